@@ -1,4 +1,4 @@
-"""The command line: one file a command; errors become one sentence and exit code 2."""
+"""The command line: one file per command. An error becomes one sentence and exit code 2."""
 
 from codespec.cli.main import main
 

@@ -1,7 +1,7 @@
-"""A completion by a running daemon, for `codespec complete`: whether one would write the same text, and its events.
+"""Use a running daemon for `codespec complete`, if it would write the same text as this process.
 
-The same text needs the same version, model and settings, and the same drafts where those are shown. Why a daemon that
-runs is not asked is said in one line. Loads no torch.
+That requires the same version, model and settings, and the same drafts if they are shown. If a running daemon can't be
+used, one line says why. Does not import torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from codespec.types import (
     TextEvent,
 )
 
-SECONDS = 600.0  # between two events: a long prompt may have to be read first
+SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
 REFUSALS = {
     "locked": "asks for a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
@@ -39,8 +39,10 @@ REFUSALS = {
 
 
 def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: CompletionRequest) -> Iterator[Event] | None:
-    """The events of the user's own daemon; None where the models must be loaded here. If a daemon runs and can't be
-    asked, one line on stderr says why. Raises RequestError for a request that the daemon refuses.
+    """Return the events of the user's own daemon, or None if the models must be loaded here.
+
+    If a running daemon can't be used, print the reason on stderr. Raise RequestError for a request that the daemon
+    refuses.
     """
     try:
         address = find_address(options)
@@ -49,7 +51,7 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
         _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
         return None
     if found.who == "nobody":
-        if sys.stderr.isatty():  # nobody reads it in a script, and it is no fault
+        if sys.stderr.isatty():  # not worth a line in a script, as it is no fault
             _load_here("no daemon runs, which would have them loaded already (`codespec serve`)")
         return None
     where = f"the daemon at {address.url}"
@@ -69,18 +71,18 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
 
 
 def say(notes: Iterable[str]) -> None:
-    """What the user should know, on stderr, apart from the text."""
+    """Print notes for the user on stderr, apart from the text."""
     for note in notes:
         print(f"codespec: {note}", file=sys.stderr)
 
 
 def _load_here(reason: str) -> None:
-    """Says why the models are loaded by this process."""
+    """Print why this process loads the models itself."""
     say([f"loading the models here: {reason}"])
 
 
 def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool) -> str:
-    """Why a daemon can't write what this process would; "" if it can."""
+    """Return why the daemon can't write the same completion as this process, or "" if it can."""
     if found.who != "daemon":
         return f"it {REFUSALS[found.who]}"
     if found.version != __version__:
@@ -98,7 +100,7 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """The daemon's events as the engine's own. Raises ServeError for whatever goes wrong."""
+    """Yield the daemon's events as the engine's own types. Raise ServeError on any failure."""
     body = {
         "prefix": request.prefix,
         "suffix": request.suffix,

@@ -1,6 +1,6 @@
-"""`codespec check`: whether a target and a drafter work together, measured before any model is loaded.
+"""`codespec check`: measure whether a target and a drafter work together, before any model is loaded.
 
-Knows flags and the table for a terminal; `codespec.pair` makes the report. Loads no torch.
+`codespec.pair` makes the report. Does not import torch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from codespec.pair.rows import Unit, Value
     from codespec.pair.sample import Sample
 
-WIDTHS = (20, 19, 19, 7, 31)  # of the table's columns, with a space between: 100 characters
+WIDTHS = (20, 19, 19, 7, 31)  # column widths of the table, separated by one space: 100 characters
 SIZES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "check",
         help="tell whether two models work together",
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the report and returns 0; raises PairError after it if the pair can't work."""
+    """Print the report and return 0. Raise PairError after it if the pair can't work."""
     from codespec.model_folders.choice import resolve
 
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
@@ -64,7 +64,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_sample(files: Sequence[Path] | None) -> Sample:
-    """The named files, else the source files here, else parts of the standard library that no shipped model saw."""
+    """Return the named files, else the source files here.
+
+    Without either, return standard library files that no shipped model was trained on.
+    """
     from codespec.pair.sample import LEAST_BYTES, library_sample, named_sample, own_sample
 
     if files:
@@ -78,7 +81,7 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
 
 
 def render(report: PairReport) -> list[str]:
-    """The report in lines of at most 100 columns, where no name is longer."""
+    """Return the report in lines of at most 100 columns, if no name is longer."""
     from codespec.pair.report import toml
 
     sample, criteria = report.sample, [row for row in report.rows if row.criterion is not None]
@@ -98,7 +101,7 @@ def render(report: PairReport) -> list[str]:
 
 
 def show(value: Value, unit: Unit) -> str:
-    """A value as people read it."""
+    """Return a value as text for the table."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -119,7 +122,7 @@ def _size(count: float) -> str:
 
 
 def _table_line(*cells: str) -> list[str]:
-    """One row of the table, its cells wrapped to their columns."""
+    """Return one row of the table, with its cells wrapped to their columns."""
     wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, WIDTHS, strict=True)]
     height = max(map(len, wrapped))
     columns = [[*lines, *[""] * (height - len(lines))] for lines in wrapped]

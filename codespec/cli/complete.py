@@ -1,6 +1,6 @@
-"""`codespec complete FILE:LINE:COL`: completes one place in one file, streamed to the terminal.
+"""`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-Knows files, positions and terminals. A running daemon or an engine of this process completes.
+Uses a running daemon or an engine in this process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from codespec.errors import RequestError
 from codespec.text_file import NotUtf8, decode_text
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 
-PLAIN = {"speculate": False, "drafter": "none"}  # a drafter that is not asked need not be loaded
+PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "complete",
         help="complete one place in a file",
@@ -51,12 +51,12 @@ def add_parser(commands: Any) -> None:
         help="colour accepted, rejected and the target's own text; say why each draft was so long",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    add_engine_options(parser, leave_out=("speculate",))  # which is --no-speculation here
+    add_engine_options(parser, leave_out=("speculate",))  # this command has --no-speculation instead
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Completes and prints; returns 0."""
+    """Complete and print; return 0."""
     request = read_request(options)
     config = engine_config(options, **(PLAIN if options.no_speculation else {}))
     asked = None if options.local else ask_daemon(options, config, request)
@@ -72,15 +72,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def why_empty(done: Completion) -> list[str]:
-    """A sentence for a completion that shows nothing, so that nobody waits for more."""
+    """Return a sentence for an empty completion, so that the user does not wait for more."""
     if done.text.strip():
         return []
     return [f"there is nothing to add here ({done.stats.ended or 'the model ended its text at once'})"]
 
 
 def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:
-    """The events of an engine of this process, which says its notes with the first: a request that is refused is one
-    sentence.
+    """Yield the events of an engine in this process.
+
+    Print its notes with the first event, so that a refused request prints only its error.
     """
     engine, said = load_engine(config), 0
     for event in engine.stream(request):
@@ -94,7 +95,7 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
-    """The request for the place named on the command line."""
+    """Return the request for the position on the command line."""
     if options.max_tokens == 0:
         raise RequestError("--max-tokens 0 would write nothing: ask for 1 or more.", "max_tokens")
     file, line, column = parse_place(options.place)
@@ -113,7 +114,7 @@ def read_request(options: argparse.Namespace) -> CompletionRequest:
 
 
 def parse_place(place: str) -> tuple[Path, int, int]:
-    """FILE:LINE:COL, colons in FILE included; RequestError if it is not that."""
+    """Parse FILE:LINE:COL; FILE may contain colons. Raise RequestError for anything else."""
     match = re.fullmatch(r"(.+):([0-9]{1,18}):([0-9]{1,18})", place, re.DOTALL)
     if not match:
         raise RequestError(f"{place!r} is not FILE:LINE:COL, for example src/app.py:12:8.", "place")
@@ -121,7 +122,7 @@ def parse_place(place: str) -> tuple[Path, int, int]:
 
 
 def read_source(file: Path) -> str:
-    """The file's text, line ends untouched; a byte-order mark is no character of it."""
+    """Return the file's text without its byte-order mark; line ends are unchanged."""
     try:
         text = decode_text(file.read_bytes())
     except OSError as error:
@@ -134,7 +135,7 @@ def read_source(file: Path) -> str:
 
 
 def split_at(text: str, line: int, column: int) -> tuple[str, str]:
-    """Text before and after the place; RequestError names the file's own limits if it lies outside."""
+    """Return the text before and after a position. Raise RequestError if it is outside the file."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
         raise RequestError(f"Line {line} is outside the file: choose 1 to {len(lines)}.", "place")
@@ -146,7 +147,7 @@ def split_at(text: str, line: int, column: int) -> tuple[str, str]:
 
 
 def show(event: Event, painter: Painter, drafts: bool) -> None:
-    """Prints one event as it comes."""
+    """Print one event."""
     if isinstance(event, TextEvent) and not drafts:
         painter.plain(event.text)
     elif isinstance(event, RoundEvent) and drafts:
@@ -159,7 +160,7 @@ def show(event: Event, painter: Painter, drafts: bool) -> None:
 
 
 def as_json(event: DoneEvent) -> dict[str, Any]:
-    """What --json prints."""
+    """Return the object that --json prints."""
     done = event.completion
     return {
         "text": done.text,

@@ -1,7 +1,7 @@
-"""A client of the daemon with the standard library alone: what it is, what it counts, and completions.
+"""A client of the daemon that uses only the standard library: status, statistics and completions.
 
-The daemon first proves that it is the user's own, so an impostor on its port gets neither the token nor a text. Starts
-nothing, and loads neither torch nor the daemon's packages.
+The daemon must first prove that it is the user's own, so an impostor on its port gets neither the token nor a text.
+Starts nothing, and imports neither torch nor the daemon's packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codespec import proof
 from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError, ServeError
 
-SECONDS = 3.0  # for each step of a short reply
+SECONDS = 3.0  # timeout for each step of a short reply
 MOST_REPLY = 4 << 20  # bytes
 STATS, COMPLETE = "/v1/codespec/stats", "/v1/codespec/complete"
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
@@ -29,8 +29,10 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Who answers at an address: `nobody`, the user's `daemon`, one that asks for another token (`locked`), HTTP
-    without the proof (`stranger`), or no HTTP (`silent`). `stats` is a daemon's reply.
+    """The program found at an address, and a daemon's stats reply.
+
+    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), HTTP without the proof
+    (`stranger`), or not HTTP (`silent`).
     """
 
     who: Who
@@ -38,7 +40,7 @@ class Found:
 
     @property
     def daemon(self) -> Mapping[str, Any]:
-        """What a daemon reports of itself: version, state, model, mode and more."""
+        """The daemon's own report: version, state, model, mode and more."""
         found: Mapping[str, Any] = self.stats["daemon"]
         return found
 
@@ -49,12 +51,12 @@ class Found:
 
     @property
     def state(self) -> str:
-        """Its state: starting, ready, stopping, failed or stopped."""
+        """The daemon's state: starting, ready, stopping, failed or stopped."""
         return str(self.daemon["state"])
 
 
 class UnprovenError(ServeError):
-    """Whoever answers did not prove to be the user's daemon. `locked`: it may be, but asks for a token."""
+    """Raised if a server does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
 
     def __init__(self, url: str, locked: bool) -> None:
         super().__init__(f"What answers at {url} can't prove that it is your daemon: check --url and --token-file.")
@@ -63,7 +65,7 @@ class UnprovenError(ServeError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a daemon listens, and the token it asks for ("": none)."""
+    """The address of a daemon, and its token ("": none)."""
 
     host: str
     port: int
@@ -71,11 +73,11 @@ class Address:
 
     @property
     def url(self) -> str:
-        """As people write it."""
+        """The URL of the daemon."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Who is there, within seconds. Raises ConfigError where no proof can be asked for."""
+        """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be requested."""
         try:
             status, told = self.ask("GET", STATS)
         except UnprovenError as unproven:
@@ -91,18 +93,19 @@ class Address:
         return Found("locked" if locked else "stranger")
 
     def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and JSON object ({} where there is none) of a reply. Raises OSError, HTTPException, CodespecError."""
+        """Return status and JSON object ({} if none) of a reply. Raise OSError, HTTPException or CodespecError."""
         with self._reply(method, path, None, SECONDS) as reply:
             return reply.status, _as_object(reply.read(MOST_REPLY))
 
     def complete(self, body: Mapping[str, Any], seconds: float) -> str:
-        """The text of codespec's own endpoint. Raises as `stream` does."""
+        """Return the text from codespec's own endpoint. Raises the same errors as `stream`."""
         return "".join(value["text"] for name, value in self.stream(body, seconds) if name == "text")
 
     def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events of codespec's own endpoint by name, up to `done`. Closing the iterator cancels the request.
+        """Yield name and data of the events of codespec's own endpoint, up to `done`.
 
-        Raises OSError, HTTPException, or ServeError with the daemon's sentence and status.
+        Closing the iterator cancels the request. Raise OSError, HTTPException, or ServeError with the daemon's message
+        and status.
         """
         with self._reply("POST", COMPLETE, json.dumps(body).encode(), seconds) as reply:
             if reply.status != 200:
@@ -124,7 +127,7 @@ class Address:
 
     @contextmanager
     def _reply(self, method: str, path: str, body: bytes | None, seconds: float) -> Iterator[http.client.HTTPResponse]:
-        """The reply of a daemon that has proven itself on this very connection."""
+        """Yield the reply of a daemon that has proven itself on this connection."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
             self._check(connection)
@@ -134,7 +137,7 @@ class Address:
             connection.close()
 
     def _check(self, connection: http.client.HTTPConnection) -> None:
-        """Connects and asks for the proof. It holds for this connection only, which is never reopened."""
+        """Connect and verify the proof. It holds for this connection only, which is never reopened."""
         connection.connect()
         connection.auto_open = 0
         peer, nonce = connection.sock.getpeername(), proof.new_nonce()
@@ -146,7 +149,7 @@ class Address:
 
 
 def message_of(told: Mapping[str, Any]) -> str:
-    """The sentence of a reply that is an error; "" in any other."""
+    """Return the message of an error reply, or "" for any other reply."""
     error = told.get("error")
     return str(error.get("message", "")) if isinstance(error, dict) else ""
 
@@ -160,7 +163,7 @@ def _as_object(data: bytes) -> dict[str, Any]:
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
-    """--url, --token-file, and --config where nobody else adds it."""
+    """Add --url and --token-file, and --config unless another function adds it."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
         parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file that the daemon was given")
@@ -168,7 +171,7 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 
 def find_address(options: argparse.Namespace) -> Address:
-    """The daemon's address by --url, or by the settings it was started with. Raises ConfigError."""
+    """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
     from codespec.serve_config import resolve_serve
     from codespec.token_file import read_token
 
@@ -177,7 +180,7 @@ def find_address(options: argparse.Namespace) -> Address:
 
 
 def address_of(url: str | None, host: str, port: int, token: str) -> Address:
-    """The address in `url`, else that of the settings. Raises ConfigError."""
+    """Return the address in `url`, else that of the settings. Raise ConfigError if the URL is invalid."""
     if url is None:
         return Address(_reachable(host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
@@ -187,15 +190,15 @@ def address_of(url: str | None, host: str, port: int, token: str) -> Address:
 
 
 def _reachable(host: str) -> str:
-    """An address to connect to: one that means all of this machine's addresses becomes its own."""
+    """Return an address to connect to; an unspecified address becomes the loopback address."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def why_taken(address: Address) -> str:
-    """Why no daemon can listen on the port, though nobody answers there; "" if one can."""
+    """Return why no daemon can listen on the port although no program answers there, or "" if one can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # same as the daemon
         try:
             probe.bind((address.host, address.port))
         except OSError as error:

@@ -1,7 +1,4 @@
-"""`codespec doctor`: looks at everything that a completion needs, and says what is wrong and how to mend it.
-
-Knows the order of the checks and what each needs of those before it; the checks know the rest.
-"""
+"""`codespec doctor`: check everything that a completion needs, and suggest a fix for each problem."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from codespec.cli.parser import Parser
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "doctor",
         help="look at everything that a completion needs, with the mends",
@@ -32,7 +29,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints a line for each finding; returns 1 if something failed, else 0."""
+    """Print a line for each finding; return 1 if a check failed, else 0."""
     from codespec.cli.checks.examination import examine
 
     findings = []

@@ -1,7 +1,6 @@
-"""How a command ends: its own exit code, one sentence and 2 for a user's mistake or 1 for a text that codespec got
-wrong, quietly where nobody listens.
+"""Convert the end of a command to an exit code.
 
-Knows exceptions, streams and exit codes; knows no command.
+A user's mistake prints one sentence and returns 2, a wrong text returns 1, and a closed output pipe ends quietly.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ MISMATCH, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 def run_to_exit_code(command: Callable[[], int]) -> int:
-    """Runs a command to its exit code; what a user can cause never ends in a traceback."""
+    """Run a command and return its exit code. User errors never print a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows \u2026 instead of failing
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows \u2026 instead of raising
     try:
         try:
             return command()
         finally:
-            sys.stdout.flush()  # here, where a broken pipe is still ours to answer; also behind --help
+            sys.stdout.flush()  # here, where a broken pipe can still be handled; also after --help
     except CodespecError as error:
         return _complain(str(error), MISMATCH if isinstance(error, MismatchError) else MISTAKE)
-    except BrokenPipeError:  # the reader (head, less) has gone: nothing is wrong
+    except BrokenPipeError:  # the reader (head, less) has exited, which is no error
         _discard(sys.stdout)
         return 0
     except OSError as error:
@@ -45,20 +44,20 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks: names that users choose may hold some."""
+    """Return the text without line breaks, which names chosen by users may contain."""
     return " ".join(text.splitlines())
 
 
 def _complain(sentence: str, code: int) -> int:
     try:
         print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr, flush=True)
-    except OSError:  # it is full or gone: the exit code is left
+    except OSError:  # stderr is full or closed: only the exit code is left
         _discard(sys.stderr)
     return code
 
 
 def _discard(stream: TextIO) -> None:
-    """What is still buffered goes nowhere, so that the interpreter's own last flush finds nothing to complain of."""
+    """Redirect the stream to /dev/null, so that the interpreter's final flush does not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

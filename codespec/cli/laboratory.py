@@ -1,7 +1,7 @@
-"""The commands of the laboratory (`lab/`), a package of its own that no editor needs.
+"""Add the commands of the laboratory (`lab/`), a separate package that no editor needs.
 
-They are found by the entry-point group `codespec.commands`. Where the package is missing, each command stays in the
-overview and says how to install it. No other name of the group is taken.
+The commands are found through the entry-point group `codespec.commands`. If the package is missing, each command stays
+in the overview and prints how to install it. Other names in the group are ignored.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NAMES = {
 
 
 def add_laboratory(commands: Any, modules: Mapping[str, str] | None = None) -> None:
-    """Adds every command of the laboratory: its own parser where it is installed, else one that says it is not.
+    """Add every command of the laboratory, or a placeholder if it is not installed.
 
-    `modules` maps commands to modules; the default is what the entry points name.
+    `modules` maps commands to modules; by default they come from the entry points.
     """
     found = modules if modules is not None else {point.name: point.value for point in entry_points(group=GROUP)}
     for name, purpose in NAMES.items():
@@ -36,7 +36,7 @@ def add_laboratory(commands: Any, modules: Mapping[str, str] | None = None) -> N
 
 
 def _add_missing(commands: Any, name: str, purpose: str) -> None:
-    no_flags = {"add_help": False, "prefix_chars": "\0"}  # all that follows is words, `--help` too
+    no_flags = {"add_help": False, "prefix_chars": "\0"}  # treat all that follows as words, including `--help`
     parser: argparse.ArgumentParser = commands.add_parser(name, help=f"{purpose} (not installed)", **no_flags)
     parser.add_argument("words", nargs="*")
     parser.set_defaults(run=_refuse)

@@ -1,4 +1,4 @@
-"""`codespec lsp`: the language server for editors. Knows flags; codespec_lsp knows the rest."""
+"""`codespec lsp`: the language server for editors, implemented in codespec_lsp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codespec.errors import ConfigError, install_mend
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "lsp",
         help="run the language server that editors start",
@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until the editor leaves; returns 0 if it did so in good order."""
+    """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     for package in ("pygls", "aiohttp"):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(f"{package} is not installed: {install_mend(extras='')}.")
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _model(name: str | None) -> str | None:
-    """The model's own name. Raises ConfigError for one that is unknown: the daemon would be started in vain."""
+    """Return the model's canonical name. Raise ConfigError if it is unknown: no daemon could start with it."""
     if name is None:
         return None
     from codespec.model_folders.choice import model_name

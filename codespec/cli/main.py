@@ -1,6 +1,6 @@
-"""`codespec`: reads the command and runs it.
+"""`codespec`: parse the command line and run the command.
 
-Knows the list of commands; knows nothing of what they do, and loads nothing heavy before one is chosen.
+Imports nothing heavy before a command is chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMMANDS = (complete, serve, lsp, models, check, doctor, stats)
 
 
 def build_parser(laboratory: Mapping[str, str] | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands. `laboratory` maps its commands to modules (default: what is installed)."""
+    """Return the parser of all commands. `laboratory` maps its commands to modules (default: the installed ones)."""
     parser = Parser(prog="codespec", description="Code completion with lossless text-level speculation.")
     parser.add_argument("--version", action="version", version=f"codespec {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -29,7 +29,7 @@ def build_parser(laboratory: Mapping[str, str] | None = None) -> argparse.Argume
 
 
 def main(arguments: Sequence[str] | None = None, laboratory: Mapping[str, str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     return run_to_exit_code(lambda: _run(build_parser(laboratory), arguments))
 
 

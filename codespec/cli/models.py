@@ -1,6 +1,6 @@
-"""`codespec models`: which models there are, which of them are on this machine, how to get and how to remove one.
+"""`codespec models`: list, pull and remove models.
 
-Knows tables and the order of a pull; the catalogue knows the models, and how one is fetched.
+The catalogue knows the models and how to fetch them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PULL = (
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command, its sub-commands and their flags."""
+    """Add the command, its sub-commands and their flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "models",
         help="list, pull and remove models",
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Prints the table, or all of it as JSON; returns 0."""
+    """Print the table, or the JSON object; return 0."""
     from codespec.cli.models_table import overview, render
 
     found = overview()
@@ -57,7 +57,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_pull(options: argparse.Namespace) -> int:
-    """Fetches the model and its drafter, converts what is GGUF, says how to use it; returns 0."""
+    """Fetch the model and its drafter, convert GGUF files, and print how to use them; return 0."""
     from codespec.catalogue.entries import find_entry, read_catalogue
     from codespec.catalogue.pull import find_sources, pull
     from codespec.catalogue.store import find_pulled
@@ -81,13 +81,13 @@ def run_pull(options: argparse.Namespace) -> int:
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
-        flags += " --drafter none"  # its own is not here, and nothing fetches it on the way
+        flags += " --drafter none"  # the model's own drafter is not here, and no later step fetches it
     print(f"use it: codespec serve {flags}")
     return 0
 
 
 def run_remove(options: argparse.Namespace) -> int:
-    """Deletes it and says how much room that made; returns 0."""
+    """Delete a model and print the disk space freed; return 0."""
     from codespec.catalogue.disk import written
     from codespec.catalogue.pull import remove
 
@@ -97,7 +97,7 @@ def run_remove(options: argparse.Namespace) -> int:
 
 
 def _advise(name: str) -> None:
-    """Measures the machine if its speed decides between the default models, and says if another one suits it better."""
+    """Recommend another default model if it suits the machine better. Measure the machine if its speed decides."""
     from codespec.model_folders.choice import pull_command
     from codespec.model_folders.recommend import LARGER, SMALLER, recommend, takes_larger
     from codespec.model_folders.step_time import measure_step

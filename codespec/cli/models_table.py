@@ -1,6 +1,6 @@
-"""The models as a table: the catalogue, what else was pulled, and the recommended pairs.
+"""The models as a table: the catalogue, other pulled models, and the recommended pairs.
 
-Knows columns, and what this machine has; fetches and changes nothing.
+Reads only the catalogue and this machine's state; fetches and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TO_THE_RIGHT = ("download", "memory")
 
 
 def overview() -> dict[str, Any]:
-    """All that the table says, as JSON takes it."""
+    """Return the table's content as a JSON-compatible object."""
     there, begun, memory = pulled(), partly(), machine_memory()
     best = recommend(gpu=has_gpu())
     entries = read_catalogue()
@@ -40,7 +40,7 @@ def overview() -> dict[str, Any]:
 
 
 def render(found: Mapping[str, Any]) -> list[str]:
-    """The lines for a terminal."""
+    """Return the table as lines for a terminal."""
     table = [_COLUMNS, *(_cells(row) for row in found["models"])]
     widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
     lines = [_line(cells, widths) for cells in table]
@@ -87,7 +87,7 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
 
 
 def _packaging(entry: Entry) -> str:
-    """Whose packaging the file's packages are; "" for a model that is on the hub only."""
+    """Return the provenance of the entry's packages, or "" for a model that is only on the hub."""
     packed = any(isinstance(source, Index) for source in entry.sources)
     return provenance(entry.file) if packed and entry.file else ""
 

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and how they become an engine. Knows flags and settings, no models."""
+"""Flags shared by several commands, and how to build an engine from them. Loads no models."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ SETTINGS = tuple(declared(EngineConfig))
 
 
 def count(text: str) -> int:
-    """A whole number, or `auto`, which is 0."""
+    """Parse an integer, or `auto`, which is 0."""
     if text != "auto" and not text.lstrip("-").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto")
     return 0 if text == "auto" else int(text)
 
 
 def add_engine_options(parser: Parser, *, aliases: Mapping[str, str] = {}, leave_out: Sequence[str] = ()) -> None:
-    """The settings of an engine, but for those left out; `aliases` has second names of their flags. Defaults come from
-    the configuration.
+    """Add the engine's settings as flags, except those in `leave_out`.
+
+    `aliases` maps settings to a second flag name. Defaults come from the configuration.
     """
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
     add_config_option(group)
@@ -42,21 +43,22 @@ def add_engine_options(parser: Parser, *, aliases: Mapping[str, str] = {}, leave
 
 
 def add_pair_options(parser: Parser, group: argparse._ActionsContainer) -> None:
-    """--config, --model, --target and --drafter."""
+    """Add --config, --model, --target and --drafter."""
     add_config_option(group)
     for name in ("model", "target", "drafter"):
         add_flag(parser, group, EngineConfig, name)
 
 
 def add_config_option(group: argparse._ActionsContainer) -> None:
-    """--config."""
+    """Add --config."""
     words = "a TOML file of settings (default: your own config.toml)"
     group.add_argument("--config", type=Path, metavar="FILE", help=words)
 
 
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str, *aliases: str) -> None:
-    """The flag of one setting, as its declaration describes it; None where it is not given. `--help` shows it if it is
-    common, `--help-all` always.
+    """Add the flag for one setting, as described by its declaration; its default is None.
+
+    `--help` shows it only if it is common, `--help-all` always.
     """
     facts, kind = declared(schema)[name], type(getattr(schema(), name))
     words: dict[str, Any] = {"help": facts.help, "default": None}
@@ -74,7 +76,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """An engine with these settings. Says in one sentence what is missing in an editor-only installation."""
+    """Build an engine. Raise ConfigError if the installation lacks the engine's packages."""
     require_torch()
     from codespec.engine.load import build_engine
 
@@ -82,8 +84,9 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """The engine's settings by the flags given. Raises ModelError for a model that is not here, before anybody imports
-    torch, which takes seconds.
+    """Return the engine's settings for the given flags.
+
+    Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
     config = choose_config(options, **overrides).config
     from codespec.model_folders.find import check_models
@@ -93,25 +96,25 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
-    """The settings by the flags given, and why they have their target and drafter; the models may be missing."""
-    from codespec.model_folders.choice import choose  # with tokenizers and more, which `--help` does not need
+    """Return the settings for the given flags, and why target and drafter were chosen. The models may be missing."""
+    from codespec.model_folders.choice import choose  # imports tokenizers and more, which `--help` does not need
 
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 
 
 def require_aiohttp() -> None:
-    """Raises ConfigError where the daemon's package is not installed."""
+    """Raise ConfigError if the daemon's package is not installed."""
     if importlib.util.find_spec("aiohttp") is None:
         raise ConfigError(f"aiohttp is not installed: {install_mend()}.")
 
 
 def require_torch() -> None:
-    """Raises ConfigError where the engine's packages are not installed."""
+    """Raise ConfigError if the engine's packages are not installed or do not load."""
     try:
         import torch  # noqa: F401
 
-        if importlib.util.find_spec("transformers") is None:  # its import takes seconds, and int8 models need none
+        if importlib.util.find_spec("transformers") is None:  # its import takes seconds; int8 models do not need it
             raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: {install_mend()}.") from error

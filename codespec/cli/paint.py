@@ -1,7 +1,7 @@
-"""Shows who wrote what. Knows terminals and colours; knows rounds as values.
+"""Print a completion so that accepted, rejected and target text are distinguishable.
 
-Accepted text is green, rejected text red and struck through, the target's own text plain; without a terminal the
-same is told with brackets: [accepted], -rejected-.
+On a terminal, accepted text is green, rejected text red and struck through, and the target's own text plain. Otherwise
+brackets mark them: [accepted], -rejected-.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m
 
 
 class Painter:
-    """Writes text as it comes, flushed at once."""
+    """Writes and flushes text as it arrives."""
 
     def __init__(self, out: TextIO, colour: bool) -> None:
         self.out = out
@@ -22,33 +22,33 @@ class Painter:
         self._rounds: list[RoundEvent] = []
 
     def plain(self, text: str) -> None:
-        """Text as it is."""
+        """Write text unchanged."""
         self.out.write(text)
         self.out.flush()
 
     def round(self, event: RoundEvent) -> None:
-        """One round: what was accepted, what was rejected, what the target wrote."""
+        """Write one round: accepted text, rejected text, and the target's own text."""
         self._rounds.append(event)
         rejected = event.draft.removeprefix(event.accepted_text) if event.accepted < event.drafted else ""
         if event.accepted_text:
             self.plain(f"{ACCEPTED}{event.accepted_text}{RESET}" if self.colour else f"[{event.accepted_text}]")
         if rejected:
-            flat = rejected.replace("\r", "\\r").replace("\n", "\\n")  # what is not part of the text must not move it
+            flat = rejected.replace("\r", "\\r").replace("\n", "\\n")  # rejected text must not shift the rest
             self.plain(f"{REJECTED}{flat}{RESET}" if self.colour else f"-{flat}-")
         self.plain(event.target_text)
 
     def why(self) -> None:
-        """A faint line for each round so far: accepted and drafted tokens, and why the draft was that long."""
+        """Write a faint line for each round: accepted and drafted tokens, and the reason for the draft length."""
         self._faint("step  accepted/drafted tokens, and why so many were drafted")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
     def end(self) -> None:
-        """A line break after the completion."""
+        """Write a line break after the completion."""
         self.plain("\n")
 
     def summary(self, done: Completion) -> None:
-        """One faint line of numbers."""
+        """Write one faint line of statistics."""
         stats = done.stats
         line = (
             f"{stats.committed} tokens in {stats.rounds} rounds, {stats.accepted} of {stats.drafted} drafted accepted, "

@@ -1,6 +1,4 @@
-"""argparse as codespec uses it: errors are one sentence, flags are never abbreviated, and rarely changed settings
-appear only under --help-all.
-"""
+"""argparse with one-sentence errors, without abbreviated flags, and with rarely used settings only in --help-all."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ class Parser(argparse.ArgumentParser):
         self._rare: list[argparse.Action] = []
 
     def add_rare(self, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-        """Adds a flag that only --help-all shows."""
+        """Add a flag that only --help-all shows."""
         if not self._rare:
             self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
         self._rare.append(group.add_argument(*flags, **settings))
 
     def format_help(self) -> str:
-        """The help without the rare flags."""
+        """Return the help without the rare flags."""
         texts = [action.help for action in self._rare]
         for action in self._rare:
             action.help = argparse.SUPPRESS
@@ -36,18 +34,18 @@ class Parser(argparse.ArgumentParser):
                 action.help = text
 
     def format_help_all(self) -> str:
-        """The help with every flag."""
+        """Return the help with all flags."""
         return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but a sub-command refuses what it does not know itself, and names its own help."""
+        """Parse as argparse does, but let a sub-command refuse unknown arguments itself and refer to its own help."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Prints what is wrong and where help is, and exits with 2."""
+        """Print the error and a reference to the help, and exit with 2."""
         self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
 
 

@@ -1,4 +1,4 @@
-"""`codespec serve`: the daemon in the foreground. Knows flags; the server knows the rest."""
+"""`codespec serve`: run the daemon in the foreground."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codespec.serve_config import ServeConfig, resolve_serve
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "serve",
         help="run the daemon that editors and completion clients ask",
@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until a signal comes; returns 0."""
+    """Serve until a signal arrives; return 0."""
     _measure_once(options)
     config = choose_config(options).config
     require_aiohttp()
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _measure_once(options: argparse.Namespace) -> None:
-    """Measures the machine if no model is named and its speed decides which default model is served."""
+    """Measure the machine if no model is named and its speed decides which default model is served."""
     from codespec.model_folders.choice import default_depends_on_speed, named_model
     from codespec.model_folders.step_time import measure_step
 

@@ -1,7 +1,7 @@
-"""`codespec stats`: what a running daemon counted, what was learned about which guesses are right, how to forget it.
+"""`codespec stats`: show a running daemon's counters and the learned acceptance rates, or reset the latter.
 
-Knows tables and terminals. The daemon's numbers are those of its /metrics; what was learned is read from the user's
-state folder, where engines keep it.
+The daemon's numbers are those of its /metrics. Learned state is read from the user's state folder, where engines save
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STILL_KNOWN = "The daemon at {url} still knows what it learned and keeps it agai
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "stats",
         help="show what a daemon counted and what was learned about drafts",
@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the tables, or forgets and says of how many pairs; returns 0."""
+    """Print the tables, or reset the learned state and print the number of pairs; return 0."""
     address = find_address(options)
     found = address.look()
     if options.reset:
@@ -89,7 +89,7 @@ def _daemon_lines(address: Address, found: Found) -> list[str]:
 
 
 def render(rows: Sequence[LearnedRow]) -> list[str]:
-    """The table, pair by pair."""
+    """Return the table, grouped by pair."""
     if not rows:
         return ["nothing was learned yet"]
     lines = []

@@ -1,4 +1,4 @@
-"""A daemon's numbers as a table for a terminal. Knows the metrics' names (server.metrics_page); asks nobody."""
+"""Format a daemon's numbers as a table for a terminal, using the metric names of server.metrics_page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Figures:
         self._samples = [sample for family in told["families"] for sample in family["samples"]]
 
     def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
-        """A metric's sums by some labels."""
+        """Return a metric's sums, grouped by labels."""
         found: Counter[tuple[str, ...]] = Counter()
         for sample in self._samples:
             if sample["name"] == f"codespec:{name}":
@@ -24,15 +24,15 @@ class Figures:
         return found
 
     def sum(self, name: str) -> float:
-        """A metric's sum."""
+        """Return a metric's total."""
         return self.by(name)[()]
 
     def parts(self, name: str, label: str) -> dict[str, float]:
-        """A metric by one label, zeros left out."""
+        """Return a metric's nonzero sums, grouped by one label."""
         return {key[0]: value for key, value in self.by(name, label).items() if value}
 
     def quantile(self, name: str, share: float) -> float | None:
-        """The least bound below which this share of a histogram lies; None where nothing was counted."""
+        """Return the smallest bound that covers this share of a histogram, or None if it is empty."""
         buckets = sorted((float(le), count) for (le,), count in self.by(f"{name}_bucket", "le").items())
         if not buckets or not buckets[-1][1]:
             return None
@@ -40,7 +40,7 @@ class Figures:
 
 
 def render(told: Mapping[str, Any]) -> list[str]:
-    """The daemon's numbers since it began."""
+    """Return the lines for the daemon's numbers since it started."""
     figures = Figures(told)
     lines = [
         _line("requests", _requests(figures)),
@@ -119,7 +119,7 @@ def _shares(seconds: Mapping[str, float]) -> str:
 
 
 def _positions(figures: Figures) -> str:
-    """The share of drafts that were right up to each position."""
+    """Return the share of drafts accepted up to each position."""
     drafts = figures.sum("spec_decode_num_drafts_total")
     accepted = figures.parts("spec_decode_num_accepted_tokens_per_pos_total", "position")
     if not drafts:

@@ -1,1 +1,1 @@
-"""The daemon: one engine thread behind HTTP on loopback, in every dialect that completion clients already speak."""
+"""The daemon: one engine thread behind HTTP on loopback, in the dialects of existing completion clients."""

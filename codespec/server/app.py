@@ -1,7 +1,6 @@
-"""The application: the routes of every dialect on one port, behind the same guards.
+"""The aiohttp application: the routes of every dialect on one port, with shared middleware.
 
-Knows which path belongs to which dialect; knows no fields. The log holds only a request's method, route, status and
-time.
+The access log contains only the method, route, status and duration of each request.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, guard
 from codespec.server.wire import Refused, error_reply, read_fields, route_of
 
-HEALTH = frozenset({"/health", "/v1/health", *PROOF_PATHS})  # what clients send first
+HEALTH = frozenset({"/health", "/v1/health", *PROOF_PATHS})  # the requests that clients send first
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
@@ -33,7 +32,7 @@ HTTP_ERRORS = {
 def build_app(
     daemon: Daemon, host: str = "127.0.0.1", token: str = "", keys: proof.Keys | None = None
 ) -> web.Application:
-    """The routes and the guards around them; without `keys` the daemon can't prove whose it is."""
+    """Build the application with all routes and middleware. Without `keys`, the daemon can't prove whose it is."""
     connections = Connections(open_files())
     open_paths = page.OPEN_PATHS | PROOF_PATHS
     guards = [log_access, answer_errors, connections.watch(HEALTH), guard(host, token, open_paths)]
@@ -50,7 +49,7 @@ def build_app(
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:
-    """OpenAI and Tabby share this path: only Tabby's bodies have segments or debug options."""
+    """Handle the path that OpenAI and Tabby share. Only Tabby's bodies have `segments` or `debug_options`."""
     fields = await read_fields(request)
     if "segments" in fields or "debug_options" in fields:
         return await tabby.complete(request, fields)
@@ -59,7 +58,7 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
 
 @web.middleware
 async def log_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Logs one line a request: method, route, status, milliseconds. Never a query, a header or a body."""
+    """Log one line for each request: method, route, status, milliseconds. Never log a query, a header or a body."""
     begun, status = time.perf_counter(), 499
     try:
         response = await handler(request)
@@ -72,7 +71,7 @@ async def log_access(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns whatever goes wrong into one sentence as JSON."""
+    """Convert any exception to a JSON error reply with a one-sentence message."""
     try:
         return await handler(request)
     except CodespecError as error:
@@ -81,7 +80,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return _from_http(error)
     except ConnectionResetError:
         raise
-    except Exception as error:  # the process border: the client gets one sentence, the log the kind
+    except Exception as error:  # last resort: the client gets one sentence, the log gets the exception's type
         log_failure(f"{route_of(request)} failed", error)
         return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
 

@@ -1,9 +1,10 @@
-"""The audit of exact mode: a share of the finished completions is decoded again without drafts and must come out the
-same. Decides what is compared, and what follows from a difference: a file to reproduce it, a warning without source
-text, and fast mode.
+"""Audit exact mode: decode a share of the finished completions again without drafts and compare the results.
 
-Prompts are read from the cache if it holds them, so what is compared is the decoding. Knows the engine's interface and
-finished jobs; knows no schedule (the dispatcher starts and stops audits) and no clients.
+If they differ, the audit writes a file that reproduces the difference, logs a warning without source text, and switches
+the engine to fast mode.
+
+Prompts are read from the cache if it holds them, so the audit compares the decoding, not the prefill. The dispatcher
+starts and interrupts audits.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from codespec.user_folders import make_state_folder, state_folder
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
-MOST_PENDING, MOST_BYTES = 2, 4 << 20  # completions that wait for idle time, and their texts' bytes together
-TRIES = 3  # after that many interruptions an audit is given up
-QUIET = 1.0  # seconds without work before one begins
+MOST_PENDING, MOST_BYTES = 2, 4 << 20  # limits on pending audits: their number, and the total bytes of their texts
+TRIES = 3  # interruptions before an audit is abandoned
+QUIET = 1.0  # idle seconds before an audit begins
 MOST_FILES = 20
 NONE_YET = {"same": 0, "different": 0, "abandoned": 0}
 REASON = "a completion with drafts differs from plain decoding"
@@ -37,7 +38,7 @@ REASON = "a completion with drafts differs from plain decoding"
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """A finished completion that is to be decoded again, with its choices as they were written."""
+    """A finished completion to decode again, with the choices of the first run."""
 
     sequences: list[Sequence]
     written: Mapping[int, Completion]
@@ -46,8 +47,9 @@ class Repeat:
 
 
 class Audit:
-    """Takes every `every`-th completion that drafts took part in (0: none) while the engine is in exact mode. `results`
-    may be read from another thread; `names` are the models', for the file.
+    """Audits every `every`-th completion that used drafts (0: none) while the engine is in exact mode.
+
+    `results` may be read from another thread. `names` are the models' names for the report file.
     """
 
     def __init__(self, engine: Engine, every: int = 0, names: Mapping[str, str] | None = None) -> None:
@@ -62,20 +64,20 @@ class Audit:
 
     @property
     def num_pending(self) -> int:
-        """Completions that wait for idle time."""
+        """Number of completions that wait for idle time."""
         return len(self._pending)
 
     @property
     def due(self) -> float | None:
-        """When the next one may begin, in seconds of perf_counter; None where there is none."""
+        """The earliest start of the next audit, in seconds of perf_counter, or None if none is pending."""
         return self._not_before if self._pending else None
 
     def put_off(self, now: float) -> None:
-        """There is other work: the wait for a quiet moment starts again."""
+        """Restart the wait for idle time, because there is other work."""
         self._not_before = now + QUIET
 
     def consider(self, job: Job) -> None:
-        """Picks every `every`-th finished job."""
+        """Queue every `every`-th eligible job for an audit."""
         if not self.every or self.engine.mode != "exact" or not is_eligible(job):
             return
         self._seen += 1
@@ -89,12 +91,12 @@ class Audit:
             self.results["abandoned"] += 1
 
     def begin(self) -> list[Sequence]:
-        """The finished sequences that are decoded again now."""
+        """Start the next audit; return the finished sequences to decode again."""
         self._current = self._pending.popleft()
         return self._current.sequences
 
     def interrupt(self) -> None:
-        """A request came: it is decoded from the beginning in another quiet moment, or given up."""
+        """Stop the current audit for a request. Requeue it, or abandon it after TRIES interruptions."""
         repeat, self._current = self._current, None
         assert repeat is not None
         repeat.tries += 1
@@ -104,12 +106,12 @@ class Audit:
             self.results["abandoned"] += 1
 
     def give_up(self) -> None:
-        """It can't be decoded again."""
+        """Abandon the current audit because it can't be decoded again."""
         self._current = None
         self.results["abandoned"] += 1
 
     def judge(self, job: Job) -> None:
-        """Compares what the finished job wrote with the first text."""
+        """Compare the finished job's output with that of the first run."""
         repeat, self._current = self._current, None
         assert repeat is not None
         pairs = [(first, completions_of(job)[choice]) for choice, first in sorted(repeat.written.items())]
@@ -123,14 +125,14 @@ class Audit:
         log.warning("exact mode does not hold here (%s): fast mode is used from now on; %s", REASON, file)
 
     def _keep(self, content: Mapping[str, Any]) -> str:
-        """Writes the file; returns what the log says of it."""
+        """Write the report file; return its description for the log."""
         folder = state_folder() / "audit"
         file = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.time_ns() % 10**9:09}.json"
         try:
             make_state_folder()
             folder.mkdir(mode=0o700, exist_ok=True)
-            folder.chmod(0o700)  # an older one may be readable by others
-            json_store.write(file, content)  # for this user alone, as all temporary files are
+            folder.chmod(0o700)  # an existing folder may be readable by others
+            json_store.write(file, content)  # readable by this user alone, as all temporary files are
             remove_oldest(folder)
         except OSError as error:
             return f"what reproduces it can't be kept in {folder} ({error.strerror})"
@@ -154,8 +156,10 @@ class Audit:
 
 
 def is_eligible(job: Job) -> bool:
-    """Whether plain decoding must write the same as this finished job: it reached its end, no time limit cut it, drafts
-    took part, and exact mode promises the text, not only its distribution.
+    """Return whether plain decoding must produce the same output as this finished job.
+
+    That requires that all choices ended without hitting a time limit, that drafts were used, and that exact mode
+    guarantees the text itself, not only its distribution.
     """
     done = completions_of(job).values()
     ended = all(completion.finish_reason in ("stop", "length") for completion in done)
@@ -163,23 +167,23 @@ def is_eligible(job: Job) -> bool:
 
 
 def completions_of(job: Job) -> dict[int, Completion]:
-    """What a job wrote, by choice; of a job that ran again, the last run."""
+    """Return a job's completions by choice; for a job that was restarted, those of the last run."""
     return {event.choice: event.completion for event in job.messages if isinstance(event, DoneEvent)}
 
 
 def outcome(completion: Completion) -> tuple[tuple[int, ...], str, str]:
-    """What must not depend on drafts."""
+    """Return the parts of a completion that must not depend on drafts."""
     return completion.token_ids, completion.text, completion.finish_reason
 
 
 def size_of(request: CompletionRequest) -> int:
-    """Bytes of a request's texts, and eight for each id."""
+    """Return the size of a request in bytes: its texts in UTF-8, and eight bytes for each id."""
     texts = (request.prefix, request.suffix, request.prediction, *(snippet.text for snippet in request.snippets))
     return sum(len(text.encode()) for text in texts) + 8 * len(request.prompt_ids)
 
 
 def report(sequence: Sequence, pairs: list[tuple[Completion, Completion]]) -> dict[str, Any]:
-    """The request, what both runs wrote, and where they differ first."""
+    """Return the request, the output of both runs, and the position of the first difference."""
     choices = [
         {
             "choice": first.choice,
@@ -200,7 +204,10 @@ def _written(completion: Completion) -> dict[str, Any]:
 
 
 def first_difference(first: tuple[int, ...] | str, second: tuple[int, ...] | str) -> int | None:
-    """The first position at which two differ, which may be the end of one; None if they are equal."""
+    """Return the first position at which two sequences differ, or None if they are equal.
+
+    If one is a prefix of the other, the position is the end of the shorter one.
+    """
     if first == second:
         return None
     pairs = enumerate(zip(first, second, strict=False))
@@ -208,7 +215,7 @@ def first_difference(first: tuple[int, ...] | str, second: tuple[int, ...] | str
 
 
 def remove_oldest(folder: Path) -> None:
-    """Keeps the newest files, by their names, which are times; one that can't be removed stays."""
+    """Delete all but the MOST_FILES newest files, ordered by name (a timestamp). Ignore files that can't be removed."""
     for file in sorted(folder.glob("*.json"))[:-MOST_FILES]:
         with suppress(OSError):
             file.unlink()

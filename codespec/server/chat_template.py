@@ -1,8 +1,8 @@
-"""Chat templates: a conversation becomes the target's prompt ids by the model's own template.
+"""Chat templates: render a conversation to the target's prompt ids with the model's own template.
 
-Only the template writes control tokens. In the messages, the characters that control tokens begin with are replaced
-by placeholders before the template sees them, and put back after tokenization: a message that spells `<|im_end|>`
-stays text. The template runs in a process of its own (`chat_template_process`). Knows no dialect.
+Only the template may write control tokens. In the messages, the first characters of control tokens are replaced by
+placeholders before rendering and restored after tokenization, so a message that contains `<|im_end|>` stays text. The
+template runs in a separate process (`chat_template_process`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
 START_SECONDS = 60.0  # its imports take one or two, on a busy machine ten
-MOST_REPLY = 12 * (2 * MOST_BODY + MOST_ADDED)  # bytes: twelve to a character outside the basic plane
+MOST_REPLY = 12 * (2 * MOST_BODY + MOST_ADDED)  # bytes: twelve per character outside the basic plane
 _WRONG = "messages can't be laid out by the model's chat template"
-# Characters without a meaning: Unicode's noncharacters, then a private use plane.
+# Characters without an assigned meaning: Unicode's noncharacters, then a private use plane.
 _FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
 
 
@@ -44,7 +44,7 @@ class ChatMessage:
 
 
 def find_chat_template(tokenizer: TextTokenizer) -> str:
-    """The source of the model's template (of several the one named `default`); "" if it has none."""
+    """Return the source of the model's template, or "" if it has none. Of several, the one named `default` is used."""
     found = tokenizer.config.get("chat_template")
     if isinstance(found, list):
         named = (entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default")
@@ -55,8 +55,9 @@ def find_chat_template(tokenizer: TextTokenizer) -> str:
 def hide_control_tokens(
     tokenizer: TextTokenizer, conversation: Sequence[ChatMessage]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the template's process needs to render a conversation, and the placeholder of each hidden character. Raises
-    RequestError on `messages`.
+    """Return the input for the template process, and the placeholder of each hidden character.
+
+    Raise RequestError on `messages`.
     """
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
@@ -68,13 +69,13 @@ def hide_control_tokens(
 def encode_prompt(
     tokenizer: TextTokenizer, rendered: str, placeholders: Mapping[str, str]
 ) -> tuple[tuple[int, ...], str]:
-    """The prompt's ids, up to where the model answers, and their text."""
+    """Return the prompt's ids, up to the start of the model's reply, and their text."""
     ids = tuple(tokenizer.encode_with_specials(rendered, placeholders))
     return ids, tokenizer.decode_bytes(ids).decode("utf-8", "replace")
 
 
 def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str, str]:
-    """For each hidden character another one that occurs in none of the texts."""
+    """Map each hidden character to a different one that occurs in none of the texts."""
     taken = set().union(*texts)
     free = [chr(code) for code in _FREE if chr(code) not in taken]
     if len(free) < len(hidden):
@@ -83,20 +84,20 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
 
 
 def _special_tokens(tokenizer: TextTokenizer) -> dict[str, str]:
-    """Special tokens by the names that templates use."""
+    """Return the special tokens by the names that templates use."""
     named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
     return {name: content for name, content in named.items() if content}
 
 
 class ChatTemplates:
-    """Renders one conversation at a time. The first one starts the process; if one ends it, the next starts another."""
+    """Renders one conversation at a time. Starts the process on first use, and again after it has ended."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._lock = asyncio.Lock()
 
     async def render(self, conversation: Mapping[str, Any]) -> str:
-        """The text of a conversation as `hide_control_tokens` returns it. Raises RequestError on `messages`."""
+        """Return the rendered text of a conversation from `hide_control_tokens`. Raise RequestError on `messages`."""
         async with self._lock:
             replied = False
             try:
@@ -106,14 +107,14 @@ class ChatTemplates:
                 sentence = f"{_WRONG} (it takes longer than {SECONDS} s): use /v1/completions, or another model."
                 raise RequestError(sentence, "messages") from error
             finally:
-                if not replied:  # what it may still write would be read as the next reply
+                if not replied:  # otherwise a late reply would be read as the next one
                     await self.close()
         if "text" in reply:
             return str(reply["text"])
         raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change their roles or order.", "messages")
 
     async def close(self) -> None:
-        """Ends the process."""
+        """Kill the process."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -129,7 +130,7 @@ class ChatTemplates:
                 process.stdin.write(json.dumps(conversation).encode() + b"\n")
                 await process.stdin.drain()
                 reply: dict[str, Any] = parse_json(await process.stdout.readline())
-        except (ConnectionError, ValueError) as error:  # it ended, or its reply is longer than any text
+        except (ConnectionError, ValueError) as error:  # the process ended, or its reply exceeds the limit
             sentence = f"{_WRONG} (it ends the process that runs it): use /v1/completions, or another model."
             raise RequestError(sentence, "messages") from error
         return reply
@@ -156,5 +157,5 @@ CHAT_TEMPLATES: web.AppKey[ChatTemplates] = web.AppKey("chat_templates", ChatTem
 
 
 async def end_chat_templates(app: web.Application) -> None:
-    """Ends the process with the application."""
+    """Kill the template process when the application shuts down."""
     await app[CHAT_TEMPLATES].close()

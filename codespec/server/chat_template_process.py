@@ -1,9 +1,9 @@
-"""Renders conversations with a model's chat template, in a process of its own: `python -P -m
-codespec.server.chat_template_process` reads a line of JSON and writes one, again and again.
+"""Render conversations with a model's chat template, in a separate process.
 
-A template is a program that came with the model. Jinja's sandbox keeps it from files, but not from looping or from
-taking all memory. This process bounds both, and the daemon ends it if it does not reply. Knows jinja's templates as
-transformers runs them; knows no tokens and no requests.
+`python -P -m codespec.server.chat_template_process` reads one line of JSON and writes one, in a loop.
+
+A template is a program that ships with the model. Jinja's sandbox denies it files, but does not stop it from looping or
+from using all memory. This process limits time and memory, and the daemon kills it if it does not reply.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any
 
 from codespec.bounded_json import parse_json
 
-SECONDS = 5  # for one conversation: real templates take some thousandths
-MEMORY = 1 << 29  # bytes on top of what the packages take
-MOST_ADDED = 1 << 20  # characters of the template's own; the messages may stand in the text twice
+SECONDS = 5  # per conversation: real templates take a few milliseconds
+MEMORY = 1 << 29  # bytes on top of those the packages use
+MOST_ADDED = 1 << 20  # characters that the template may add; the messages may occur twice in the text
 
 
 def render(conversation: Mapping[str, Any]) -> dict[str, str]:
-    """The `text` of the `messages` by `template`, which may name special `tokens`; or the `error` of the template."""
+    """Render `messages` with `template` and its special `tokens`. Return the `text`, or the template's `error`."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     messages = conversation["messages"]
     try:
-        rendered: Any = render_jinja_template(  # a pair, whatever its annotation says
+        rendered: Any = render_jinja_template(  # a pair, despite its annotation
             conversations=[messages],
             chat_template=conversation["template"],
             add_generation_prompt=True,
             **conversation["tokens"],
         )
-    except Exception as error:  # whatever a template does is reported, not raised
+    except Exception as error:  # report any exception of the template instead of raising it
         return {"error": str(error) or type(error).__name__}
     text = str(rendered[0][0])
     if len(text) > MOST_ADDED + 2 * sum(len(message["content"]) for message in messages):
@@ -44,13 +44,13 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Replies until the input ends."""
+    """Reply to each line of stdin until it ends."""
     import transformers.utils.chat_template_utils  # noqa: F401 - takes seconds, before the first conversation
 
     _bound_memory()
     _write({})
     for line in sys.stdin.buffer:
-        signal.alarm(2 * SECONDS)  # in case the daemon is gone, which ends this process sooner
+        signal.alarm(2 * SECONDS)  # a fallback if the daemon is gone; it normally kills this process sooner
         _write(render(parse_json(line)))
         signal.alarm(0)
 
@@ -61,7 +61,7 @@ def _write(reply: Mapping[str, str]) -> None:
 
 
 def _bound_memory() -> None:
-    """Allows MEMORY more than it has; if the system does not report that, time is the only bound."""
+    """Limit the address space to MEMORY above its current size, if the system reports that size."""
     import resource
 
     try:

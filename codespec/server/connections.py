@@ -1,9 +1,8 @@
-"""The daemon's sockets (a port, and a Unix socket in the user's state folder) and the connections on them.
+"""The daemon's sockets (a TCP port and a Unix socket in the user's state folder) and their connections.
 
-There are never more connections than the process may have files open. At the bound a new connection replaces the oldest
-one without a request, then the oldest one whose request is incomplete. If all of them are being answered, a few more
-are let in: they get an error, or the daemon's health. Knows connections and whether a request is complete; knows no
-fields and no engine.
+The number of connections is limited by the process's file descriptor limit. At the limit, a new connection replaces the
+oldest one without a request, then the oldest one whose request is incomplete. If all connections are busy, a few more
+are accepted; they get an error or the health reply.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from codespec.server.unix_socket import claimed
 from codespec.server.wire import route_of
 from codespec.user_folders import own_folder, socket_of
 
-OWN_FILES = 64  # models, libraries, devices, learned state
-LEAST_FILES = 128  # less leaves no room for connections
-MOST = 1024  # of an editor's daemon, whatever the system allows: each takes memory too
-MOST_BACKLOG = 128  # connections that one address accepts in one iteration of the event loop
-OPEN_BACKLOGS = 6  # of connections that are accepted or closing but not counted, on up to three addresses
-SPARE = 8  # connections beyond the bound
+OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
+LEAST_FILES = 128  # fewer leave no room for connections
+MOST = 1024  # enough for an editor's daemon; each connection takes memory too
+MOST_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
+OPEN_BACKLOGS = 6  # backlogs of uncounted connections (being accepted or closed), on up to three addresses
+SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
 
 
 class Connections:
-    """The connections of one application, in a process that may have `files` files open."""
+    """The connections of one application, in a process that may have `files` open files."""
 
     def __init__(self, files: int) -> None:
         room = max(files, LEAST_FILES) - OWN_FILES
@@ -52,7 +51,7 @@ class Connections:
         self._reported = False
 
     def protocol(self, server: web.Server) -> asyncio.BaseProtocol:
-        """The protocol of a connection that was just accepted."""
+        """Return the protocol for a connection that was just accepted."""
         self._alive = [one for one in server.connections if one.transport and not one.transport.is_closing()]
         if len(self._alive) >= self.most:
             self.report()
@@ -61,7 +60,7 @@ class Connections:
         return server()
 
     def watch(self, open_paths: Collection[str]) -> Middleware:
-        """Keeps track of open requests; beyond the bound only `open_paths` (routes) are answered."""
+        """Return a middleware that tracks open requests. Beyond the limit it serves only `open_paths` (routes)."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -76,7 +75,7 @@ class Connections:
         return follow
 
     def report(self) -> None:
-        """Logs once that there are too many: more lines could fill a disk."""
+        """Log that the limit is reached, once only: more lines could fill a disk."""
         if not self._reported:
             self._reported = True
             log.warning(
@@ -87,7 +86,7 @@ class Connections:
             )
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handles the event loop's own errors; running out of files is one log line, not many tracebacks."""
+        """Handle errors of the event loop. Log one line if it runs out of file descriptors, not many tracebacks."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             self.report()
@@ -95,8 +94,10 @@ class Connections:
             loop.default_exception_handler(context)
 
     async def quiet(self, seconds: float, error: Callable[[], CodespecError]) -> bool:
-        """Waits until no request is open; False if one still is after so many seconds. A request that is incomplete is
-        no work that could finish: it ends with the error at once, also if it begins meanwhile."""
+        """Wait up to `seconds` until no request is open; return False on timeout.
+
+        A request whose body is incomplete gets the error at once, even if it arrives during the wait.
+        """
         end = asyncio.get_running_loop().time() + seconds
         while self._requests:
             self._refuse_unread(error)
@@ -111,18 +112,18 @@ class Connections:
                 request.content.set_exception(error())
 
     def _give_way(self) -> bool:
-        """Closes the least important connection; False if all are being answered."""
+        """Close the least important connection; return False if all are busy."""
         idle = (one for one in self._alive if one not in self._requests)
         unread = (one for one, request in self._requests.items() if not request.content.is_eof())
         for one in chain(idle, unread):
             if one.transport is not None and not one.transport.is_closing():
-                one.transport.abort()  # at once: it may have been sent more than it reads
+                one.transport.abort()  # no graceful close: the peer may not read the data already sent
                 return True
         return False
 
 
 class _Refusing(asyncio.Protocol):
-    """Closes a connection."""
+    """Closes each connection immediately."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -130,7 +131,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def open_files() -> int:
-    """How many files this process may have open. Raises ConfigError where that is too few."""
+    """Return the process's limit of open files. Raise ConfigError if it is too low."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
         mend = f"allow {LEAST_FILES} or more with `ulimit -n`"
@@ -142,7 +143,7 @@ CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 
 
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
-    """Opens the sockets and prints their addresses. Raises ConfigError if one is in use."""
+    """Open the sockets and print their addresses. Raise ConfigError if one is in use."""
     try:
         await _Tcp(runner, config).start()
     except OSError as error:
@@ -157,7 +158,7 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
 
 
 class _Tcp(web.BaseSite):
-    """As `web.TCPSite`, within the bound on connections."""
+    """Like `web.TCPSite`, with the limit on connections."""
 
     def __init__(self, runner: web.AppRunner, config: ServeConfig) -> None:
         self._connections, self._config = runner.app[CONNECTIONS], config
@@ -165,11 +166,11 @@ class _Tcp(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """Its address."""
+        """The URL of the site."""
         return f"http://{self._config.host}:{self._config.port}"
 
     async def start(self) -> None:
-        """Listens."""
+        """Start listening."""
         await super().start()
         assert self._runner.server is not None
         factory = partial(self._connections.protocol, self._runner.server)
@@ -179,7 +180,10 @@ class _Tcp(web.BaseSite):
 
 
 class _Unix(web.BaseSite):
-    """The same for a Unix socket, for this user alone. At its end it leaves a socket that another daemon made since."""
+    """Like `_Tcp` for a Unix socket that only this user can access.
+
+    On stop it does not remove a socket that another daemon has since created at the path.
+    """
 
     def __init__(self, runner: web.AppRunner, path: Path) -> None:
         self._connections, self._path = runner.app[CONNECTIONS], path
@@ -188,11 +192,11 @@ class _Unix(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """Its address."""
+        """The address of the site."""
         return f"unix:{self._path}"
 
     async def start(self) -> None:
-        """Listens."""
+        """Start listening."""
         await super().start()
         assert self._runner.server is not None
         factory = partial(self._connections.protocol, self._runner.server)
@@ -202,7 +206,10 @@ class _Unix(web.BaseSite):
         _restore_backlog(self._server)
 
     async def stop(self) -> None:
-        """Removes its socket, while it still listens and so nobody replaces it, and stops listening."""
+        """Remove the socket and stop listening.
+
+        The socket is removed while it still listens, so that no other daemon replaces it in between.
+        """
         with suppress(FileNotFoundError):
             if self._made is not None and os.path.samestat(self._path.lstat(), self._made):
                 self._path.unlink()
@@ -210,14 +217,17 @@ class _Unix(web.BaseSite):
 
 
 def _restore_backlog(server: asyncio.Server) -> None:
-    """Lets the usual number of connections wait: asyncio's backlog is also how many it accepts at once, a few."""
+    """Restore the usual listen backlog.
+
+    asyncio also uses its backlog as the number of connections to accept at once, so it is kept small there.
+    """
     for own in server.sockets:
         with socket.socket(fileno=os.dup(own.fileno())) as same:
             same.listen(MOST_BACKLOG)
 
 
 async def _listen_own(runner: web.AppRunner, port: int) -> None:
-    """Listens on the user's own socket if it can: without it, clients ask for a proof on the port."""
+    """Listen on the user's own socket if possible. Without it, clients request a proof on the port."""
     try:
         own_folder()
         await _listen_unix(runner, socket_of(port))
@@ -229,7 +239,7 @@ async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
     try:
         await _Unix(runner, path).start()
     except OSError as error:
-        why = error.strerror or error  # asyncio's error for a path that is too long has no number
+        why = error.strerror or error  # asyncio's error for a path that is too long has no errno
         raise ConfigError(f"The socket {path} can't be made ({why}): choose another place with --socket.") from error
     print(f"codespec: listening on unix:{path}", flush=True)
 

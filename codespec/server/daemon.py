@@ -1,7 +1,4 @@
-"""The daemon as HTTP handlers see it: whether it is ready, what it serves, and how they submit a request.
-
-Knows the bound on open requests; knows no dialect.
-"""
+"""The daemon as HTTP handlers see it: readiness, the served model, and request submission with a bounded queue."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from codespec.server.loading import Loaded
 from codespec.server.logs import Output
 from codespec.server.metrics import RequestMetrics
 
-RETRY_SECONDS = 1  # what a client waits before it tries again
+RETRY_SECONDS = 1  # delay before a client retries
 
 
 class Daemon:
-    """One engine, and at most `queue` requests that wait for it beside those that run."""
+    """One engine with a queue of at most `queue` requests in addition to the running ones."""
 
     def __init__(self, engine_thread: EngineThread, queue: int, output: Output | None = None) -> None:
         self.engine_thread = engine_thread
@@ -33,22 +30,22 @@ class Daemon:
         self.output = output or Output()
         self.stopping = False
         self.metrics = RequestMetrics()
-        self.encoding = asyncio.Lock()  # one long text at a time, which leaves a core for the engine
+        self.encoding = asyncio.Lock()  # encode one long text at a time, which leaves a core for the engine
         self._open: set[RequestHandle] = set()
 
     @property
     def num_open(self) -> int:
-        """Requests that the engine still works for, or will."""
+        """Number of running and waiting requests."""
         return sum(not handle.over for handle in self._open)
 
     @property
     def state(self) -> str:
-        """starting, ready, stopping, failed or stopped."""
+        """One of starting, ready, stopping, failed or stopped."""
         return "stopping" if self.stopping else self.engine_thread.state
 
     @property
     def warning(self) -> str:
-        """What can't be written, in one sentence; "" if all can."""
+        """A sentence about files that can't be written, or "" if there are none."""
         loaded = self.engine_thread.loaded
         notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
@@ -56,17 +53,17 @@ class Daemon:
 
     @property
     def num_running(self) -> int:
-        """Open requests that the engine works for at this moment."""
+        """Number of open requests that the engine currently runs."""
         dispatcher = self.engine_thread.dispatcher
         return 0 if dispatcher is None else sum(len(job.handles) for job in list(dispatcher.jobs.running))
 
     @property
     def num_waiting(self) -> int:
-        """Open requests that wait for it."""
+        """Number of open requests that wait for the engine."""
         return max(0, self.num_open - self.num_running)
 
     def loaded(self) -> Loaded:
-        """The engine and its model's facts. Raises ServeError while there is none."""
+        """Return the engine and its model's properties. Raise ServeError if they are not available."""
         thread = self.engine_thread
         if self.stopping:
             raise stopping()
@@ -78,7 +75,7 @@ class Daemon:
         return thread.loaded
 
     def ready(self) -> Loaded:
-        """As `loaded`, for a completion request: it counts one that comes too early."""
+        """Like `loaded`, for a completion request: counts a request that arrives too early as refused."""
         try:
             return self.loaded()
         except ServeError:
@@ -87,7 +84,7 @@ class Daemon:
 
     @contextmanager
     def submit(self, handle: RequestHandle, scope: str) -> Iterator[None]:
-        """Submits a request; leaving the block early aborts it. Raises ServeError if the daemon can't take it."""
+        """Submit a request; abort it if the block exits early. Raise ServeError if the daemon can't take it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue:
             self.metrics.refused["queue_full"] += 1
@@ -105,14 +102,14 @@ class Daemon:
                 self.engine_thread.abort(handle)
 
     def refuse_open(self) -> None:
-        """Ends the open requests: a stream by an event, a request without a reply by its status."""
+        """End all open requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
         for handle in list(self._open):
             self.engine_thread.abort(handle)
             handle.push([Failed(stopping())])
 
 
 def stopping() -> ServeError:
-    """The error for a request to a daemon that is about to end."""
+    """Return the error for requests to a daemon that is shutting down."""
     return ServeError("The daemon is stopping: ask again when it is back.", 503, 5, "stopping")
 
 

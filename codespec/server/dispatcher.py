@@ -1,6 +1,6 @@
-"""Dispatches requests to the engine, one round at a time. All of it runs on the engine's thread.
+"""Dispatches requests to the engine, one round at a time, on the engine's thread.
 
-Knows an engine by submit, cancel and step, and what to do when one of them fails; knows no threads and no network.
+Uses the engine's submit, cancel and step, and recovers if one of them fails.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Delivery = tuple[RequestHandle, Sequence[Message]]
 
 
 class Dispatcher:
-    """Starts, watches and ends jobs; `outbox` collects the messages for their handles.
+    """Starts, monitors and ends jobs; `outbox` collects the messages for their handles.
 
-    With `prefetch` it continues each document's text once no request came for `patience` seconds: a request that comes
-    during a round waits for that round. When that is done too, it decodes again what the `audit` picked.
+    With `prefetch` it continues each document's text if no request arrives for `patience` seconds; a request that
+    arrives during a round waits for that round. After prefetching, it runs the audits that `audit` has queued.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Dispatcher:
         self.prefetch = prefetch
         self.patience = patience
         self.jobs = Jobs()
-        self._planned: list[tuple[float, CompletionRequest]] = []  # what to prefetch, and from when on
+        self._planned: list[tuple[float, CompletionRequest]] = []  # prefetches with their start times
         self.prefetched = PrefetchCache()
         self.audit = Audit(engine) if audit is None else audit
         self.rounds = 0
@@ -53,14 +53,14 @@ class Dispatcher:
 
     @property
     def idle_for(self) -> float | None:
-        """Seconds until there is something to do, unless a request comes; None if there never will be."""
+        """Seconds until there is work to do without a new request, or None if there is none to come."""
         if self.jobs:
             return 0.0
         due = self._planned[0][0] if self._planned else self.audit.due
         return None if due is None else max(0.0, due - time.perf_counter())
 
     def admit(self, handle: RequestHandle) -> None:
-        """Takes a request. It ends an older one of its document, and all prefetches that it does not need."""
+        """Accept a request. End an older one for its document, and cancel prefetches that don't serve it."""
         self._interrupt_audit()
         superseded = self.jobs.supersede(handle)
         messages = self.prefetched.take(handle, time.perf_counter())
@@ -80,13 +80,13 @@ class Dispatcher:
             self._plan_prefetch(handle.request, messages)
 
     def abort(self, handle: RequestHandle) -> None:
-        """Nobody waits for this request any more: work that only it wanted stops now."""
+        """Drop a request whose client is gone; cancel its job if no other request shares it."""
         job = self.jobs.detach(handle)
         if job is not None:
             self._cancel(job)
 
     def round(self) -> None:
-        """One step of the engine for the choices that the schedule picks."""
+        """Run one engine step for the scheduled choices."""
         self._expire()
         self._begin_planned()
         self._begin_audit()
@@ -97,7 +97,7 @@ class Dispatcher:
             self._collect(job)
 
     def refuse_all(self, error: CodespecError) -> None:
-        """Ends everything with an error."""
+        """End all jobs with an error."""
         for job in self.jobs:
             self._send(self.jobs.end(job), [Failed(error)])
 
@@ -108,7 +108,7 @@ class Dispatcher:
                 self._send(self.jobs.end(job), empty_completions(job.request, "deadline"))
 
     def _schedule(self) -> list[Scheduled]:
-        """The choices of the next round; their jobs are started if they were not."""
+        """Return the choices for the next round. Start their jobs if necessary."""
         while True:
             scheduled = schedule(list(self.jobs), self.slots, self.rounds)
             waiting = [one.job for one in scheduled if not one.job.sequences]
@@ -124,7 +124,7 @@ class Dispatcher:
             job.rounds_waited += job not in jobs
         try:
             self.engine.step([one.job.sequences[one.choice] for one in scheduled])
-        except Exception as error:  # the border of the engine: one request's fault must not end the others
+        except Exception as error:  # engine boundary: one request's fault must not end the others
             self._recover(jobs, error)
 
     def _start(self, job: Job) -> None:
@@ -137,7 +137,7 @@ class Dispatcher:
             self._send(self.jobs.end(job), [Failed(RequestError(str(error), "prefix"))])
         except CodespecError as error:
             self._send(self.jobs.end(job), [Failed(error)])
-        except Exception as error:  # the border of the engine: a request that it cannot even take ends alone
+        except Exception as error:  # engine boundary: only the request that can't be submitted ends
             self._fail(job, error)
         else:
             for sequence in sequences:
@@ -146,7 +146,7 @@ class Dispatcher:
             self.jobs.start(job, sequences)
 
     def _recover(self, failed: Sequence[Job], error: Exception) -> None:
-        """After a failed round: a job that took part alone is at fault; of several, each tries again alone."""
+        """Recover after a failed round: fail a job that ran alone; requeue several jobs to run one at a time."""
         for job in failed:
             self._cancel(job)
         if len(failed) == 1:
@@ -158,7 +158,7 @@ class Dispatcher:
 
     def _fail(self, job: Job, error: Exception) -> None:
         log_failure("a request failed in the engine", error)
-        kind = type(error).__name__  # its message may hold source text
+        kind = type(error).__name__  # the exception's message may contain source text
         if job.audited:
             self.audit.give_up()
         sentence = f"The engine failed on this request ({kind}): the daemon goes on, other requests are not affected."
@@ -183,7 +183,7 @@ class Dispatcher:
                     self._plan_prefetch(job.request, job.messages)
 
     def _plan_prefetch(self, request: CompletionRequest, messages: Sequence[Message]) -> None:
-        """Plans to continue a finished text as if it had been accepted."""
+        """Plan to continue a finished text as if the user had accepted it."""
         upcoming = follow_up(request, messages) if self.prefetch else None
         if upcoming is not None:
             self._planned.append((time.perf_counter() + self.patience, upcoming))
@@ -195,7 +195,7 @@ class Dispatcher:
             self.jobs.add_prefetch(self._planned.pop(0)[1])
 
     def _begin_audit(self) -> None:
-        """In idle time, decodes again what is due."""
+        """Start the next due audit if there is no other work."""
         now = time.perf_counter()
         if self.jobs or self._planned:
             self.audit.put_off(now)
@@ -210,7 +210,7 @@ class Dispatcher:
             self.audit.interrupt()
 
     def _is_overdue(self, job: Job) -> bool:
-        """Whether the limit that counts from the first token has passed, and each choice has a line to show."""
+        """Return whether the time limit after the first token has passed and every choice has a complete line."""
         limit, now = job.after_first_ms, time.perf_counter()
         if limit is None or job.finished:
             return False
@@ -228,7 +228,7 @@ class Dispatcher:
 
 
 def _as_deadline(event: Message) -> Message:
-    """A cancelled choice ends by its deadline, as its client sees it."""
+    """Change the finish reason of a cancelled choice to "deadline", which is what its client sees."""
     if not isinstance(event, DoneEvent) or event.completion.finish_reason != "cancelled":
         return event
     return replace(event, completion=replace(event.completion, finish_reason="deadline"))

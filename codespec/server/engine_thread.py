@@ -1,7 +1,6 @@
-"""The one thread that touches the engine: it loads it, runs rounds while there is work, and sleeps otherwise.
+"""The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers post commands; messages go back to the event loop in one batch a round. Knows threads; what a round is, the
-dispatcher knows.
+Handlers post commands; messages return to the event loop in one batch per round.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from codespec.server.logs import log_failure
 
 State = Literal["starting", "ready", "failed", "stopped"]
 Result = TypeVar("Result")
-MOST_CALLS = 64  # functions that wait for the end of a round, and what they hold
-PREFETCH_DELAY = 0.15  # seconds after a finished text: keystrokes come faster
+MOST_CALLS = 64  # functions that wait for the end of a round
+PREFETCH_DELAY = 0.15  # seconds after a finished text; keystrokes come faster than that
 
 
 class EngineThread:
@@ -33,47 +32,47 @@ class EngineThread:
         self.state: State = "starting"
         self.progress = Progress()
         self.loaded: Loaded | None = None
-        self.dispatcher: Dispatcher | None = None  # only to be read
+        self.dispatcher: Dispatcher | None = None  # read-only for other threads
         self.error: CodespecError | None = None
         self._load = load
         self._inbox: list[Callable[[Dispatcher], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
         self._closed = False
-        self._num_calls = 0  # those that a handler waits for; of the event loop's alone
+        self._num_calls = 0  # calls that a handler awaits; used by the event loop only
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = asyncio.Event()
         self._failed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begins to load; events will go to this loop."""
+        """Start loading; events go to this loop."""
         self._loop = loop
         self._thread.start()
 
     async def until_loaded(self) -> None:
-        """Waits until the engine is there. Raises the error if it will not be."""
+        """Wait until the engine has loaded. Raise the error if loading fails."""
         await self._ready.wait()
         if self.error is not None:
             raise self.error
 
     async def until_failed(self) -> NoReturn:
-        """Waits until the engine has failed, and raises the error."""
+        """Wait until the engine has failed, and raise the error."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
 
     def admit(self, handle: RequestHandle) -> None:
-        """Hands a request to the engine."""
+        """Pass a request to the engine."""
         self._post(lambda dispatcher: dispatcher.admit(handle))
 
     def abort(self, handle: RequestHandle) -> None:
-        """Nobody waits for this request any more; a thread that has ended need not know."""
+        """Drop a request whose client is gone. Do nothing if the thread has ended."""
         with contextlib.suppress(ServeError):
             self._post(lambda dispatcher: dispatcher.abort(handle))
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Runs a function between two rounds, because it is not safe during one. Raises ServeError if too many wait."""
+        """Run a function between two rounds, as it is not safe during one. Raise ServeError if too many are waiting."""
         if self._num_calls >= MOST_CALLS:
             raise ServeError(f"{MOST_CALLS} calls wait for the engine: ask again in a moment.", 429, 1)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -85,7 +84,7 @@ class EngineThread:
             self._num_calls -= 1
 
     def stop(self, seconds: float) -> bool:
-        """Ends the thread and keeps what the engine learned; False if it is still busy after `seconds`."""
+        """Stop the thread and save the engine's learned state; return False if it is still busy after `seconds`."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -106,7 +105,7 @@ class EngineThread:
         except CodespecError as error:
             self._give_up(error)
             return
-        except BaseException as error:  # the border of the thread: what a library raises, panics too, is one sentence
+        except BaseException as error:  # thread boundary: any library error, panics included, becomes one sentence
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
@@ -118,7 +117,7 @@ class EngineThread:
             self.state = "stopped"
             self._close(dispatcher, ServeError("The daemon is stopping: ask again when it is back.", 503, 5))
             dispatcher.engine.close()
-        except BaseException as error:  # the border of the thread: without it, every open request would wait for ever
+        except BaseException as error:  # thread boundary: otherwise every open request would wait forever
             log_failure("the engine's thread ended", error)
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
             self._close(dispatcher, ServeError("The engine has stopped: restart the daemon.", 503))
@@ -131,18 +130,18 @@ class EngineThread:
             self._deliver(dispatcher)
 
     def _close(self, dispatcher: Dispatcher, error: ServeError) -> None:
-        """Takes nothing more and ends what is left with the error."""
+        """Accept no more commands and end the remaining requests with the error."""
         with self._wake:
             self._closed = True
             commands, self._inbox = self._inbox, []
-        dispatcher.refuse_all(error)  # first: then no command needs the engine, which may be broken
+        dispatcher.refuse_all(error)  # first, so that no command needs the engine, which may be broken
         for command in commands:
             command(dispatcher)
         dispatcher.refuse_all(error)
         self._deliver(dispatcher)
 
     def _take(self, dispatcher: Dispatcher) -> list[Callable[[Dispatcher], None]] | None:
-        """New commands, waited for while there is nothing to do; None once the thread is to end."""
+        """Wait for commands or work, and return the new commands; return None when the thread must stop."""
         with self._wake:
             while not (self._inbox or self._stopping or (seconds := dispatcher.idle_for) == 0.0):
                 self._wake.wait(seconds)
@@ -158,10 +157,10 @@ class EngineThread:
 
     def _answer(self, function: Callable[[], Result], future: asyncio.Future[Result]) -> None:
         if future.cancelled():
-            return  # its client has gone
+            return  # its client has disconnected
         try:
             result = function()
-        except Exception as error:  # the border of the thread: the caller gets it
+        except Exception as error:  # thread boundary: the caller gets the error
             self._post_to_loop(partial(_set, future, future.set_exception, error))
         else:
             self._post_to_loop(partial(_set, future, future.set_result, result))
@@ -172,7 +171,7 @@ class EngineThread:
         self._post_to_loop(self._failed.set)
 
     def _post_to_loop(self, function: Callable[[], object]) -> None:
-        """Runs something on the event loop; once that is closed, nobody is left to wait."""
+        """Schedule a function on the event loop; do nothing if the loop is closed."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)

@@ -1,16 +1,16 @@
-"""Which choices of which jobs take part in the next round, when there are more than slots.
+"""Choose the job choices for the next round when there are more than slots.
 
 Jobs with the fewest tokens left go first, so that a short request does not wait for a long one (shortest remaining time
-first, Schrage 1968). Owners take part in round-robin order, one choice each and then a second choice each, so that
-sending more requests brings no more slots (fair queueing, Nagle 1985). Neither rule lets a job starve:
+first, Schrage 1968). Owners take turns in round-robin order, one choice each and then a second choice each, so that
+sending more requests does not yield more slots (fair queueing, Nagle 1985). Neither rule lets a job starve:
 
 - The oldest job owns a quarter of the slots; with fewer than four slots, it goes first for 16 rounds in every 64. If
   each of its n choices takes r rounds, it ends within r * ceil(n / (slots // 4)) rounds, or with fewer than four slots
-  within 4 * r * ceil(n / slots) + 64, whatever arrives after it. Then the next one is the oldest.
-- The job with the fewest tokens left begins in the next round, or with fewer than four slots after 16 at most.
-- A warm-up lets requests for text go first, but not for more than 256 rounds (aging).
+  within 4 * r * ceil(n / slots) + 64, regardless of later arrivals. Then the next job is the oldest.
+- The job with the fewest tokens left begins in the next round, or with fewer than four slots after at most 16.
+- A warm-up lets requests for text go first, but for no more than 256 rounds (aging).
 
-Prefetches and audits take part only when there is nothing else to do. Knows jobs and rounds; knows no engine.
+Prefetches and audits run only if there is no other work.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ AGING = 256  # rounds that a warm-up waits before it counts as a request for tex
 
 
 class Scheduled(NamedTuple):
-    """One choice of a job that takes part in a round."""
+    """One choice of a job scheduled for a round."""
 
     job: Job
     choice: int
 
 
 def schedule(jobs: Collection[Job], slots: int, round_number: int) -> list[Scheduled]:
-    """The choices of the next round, at most `slots`. A job that failed together with others runs by itself."""
+    """Return the choices for the next round, at most `slots`. A job that failed together with others runs alone."""
     if not jobs:
         return []
     priorities = [effective_priority(job) for job in jobs]
@@ -52,13 +52,13 @@ def schedule(jobs: Collection[Job], slots: int, round_number: int) -> list[Sched
 
 
 def effective_priority(job: Job) -> Priority:
-    """A job's priority; a warm-up that has waited long counts as a request for text."""
+    """Return a job's priority. A warm-up that has waited AGING rounds counts as a request for text."""
     aged = job.priority == Priority.WARM_UP and job.rounds_waited >= AGING
     return Priority.INTERACTIVE if aged else job.priority
 
 
 def _share_of_oldest(oldest: Job, slots: int, round_number: int) -> list[Scheduled]:
-    """What the oldest job gets before all others."""
+    """Return the choices of the oldest job that are reserved before all others."""
     if slots >= OLDEST_SHARE and not oldest.alone:
         return [Scheduled(oldest, choice) for choice in oldest.runnable[: slots // OLDEST_SHARE]]
     its_quantum = round_number // QUANTUM % OLDEST_SHARE == OLDEST_SHARE - 1
@@ -66,8 +66,9 @@ def _share_of_oldest(oldest: Job, slots: int, round_number: int) -> list[Schedul
 
 
 def _round_robin(jobs: Collection[Job], most: int) -> list[Scheduled]:
-    """Runnable choices, first one of each owner, then a second of each, and so on, at most `most` of each; an owner's
-    choices in the order of what is left to write.
+    """Return runnable choices in round-robin order of their owners, at most `most` per owner.
+
+    The choices of one owner are ordered by the tokens left to generate.
     """
     ranked: list[tuple[int, Scheduled]] = []
     taken: Counter[Owner] = Counter()
@@ -80,5 +81,5 @@ def _round_robin(jobs: Collection[Job], most: int) -> list[Scheduled]:
 
 
 def _remaining(job: Job) -> tuple[int, int]:
-    """Tokens left, then order of arrival: smaller goes first."""
+    """Return the sort key: tokens left, then order of arrival."""
     return job.remaining, job.number

@@ -1,7 +1,7 @@
-"""Request handles: a request under way, as its HTTP handler sees it, and the events on their way to its client.
+"""Request handles: a request in progress as its HTTP handler sees it, and the events for its client.
 
-Lives on the event loop; the engine's thread only passes it on. A client that reads slowly delays nobody: its handle
-keeps what is not read yet, which is never more than one completion.
+Handles live on the event loop; the engine's thread only passes them on. A slow client delays no other: its handle
+buffers the unread events, at most one completion.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Fini
 
 
 class Priority(IntEnum):
-    """Who goes first. A warm-up yields to everyone who waits for text, a prefetch to every request, and an audit, which
-    only the daemon itself wants, to all of them.
+    """The order in which requests are served.
+
+    A warm-up yields to requests for text, a prefetch to all client requests, and an audit to everything else.
     """
 
     INTERACTIVE = 0
@@ -30,7 +31,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end of a request that got no text, or no more of it."""
+    """The end of a request that failed before or during its text."""
 
     error: CodespecError
 
@@ -39,11 +40,12 @@ Message = Event | Failed
 
 
 class RequestHandle:
-    """One client's request: what to compute, how urgent it is, and what has become of it so far.
+    """One client's request: its parameters, priority and progress.
 
-    A newer handle of the same `owner` ends the older one if the owner names a document; a warm-up ends no text.
-    `after_first_ms` is a time limit that counts from the first token and cuts the text only after a line break. `notes`
-    tell the client how its request was read. Times are seconds of perf_counter; deadlines count from `arrived`.
+    A newer handle of the same `owner` ends the older one if the owner names a document; a warm-up ends no request for
+    text. `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break.
+    `notes` explain to the client how its request was read. Times are seconds of perf_counter; deadlines count from
+    `arrived`.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class RequestHandle:
         self.notes = tuple(notes)
         self.arrived = time.perf_counter()
         self.first_text: float | None = None
-        self.ended: float | None = None  # when the last message came
-        self.finished: list[Completion] = []  # the choices that are done
+        self.ended: float | None = None  # arrival of the last message
+        self.finished: list[Completion] = []  # the completed choices
         self.error: CodespecError | None = None
         self._open_choices = set(range(request.n))
         self._messages: deque[Message] = deque()
@@ -68,27 +70,27 @@ class RequestHandle:
 
     @property
     def owner(self) -> Owner:
-        """Who sent it, and which document is edited; "" where the client does not say."""
+        """The client and the document being edited; "" for parts that the client does not send."""
         return self.request.owner
 
     @property
     def deadline(self) -> float | None:
-        """When the request's time is over, in seconds of perf_counter."""
+        """The request's deadline in seconds of perf_counter, or None."""
         limit = self.request.deadline_ms
         return None if limit is None else self.arrived + limit / 1000
 
     @property
     def time_limited(self) -> bool:
-        """Whether the clock may cut its text."""
+        """Whether a time limit may cut the text."""
         return self.request.deadline_ms is not None or self.after_first_ms is not None
 
     @property
     def over(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the request has ended."""
         return self.ended is not None
 
     def push(self, messages: Iterable[Message]) -> None:
-        """Takes what the engine's thread sent; drops what comes after an end."""
+        """Add messages from the engine's thread. Drop those that arrive after the end."""
         for message in messages:
             if not self.over and not (isinstance(message, DoneEvent) and message.choice not in self._open_choices):
                 self._record(message)
@@ -96,7 +98,7 @@ class RequestHandle:
         self._received.set()
 
     async def events(self) -> AsyncIterator[Event]:
-        """All events in order, up to the last choice's DoneEvent. Raises the error that ended the request."""
+        """Yield all events in order, up to the last choice's DoneEvent. Raise the error that ended the request."""
         while self._messages or not self.over:
             while not self._messages:
                 self._received.clear()
@@ -107,7 +109,7 @@ class RequestHandle:
             yield message
 
     async def completions(self) -> list[Completion]:
-        """All choices, once they are done."""
+        """Wait for all choices and return them."""
         done = [event.completion async for event in self.events() if isinstance(event, DoneEvent)]
         return sorted(done, key=lambda completion: completion.choice)
 
@@ -124,5 +126,5 @@ class RequestHandle:
 
 
 def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[DoneEvent]:
-    """The end of a request without text: the engine never saw it, or nobody wants it any more."""
+    """Return DoneEvents without text for a request that never ran or was superseded."""
     return [DoneEvent(n, Completion("", (), reason, Stats(), n)) for n in range(request.n)]

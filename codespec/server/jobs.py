@@ -1,7 +1,7 @@
-"""Computations in flight: which wait, which run, and which handles share one.
+"""Computations in flight: waiting and running jobs, and the request handles that share each.
 
-Identical requests share a job, and a newer request of a document replaces the older one. A prefetch is a job without
-handles, and so is an audit. Lives on the engine's thread. Knows sharing; knows no engine, no network and no schedule.
+Identical requests share a job, and a newer request for a document replaces the older one. Prefetches and audits are
+jobs without handles. Lives on the engine's thread.
 """
 
 from __future__ import annotations
@@ -20,76 +20,79 @@ from codespec.types import CompletionRequest, DoneEvent, Owner, RoundEvent, Text
 class Job:
     """One computation and the handles that share it.
 
-    After a failed round a job runs again, `alone`. The engine then writes the same text again, and only what was not
-    `sent` yet goes out.
+    After a failed round a job runs again, `alone`. The engine then generates the same text again, and only the part
+    after `sent` goes out.
     """
 
     request: CompletionRequest
-    number: int  # in the order of arrival
-    own_priority: Priority = Priority.INTERACTIVE  # its first handle's, or that of a job without any
+    number: int  # order of arrival
+    own_priority: Priority = Priority.INTERACTIVE  # its first handle's, or its own for a job without handles
     after_first_ms: float | None = None
     deadline: float | None = None  # seconds of perf_counter
     handles: list[RequestHandle] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)  # all that were sent
-    first_token: float | None = None  # when it came, seconds of perf_counter
+    messages: list[Message] = field(default_factory=list)  # all messages sent so far
+    first_token: float | None = None  # its time in seconds of perf_counter
     alone: bool = False
-    sent: dict[int, int] = field(default_factory=dict)  # characters, by choice
-    written: dict[int, int] = field(default_factory=dict)  # characters of this run, by choice
-    audited: list[Sequence] = field(default_factory=list)  # finished sequences that an audit decodes again
-    rounds_waited: int = 0  # rounds in which other jobs took part and this one did not
+    sent: dict[int, int] = field(default_factory=dict)  # characters sent, by choice
+    written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice
+    audited: list[Sequence] = field(default_factory=list)  # finished sequences that this audit decodes again
+    rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
 
     @property
     def priority(self) -> Priority:
-        """The most urgent of its handles'."""
+        """The most urgent priority among its handles."""
         return min((handle.priority for handle in self.handles), default=self.own_priority)
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still be written, of all choices together."""
+        """Number of tokens that may still be generated, over all choices."""
         if not self.sequences:
             return self.request.n * self.request.max_tokens
         return sum(sequence.remaining for sequence in self.sequences if not sequence.finish_reason)
 
     @property
     def runnable(self) -> list[int]:
-        """The choices that can take part in a round: only the first while it reads the prompt for all of them."""
+        """The choices that can run in the next round; only the first one until it has prefilled the shared prompt."""
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     @property
     def is_prefetch(self) -> bool:
-        """Whether nobody has requested it so far."""
+        """Whether no client has requested it so far."""
         return self.own_priority == Priority.PREFETCH
 
     @property
     def finished(self) -> bool:
-        """Whether all choices are."""
+        """Whether all choices are finished."""
         return all(sequence.finish_reason for sequence in self.sequences)
 
     def request_at(self, now: float) -> CompletionRequest:
-        """The request with the time that is left of its deadline."""
+        """Return the request with the time remaining until its deadline."""
         if self.deadline is None:
             return self.request
         return replace(self.request, deadline_ms=(self.deadline - now) * 1000)
 
     def computes(self, handle: RequestHandle) -> bool:
-        """Whether it answers this request too. A text that the clock may cut is shared only before it has begun."""
+        """Return whether this job also answers the handle's request.
+
+        A job with a time limit is shared only before it starts.
+        """
         if self.is_prefetch:
             return answers(self.request, handle)
         same = (self.request, self.after_first_ms) == (handle.request, handle.after_first_ms)
         return same and not (handle.time_limited and self.sequences)
 
     def adopt(self, handle: RequestHandle) -> None:
-        """Makes a prefetch the handle's own job, perhaps with a deadline."""
+        """Turn a prefetch into the handle's own job, with its deadline if it has one."""
         self.request, self.own_priority = handle.request, handle.priority
         self.after_first_ms, self.deadline = handle.after_first_ms, handle.deadline
         for sequence in self.sequences:
             sequence.deadline = self.deadline
 
     def read_events(self) -> list[Message]:
-        """The sequences' events that were not sent before."""
+        """Return the sequences' events that were not sent before."""
         fresh = []
         for sequence in self.sequences:
             for event in sequence.events:
@@ -114,14 +117,14 @@ class Job:
 
 
 class Jobs:
-    """All jobs, `running` once they have begun. Each handle is in one of them until it is over."""
+    """All jobs; those in `running` have started. Each handle belongs to one job until it is over."""
 
     def __init__(self) -> None:
         self.waiting: list[Job] = []
         self.running: list[Job] = []
         self._numbers = count()
         self._job_of: dict[RequestHandle, Job] = {}
-        self._newest: dict[tuple[Owner, Priority], RequestHandle] = {}  # of each document
+        self._newest: dict[tuple[Owner, Priority], RequestHandle] = {}  # the newest handle of each document
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
@@ -133,7 +136,7 @@ class Jobs:
         return handle in self._job_of
 
     def add(self, handle: RequestHandle) -> Job:
-        """Puts a handle into a job that computes the same, or into a new one."""
+        """Add a handle to a job that computes the same request, or to a new job."""
         job = next((job for job in self if job.computes(handle)), None) or self._new(handle)
         if job.is_prefetch:
             job.adopt(handle)
@@ -142,23 +145,23 @@ class Jobs:
         return job
 
     def add_prefetch(self, request: CompletionRequest) -> None:
-        """Adds what nobody has requested yet."""
+        """Add a job for a request that no client has sent yet."""
         self.waiting.append(Job(request, next(self._numbers), Priority.PREFETCH))
 
     def add_audit(self, audited: list[Sequence]) -> None:
-        """Adds finished sequences that are decoded again."""
+        """Add an audit job, which decodes finished sequences again."""
         self.waiting.append(Job(audited[0].request, next(self._numbers), Priority.AUDIT, audited=audited))
 
     def audits(self) -> list[Job]:
-        """The jobs that decode something again."""
+        """Return the audit jobs."""
         return [job for job in self if job.audited]
 
     def prefetches(self) -> list[Job]:
-        """The jobs that nobody has requested."""
+        """Return the prefetch jobs."""
         return [job for job in self if job.is_prefetch]
 
     def supersede(self, handle: RequestHandle) -> list[RequestHandle]:
-        """Makes a handle its document's newest; returns the older ones, which end. A warm-up ends only warm-ups."""
+        """Make a handle its document's newest; return the older ones, which must end. A warm-up ends only warm-ups."""
         owner, priority = handle.owner, handle.priority
         if not owner.document:
             return []
@@ -168,7 +171,7 @@ class Jobs:
         return [one for one in older if one is not None]
 
     def detach(self, handle: RequestHandle) -> Job | None:
-        """Takes a handle out; returns its job, removed, if no other handle wants it."""
+        """Remove a handle; return its job, also removed, if no other handle shares it."""
         job = self._job_of.pop(handle, None)
         key = (handle.owner, handle.priority)
         if self._newest.get(key) is handle:
@@ -182,7 +185,7 @@ class Jobs:
         return job
 
     def end(self, job: Job) -> list[RequestHandle]:
-        """Removes a job; returns the handles it had."""
+        """Remove a job; return its handles."""
         handles = list(job.handles)
         for handle in handles:
             self.detach(handle)
@@ -191,13 +194,13 @@ class Jobs:
         return handles
 
     def start(self, job: Job, sequences: list[Sequence]) -> None:
-        """Moves a job from waiting to running."""
+        """Move a job from waiting to running."""
         job.sequences, job.written = sequences, {}
         self.waiting.remove(job)
         self.running.append(job)
 
     def requeue(self, job: Job) -> None:
-        """Moves a job from running to waiting: it begins anew."""
+        """Move a job from running to waiting, to start again."""
         job.sequences, job.first_token = [], None
         self.running.remove(job)
         self.waiting.append(job)

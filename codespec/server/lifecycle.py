@@ -1,8 +1,8 @@
-"""From `codespec serve` to its end: signals, draining. Knows processes; knows no requests.
+"""Run `codespec serve` from startup to shutdown: signals and draining.
 
-It listens at once and then loads. The first SIGTERM or SIGINT lets open requests finish and exits with 0; the second
-ends at once. If the engine dies, the daemon exits with an error: whoever watches it (an editor's language server,
-systemd) starts another, which helps more than a 503 for ever.
+The daemon listens immediately and then loads the models. The first SIGTERM or SIGINT lets open requests finish and
+exits with 0; the second exits at once. If the engine dies, the daemon exits with an error, so that its supervisor (an
+editor's language server, systemd) starts another; that is better than replying 503 forever.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import proof_keys
 from codespec.token_file import read_token
 
-STOP_SECONDS = 5.0  # for the engine's thread, after the last request
-REFUSE_SECONDS = 1.0  # for replies that the daemon is stopping
-IDLE_SECONDS = 75.0  # a connection without a request
+STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
+REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
+IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
 def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
-    """Serves until a signal comes; returns the exit code. Raises CodespecError if it can't begin."""
+    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
     token = read_token(config.token_file)
     check_bind(config.host, token)
     thread, printed = EngineThread(load), list[str]()
@@ -48,8 +48,8 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
             asyncio.run(_serve(config, token, keys, daemon, printed))
         finally:
             stopped = thread.stop(STOP_SECONDS)
-            _print_notes(thread, printed)  # what could not be saved
-    if not stopped:  # it is still loading: nothing is lost, and it would otherwise end inside torch
+            _print_notes(thread, printed)  # errors while saving
+    if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
     return 0
 
@@ -69,8 +69,10 @@ async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, pr
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Accepts no more connections and lets open requests finish; those that do not finish in time get an error, and
-    those that are still being sent get it at once."""
+    """Stop accepting connections and let open requests finish.
+
+    Requests that do not finish in time get an error; requests whose body is incomplete get it at once.
+    """
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
@@ -82,7 +84,7 @@ async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
 
 
 async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> None:
-    """Waits for a signal. Raises the error that keeps the models from loading, or that the engine died of."""
+    """Wait for a signal. Raise the error if the models fail to load or the engine dies."""
     running, stopped = asyncio.create_task(run), asyncio.create_task(stop.wait())
     await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -92,7 +94,7 @@ async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> Non
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
-    """An application that cancels a handler whose client has gone, and logs nothing of a client's bytes."""
+    """Return a runner that cancels a handler when its client disconnects, and that logs no client data."""
     silent = logging.getLogger("codespec.server.http")
     silent.setLevel(logging.CRITICAL + 1)
     return web.AppRunner(
@@ -101,13 +103,13 @@ def make_runner(app: web.Application) -> web.AppRunner:
         access_log=None,
         logger=silent,
         keepalive_timeout=IDLE_SECONDS,
-        auto_decompress=False,  # a small body could become a large one
-        shutdown_timeout=REFUSE_SECONDS,  # for what is written after a handler's end
+        auto_decompress=False,  # a small body could expand to a large one
+        shutdown_timeout=REFUSE_SECONDS,  # for writes after a handler's end
     )
 
 
 async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
-    """Prints when the engine is ready, and raises when it has failed."""
+    """Print when the engine is ready; raise its error when it fails."""
     await thread.until_loaded()
     _print_notes(thread, printed)
     print(f"codespec: ready after {thread.progress.seconds:.1f} s", flush=True)
@@ -115,7 +117,7 @@ async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
 
 
 def _print_notes(thread: EngineThread, printed: list[str]) -> None:
-    """Prints the engine's notes that were not `printed` yet."""
+    """Print the engine's notes that are not in `printed` yet."""
     notes = thread.loaded.engine.notes if thread.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
@@ -123,7 +125,7 @@ def _print_notes(thread: EngineThread, printed: list[str]) -> None:
 
 
 def _stop_signals() -> asyncio.Event:
-    """Set by the first signal; the second ends the process."""
+    """Return an event that the first signal sets; the second signal ends the process."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def handle(number: int) -> None:

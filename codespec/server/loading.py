@@ -1,4 +1,4 @@
-"""What the engine's thread loads, how far it is, and the facts about the model that handlers need."""
+"""Loading on the engine's thread: its progress, and the model properties that handlers need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Progress:
-    """How far loading is; written by the engine's thread, read by handlers."""
+    """The progress of loading; written by the engine's thread, read by handlers."""
 
     phase: str = "waiting"
     begun: float = field(default_factory=time.monotonic)
@@ -35,26 +35,27 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine and what handlers need to know of it."""
+    """An engine and the properties that handlers need."""
 
     engine: Engine
-    name: str  # of the model, in replies
-    context: int  # target tokens of a request
-    slots: int  # requests at once
+    name: str  # the model's name in replies
+    context: int  # maximum context in target tokens
+    slots: int  # maximum number of requests in one round
     prefetch: bool = False
-    drafter: str = "none"  # its name
-    audit_every: int = 0  # one completion in so many is decoded again (0: none)
-    model: str = ""  # the setting ("": none)
+    drafter: str = "none"  # the drafter's name
+    audit_every: int = 0  # one in `audit_every` completions is decoded again (0: none)
+    model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
-    names: tuple[str, ...] = ()  # all values that the setting may have for this model
-    identity: Mapping[str, Any] = field(default_factory=dict)  # what decides its texts and drafts
+    names: tuple[str, ...] = ()  # all values of the setting that select this model
+    identity: Mapping[str, Any] = field(default_factory=dict)  # everything that determines its texts and drafts
 
 
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False, audit_every: int = 0
 ) -> Callable[[Progress], Loaded]:
-    """A function that loads what the configuration names and reports its progress. It raises for a missing model before
-    it imports the engine's packages, which takes seconds.
+    """Return a function that loads the configured models and reports its progress.
+
+    It checks that the models exist before it imports the engine's packages, which takes seconds.
     """
 
     def load(progress: Progress) -> Loaded:
@@ -70,7 +71,7 @@ def loader(
             progress.phase = phase
 
         report("loading the models")
-        identity = identity_of(config)  # of the files as they are when they are read
+        identity = identity_of(config)  # identity of the files at the time they are read
         engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded(
@@ -91,8 +92,9 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """All values of the setting `model`, in any case, that mean what this configuration runs; none for a target without
-    a name, such as a folder.
+    """Return all values of the setting `model`, in any case, that select this configuration.
+
+    Empty for a target without a name, such as a folder.
     """
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
@@ -102,7 +104,7 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 
 
 def public_name(model: str) -> str:
-    """A model's name for clients: a hub id as it is, or a folder's own name, never its path."""
+    """Return a model's name for clients: its hub id, or its folder's name without the path."""
     if Path(model).is_relative_to(SHIPPED):
         return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
     return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

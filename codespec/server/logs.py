@@ -1,5 +1,6 @@
-"""The daemon's log and output. No line holds a client's text, and a full disk under them does not end the daemon:
-/health reports it instead.
+"""The daemon's log and output.
+
+No line contains a client's text. If the disk is full, the daemon keeps running and /health reports the problem.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ LOST = b"\ncodespec: lines that belong here could not be written\n"
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Logs what failed, the kind of error and our lines, but not its message, which may hold source text."""
+    """Log a failure with the exception's type and traceback, but not its message, which may contain source text."""
     log.error("%s (%s)\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
 
 
 def start_logging(access: bool) -> None:
-    """Writes the log to stderr; with `access`, a line for each request too."""
+    """Write the log to stderr; with `access`, also a line for each request."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
@@ -38,24 +39,26 @@ def start_logging(access: bool) -> None:
 
 
 class Output:
-    """stdout and stderr. A file behind them stays at about `most` bytes (0: any size): when it is full, its older half
-    is dropped.
+    """stdout and stderr.
+
+    A log file is limited to about `most` bytes (0: unlimited): when it is full, its older half is dropped.
     """
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
-        self.lock = RLock()  # both streams may be one file
+        self.lock = RLock()  # both streams may write to one file
         self._streams: list[_SafeStream] = []
 
     @property
     def warning(self) -> str:
-        """Why lines are lost, and the mend; "" if all can be written by now."""
+        """The reason that lines are being lost, with a remedy, or ""."""
         faults = [fault for stream in self._streams if (fault := stream.retry())]
         return f"The daemon's log can't be written ({faults[0]}): make room on its disk." if faults else ""
 
     def wrap(self, stream: TextIO | None) -> TextIO | None:
-        """A stream to the same file that accepts everything. A terminal stays as it is, and so does a stream without a
-        file descriptor.
+        """Return a stream to the same file that never raises on write.
+
+        A terminal or a stream without a file descriptor is returned unchanged.
         """
         try:
             if stream is None or stream.isatty():
@@ -72,7 +75,7 @@ class Output:
 
 
 class _SafeStream(io.FileIO):
-    """Accepts everything, and remembers why the last write failed."""
+    """Never raises on write; remembers why the last write failed."""
 
     def __init__(self, number: int, output: Output) -> None:
         super().__init__(number, "w", closefd=False)
@@ -80,7 +83,7 @@ class _SafeStream(io.FileIO):
         self._fault = ""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Accepts all of it, even if it is lost; the next line that arrives says that lines were lost."""
+        """Accept all data, even if it is lost. The next successful write reports that lines were lost."""
         new = bytes(data)
         with self._output.lock:
             left = LOST + new if self._fault else new
@@ -94,13 +97,13 @@ class _SafeStream(io.FileIO):
         return len(new)
 
     def retry(self) -> str:
-        """Why the last line was lost; "" if there is room again."""
+        """Try to write again; return why the last write failed, or ""."""
         if self._fault:
             self.write(b"")
         return self._fault
 
     def _make_room(self, size: int) -> None:
-        """Drops a full file's older half, or all of it if it cannot be read."""
+        """Drop the older half of a full file, or all of it if it can't be read."""
         number, most = self.fileno(), self._output.most
         state = os.fstat(number)
         if not most or not stat.S_ISREG(state.st_mode) or state.st_size + size <= most:
@@ -115,7 +118,7 @@ class _SafeStream(io.FileIO):
 
 @contextmanager
 def safe_output(most: int = 0) -> Iterator[Output]:
-    """Until the block ends, printing never fails."""
+    """Replace stdout and stderr within the block by streams that never raise on write."""
     output, former = Output(most), (sys.stdout, sys.stderr)
     sys.stdout, sys.stderr = (output.wrap(stream) for stream in former)
     try:

@@ -1,6 +1,6 @@
-"""What became of requests, as their clients saw it: how long they waited, how they ended, which were refused.
+"""Request metrics as clients see them: waiting times, outcomes and refusals.
 
-Lives on the event loop, so nothing here is locked. Knows request handles; knows no engine and no format.
+Lives on the event loop, so it needs no locks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0
 
 
 class Histogram:
-    """How many values fell below each bound, and their sum."""
+    """Counts of values by upper bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -26,22 +26,22 @@ class Histogram:
         self.sum: float = 0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Adds a value; a bound includes its own value."""
+        """Add a value. Bounds are inclusive."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Each bound and how many values it covers, as Prometheus has them; the last bound is +Inf."""
+        """Return pairs of bound and cumulative count, in Prometheus' format. The last bound is +Inf."""
         ends = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
         return list(zip(ends, accumulate(self.counts), strict=True))
 
 
 class RequestMetrics:
-    """Sums over all requests since the daemon began.
+    """Totals over all requests since the daemon started.
 
-    `requests` counts by priority, `completions` choices by finish reason, `cancelled` requests by why nobody wants them
-    any more, `failed` by whose fault it was, `refused` by why they were not taken. Times (seconds) are of requests for
-    text that reached their end.
+    `requests` counts by priority, `completions` counts choices by finish reason, `cancelled` counts requests by the
+    cause of cancellation, `failed` by the party at fault, and `refused` by reason. Times (seconds) cover only completed
+    requests for text.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class RequestMetrics:
         self.to_end = Histogram(SECONDS)
 
     def end(self, handle: RequestHandle) -> None:
-        """Adds a request that its handler is done with."""
+        """Add a request that its handler has finished with."""
         self.requests[handle.priority.name.lower()] += 1
         reasons = [completion.finish_reason for completion in handle.finished]
         self.completions.update(reasons)

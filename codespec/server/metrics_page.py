@@ -1,7 +1,7 @@
-"""/metrics and /v1/codespec/stats: vLLM's metric names under our prefix, and what only speculation has.
+"""Serve /metrics and /v1/codespec/stats: vLLM's metric names with our prefix, and metrics specific to speculation.
 
-A scrape reads a snapshot of the engine's numbers, so that it never waits for a round. Prometheus' client library writes
-the text; it keeps no counters of its own.
+A scrape reads a snapshot of the engine's numbers, so it never waits for a round. The Prometheus client library only
+formats the text; it keeps no counters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from codespec.server.wire import reply
 from codespec.types import Stats
 
 PREFIX = "codespec:"
-LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens of a draft
+LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens per draft
 OUTCOMES = ("plain", "full", "partial", "none")
 DRAFTS = {
     "drafts": ("spec_decode_num_drafts_total", "Rounds with a draft."),
@@ -38,13 +38,13 @@ Labels = Mapping[str, str]
 
 
 async def scrape(request: web.Request) -> web.StreamResponse:
-    """Prometheus' text."""
+    """Serve the metrics in Prometheus' text format."""
     text = generate_latest(DaemonCollector(request.app[DAEMON]))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
 
 
 async def stats(request: web.Request) -> web.StreamResponse:
-    """The same numbers as JSON, and which daemon they are of."""
+    """Serve the same metrics as JSON, with the daemon's version, state and model."""
     daemon = request.app[DAEMON]
     loaded = daemon.engine_thread.loaded
     about = {"version": __version__, "state": daemon.state, "model": loaded.name if loaded else None}
@@ -64,13 +64,16 @@ def _as_json(family: Metric) -> dict[str, Any]:
 
 
 class DaemonCollector(Collector):
-    """All metrics of a daemon. Those of requests and of the engine come with the model, whose name they bear."""
+    """Collects all metrics of a daemon.
+
+    Metrics of requests and of the engine are labelled with the model's name and start when it is loaded.
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
     def collect(self) -> Iterator[Metric]:
-        """The families, read at this moment."""
+        """Yield the metric families with their current values."""
         daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
         yield from _of_daemon(daemon)
         if loaded is not None:
@@ -177,7 +180,7 @@ def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
 
 
 def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
-    """The tallies of a kind, ordered by the rest of their keys."""
+    """Return the tallies of one kind, sorted by the rest of their keys."""
     return sorted((key[1:], count) for key, count in tallies.items() if key[0] == kind)
 
 
@@ -206,7 +209,7 @@ def _counter(name: str, about: str, value: float, labels: Labels) -> CounterMetr
 def _counters(
     name: str, about: str, label: str, values: Mapping[str, float], labels: Labels | None = None
 ) -> CounterMetricFamily:
-    """A counter by one label, beside those that all its samples have."""
+    """Return a counter with one sample for each value of `label`, plus the common labels."""
     return _tallied(name, about, (label,), (((key,), value) for key, value in values.items()), labels or {})
 
 

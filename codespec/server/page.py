@@ -1,7 +1,7 @@
-"""The page at /: an editor in the browser that shows what speculation does.
+"""Serve the page at /: an editor in the browser that demonstrates speculation.
 
-A path must be a name of the table here and is never looked up in the file system, so no other file can be reached.
-Knows the files that were built from web/ and the policy they are served under; knows no engine.
+Paths are looked up in a table, never in the file system, so no other file can be reached. The files are built from
+web/.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page and the tag that its contents have."""
+    """A file of the page and its ETag."""
 
     data: bytes
     tag: str
@@ -53,18 +53,18 @@ class PageFile:
 
 @cache
 def page_file(name: str) -> PageFile:
-    """A file of TYPES, read once."""
+    """Return a file of TYPES; read it only once."""
     data = (FOLDER / name).read_bytes()
     return PageFile(data, hashlib.sha256(data).hexdigest()[:32])
 
 
 async def show_page(request: web.Request) -> web.StreamResponse:
-    """The page itself."""
+    """Serve index.html."""
     return _send(request, "index.html")
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """A file of the page."""
+    """Serve a file of the page."""
     name = request.match_info["name"]
     if name not in TYPES:
         raise web.HTTPNotFound
@@ -85,5 +85,5 @@ def _send(request: web.Request, name: str) -> web.Response:
 
 
 ROUTES = [web.get("/", show_page), web.get("/page/{name}", send_file)]
-# Open to whoever reaches the daemon: the page holds no data, and it is what prompts for the token.
+# Open without a token: the page contains no data, and it prompts for the token.
 OPEN_PATHS = frozenset({"/", "/page/{name}"})

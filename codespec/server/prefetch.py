@@ -1,7 +1,4 @@
-"""Prefetched completions: the engine continues a finished text as if the editor had accepted it, before anybody asks.
-
-Knows requests and the messages that answer them; knows no engine and no schedule.
-"""
+"""Prefetched completions: continuations of a finished text, computed as if the editor had accepted it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ NOTE = "prefetched: computed before it was requested"
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """A finished completion, all messages of it, and when it was finished (seconds)."""
+    """A finished completion, all its messages, and its completion time in seconds."""
 
     request: CompletionRequest
     messages: Sequence[Message]
@@ -27,7 +24,7 @@ class Prefetched:
 
 
 class PrefetchCache:
-    """The prefetched completions, at most one a document."""
+    """Prefetched completions, at most one per document."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Owner, Prefetched] = OrderedDict()
@@ -36,7 +33,7 @@ class PrefetchCache:
         return len(self._kept)
 
     def put(self, request: CompletionRequest, messages: Sequence[Message], now: float) -> None:
-        """Keeps a finished completion in place of the document's last one."""
+        """Store a finished completion, replacing the document's previous one."""
         for message in messages:
             if isinstance(message, DoneEvent):
                 message.completion.stats.notes.append(NOTE)
@@ -46,8 +43,9 @@ class PrefetchCache:
             self._kept.popitem(last=False)
 
     def take(self, handle: RequestHandle, now: float) -> Sequence[Message]:
-        """The messages that answer a request, or none. Any newer request for text of a document drops what was kept for
-        it.
+        """Return the messages that answer a request, or an empty list.
+
+        Any newer request for text drops the document's prefetched completion.
         """
         if handle.priority != Priority.INTERACTIVE:
             return []
@@ -58,8 +56,10 @@ class PrefetchCache:
 
 
 def answers(prefetched: CompletionRequest, handle: RequestHandle) -> bool:
-    """Whether a prefetched request, which has no time limit, answers this one: they are the same except for that limit,
-    the client's prediction and, where a client sends only the last part of a long prefix, for where the prefix begins.
+    """Return whether a prefetched request, which has no time limit, answers this one.
+
+    They must be equal except for that limit, the client's prediction, and the start of the prefix if the client sends
+    only the last part of a long one.
     """
     request, moved = handle.request, handle.request.prefix_offset - prefetched.prefix_offset
     if handle.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
@@ -69,8 +69,9 @@ def answers(prefetched: CompletionRequest, handle: RequestHandle) -> bool:
 
 
 def follow_up(request: CompletionRequest, messages: Sequence[Message]) -> CompletionRequest | None:
-    """What the editor requests next if this text is accepted; None where there is nothing to accept, or several texts
-    to choose from.
+    """Return the request that the editor will send if this text is accepted.
+
+    Return None if there is no text to accept, or if there are several choices.
     """
     if not request.document or request.n != 1:
         return None

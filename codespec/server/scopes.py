@@ -1,9 +1,11 @@
-"""Which client a request comes from. What the daemon keeps of one client's texts serves no other client: whoever shares
-a cache can tell from cached tokens and times what the others wrote.
+"""Identify the client of a request.
 
-A client is a user together with the key that it sends, as OpenAI's clients always do. The system names the user behind
-a Unix socket and, on Linux, behind a connection from this machine. Without a key and a user, each connection is a
-client of its own. Knows headers and sockets; knows no texts.
+Cached data from one client's texts is never used for another client: anyone who shares a cache can infer the others'
+texts from cached token counts and timings.
+
+A client is a user together with the key that it sends, as OpenAI's clients always do. The system reports the user of a
+Unix socket's peer and, on Linux, of a connection from this machine. Without a key and a user, each connection is a
+separate client.
 """
 
 from __future__ import annotations
@@ -23,34 +25,34 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-KEYS = ("X-Api-Key", "Api-Key")  # beside Authorization
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's connections of this machine
-UNNAMED = 65534  # stands for all users without a number here (of another container), and so for none
+KEYS = ("X-Api-Key", "Api-Key")  # in addition to Authorization
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's tables of TCP connections
+UNNAMED = 65534  # shared by all users without a number here (of another container), so it identifies no client
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-End = tuple[Address, int]  # and a port
+End = tuple[Address, int]  # address and port
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection: its user's number, if that is known, and a name that no other connection has."""
+    """The other end of a connection: its user id, if known, and a name unique to the connection."""
 
     user: int | None
     name: str
 
 
 class Scopes:
-    """The clients of one daemon. Their names do not reveal keys: they are hashed with a secret of this process."""
+    """The clients of one daemon. Client names do not reveal keys, which are hashed with a secret of this process."""
 
     def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables
         self._secret = secrets.token_bytes(32)
         self._peers: WeakKeyDictionary[asyncio.BaseTransport, Peer] = WeakKeyDictionary()
         self._numbers = count()
-        self._lock = asyncio.Lock()  # first come, first admitted: a document's newer request ends the older
+        self._lock = asyncio.Lock()  # keeps requests in order of arrival: a document's newer request ends the older
 
     async def of(self, request: web.Request) -> str:
-        """The scope of a request: the name of the client that sent it."""
+        """Return the scope of a request: the name of its client."""
         key = key_of(request.headers)
         async with self._lock:
             peer = await self._peer(request.transport)
@@ -60,9 +62,9 @@ class Scopes:
         return f"key {digest}" if peer.user is None else f"key {digest} of user {peer.user}"
 
     async def _peer(self, transport: asyncio.BaseTransport | None) -> Peer:
-        """The other end of a connection, looked up once."""
+        """Return the other end of a connection; look it up only once."""
         if transport is None:
-            return self._new(None)  # it is already closed
+            return self._new(None)  # already closed
         if transport not in self._peers:
             self._peers[transport] = self._new(await self._find_user(transport))
         return self._peers[transport]
@@ -94,15 +96,16 @@ class Scopes:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """All that a client sends as a key; "" if it sends none."""
+    """Return all keys in the headers, joined by newlines, or "" if there are none."""
     _, _, given = headers.get("Authorization", "").strip().partition(" ")
     keys = [given.strip(), *(headers.get(name, "").strip() for name in KEYS)]
     return "\n".join(keys) if any(keys) else ""
 
 
 def find_user(table: str, peer: End, own: End) -> int | None:
-    """The user whose socket is at the peer's end of a connection, by one of Linux's tables; None if it lacks that
-    socket, or nobody holds it any more.
+    """Return the user that owns the peer's socket, according to one of Linux's tables.
+
+    Return None if the table lacks that socket, or no process holds it any more.
     """
     for first, second in _spellings(peer, own):
         start = table.find(f" {first} {second} ")
@@ -113,14 +116,14 @@ def find_user(table: str, peer: End, own: End) -> int | None:
 
 
 def _spellings(peer: End, own: End) -> Iterator[tuple[str, str]]:
-    """Both ends as the tables spell them; an IPv6 socket may be connected to an IPv4 address."""
+    """Yield both ends in the tables' notation. An IPv6 socket may be connected to an IPv4 address."""
     yield _spell(*peer), _spell(*own)
     if isinstance(peer[0], ipaddress.IPv4Address) and isinstance(own[0], ipaddress.IPv4Address):
         yield _spell(_as_ipv6(peer[0]), peer[1]), _spell(_as_ipv6(own[0]), own[1])
 
 
 def _spell(address: Address, port: int) -> str:
-    """An address in words of 32 bits in the machine's byte order, and the port."""
+    """Return the address as 32-bit hexadecimal words in the machine's byte order, and the port."""
     words = struct.unpack(f"={len(address.packed) // 4}I", address.packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
@@ -130,14 +133,17 @@ def _as_ipv6(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
 
 
 def _end(host: str, port: int) -> End:
-    """An address as sockets return it; an IPv4-mapped one becomes IPv4."""
+    """Parse an address as sockets return it. An IPv4-mapped address becomes IPv4."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address, port
 
 
 def _user_of_unix(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket; if the system does not report it, our own, who alone can connect."""
+    """Return the user at the other end of a Unix socket.
+
+    If the system does not report it, return our own user, the only one that can connect.
+    """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return os.getuid()

@@ -1,7 +1,7 @@
-"""Who may talk to the daemon, and how it proves to clients that it is their user's own.
+"""Access control for the daemon, and its proof to clients that it belongs to their user.
 
-It answers its own machine, by its own name, and no page from elsewhere; other machines only with the token. A client
-that is about to send a token or a text can ask for a proof first (`codespec.proof`). Knows headers and addresses.
+The daemon answers only its own machine, under its own host name, and no web page of another origin; other machines need
+the token. A client can request a proof before it sends a token or a text (`codespec.proof`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from codespec.serve_config import is_loopback
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-MOST_PROOF_BODY = 256  # bytes: anybody may ask
+MOST_PROOF_BODY = 256  # bytes; any client may send a request
 PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 
 
 def guard(host: str, token: str, open_paths: Collection[str] = ()) -> Middleware:
-    """Refuses foreign hosts and pages, and whoever lacks the token; `open_paths` (routes) need no token."""
+    """Return a middleware that refuses foreign hosts and origins, and requests without the token.
+
+    `open_paths` (routes) need no token.
+    """
     names = {*LOCAL_NAMES, host.lower(), f"[{host}]".lower()} if is_loopback(host) else None
 
     @web.middleware
@@ -41,7 +44,7 @@ def guard(host: str, token: str, open_paths: Collection[str] = ()) -> Middleware
 
 
 def _check_host(request: web.Request, names: set[str]) -> None:
-    """A page that points its own name at this machine (DNS rebinding) still sends that name."""
+    """Refuse foreign host names. In DNS rebinding, the browser still sends the page's own host name."""
     host = request.headers.get("Host", "")
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name.lower() not in names:
@@ -49,7 +52,7 @@ def _check_host(request: web.Request, names: set[str]) -> None:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Browsers send where a page comes from; only the daemon's own page may send requests."""
+    """Refuse foreign origins. Browsers send the page's origin; only the daemon's own page may send requests."""
     origin = request.headers.get("Origin")
     own = (f"http://{request.headers.get('Host', '')}", f"https://{request.headers.get('Host', '')}")
     if origin is not None and origin.lower() not in (name.lower() for name in own):
@@ -64,7 +67,7 @@ def _check_token(request: web.Request, token: str) -> None:
 
 
 async def prove(request: web.Request) -> web.Response:
-    """Answers a nonce with the daemon's proof, for the address that the connection came to."""
+    """Answer a nonce with the daemon's proof for the address that the connection arrived at."""
     if request.content_length is None or request.content_length > MOST_PROOF_BODY:
         raise Refused(f"The body must be one of at most {MOST_PROOF_BODY} bytes: send a nonce alone.", "body", 413)
     with await read_fields(request) as fields:
@@ -77,8 +80,10 @@ async def prove(request: web.Request) -> web.Response:
 
 
 def proof_keys(token: str) -> proof.Keys:
-    """The keys of the daemon's proof. If the user's secret can't be used, it prints why and goes on: it still serves
-    clients that need no proof, and a token is a key too.
+    """Return the keys for the daemon's proof.
+
+    If the user's secret can't be used, print the reason and continue: clients that need no proof can still be served,
+    and a token is a key too.
     """
     try:
         return proof.own_keys(token)
@@ -88,4 +93,4 @@ def proof_keys(token: str) -> proof.Keys:
 
 
 PROOF_ROUTES = [web.post(proof.PATH, prove)]
-PROOF_PATHS = frozenset({proof.PATH})  # open: clients ask for the proof before they send the token
+PROOF_PATHS = frozenset({proof.PATH})  # open: clients request the proof before they send the token

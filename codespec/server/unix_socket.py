@@ -1,7 +1,7 @@
-"""A Unix socket at a path, for one daemon and one user: what is in use stays, and what a dead daemon left is replaced.
+"""Create a Unix socket at a path for one daemon and one user.
 
-Daemons that start at the same path take turns, so that none removes a socket that another has just made. Knows paths
-and sockets; knows no connections.
+A socket in use is kept; a stale one is replaced. Daemons that start at the same path take turns, so that none removes a
+socket that another has just created.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from pathlib import Path
 
 from codespec.errors import ConfigError
 
-PROBE_SECONDS = 1.0  # for a holder to accept a connection
-TURN_SECONDS = 5.0  # for other daemons that make their sockets in the same folder
+PROBE_SECONDS = 1.0  # for the holder of the socket to accept a connection
+TURN_SECONDS = 5.0  # to wait for other daemons that create sockets in the same folder
 POLL_SECONDS = 0.02
 
 
 @asynccontextmanager
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
-    """A socket that listens at `path`, which must be served in the block: meanwhile no other daemon probes it. Raises
-    ConfigError if the path is in use, and OSError.
+    """Yield a socket that listens at `path`.
+
+    It must be served within the block, while no other daemon probes it. Raise ConfigError if the path is in use; raise
+    OSError if the socket can't be created.
     """
     async with _turn(path.parent):
         _clear(path)
@@ -34,7 +36,7 @@ async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
 
 @asynccontextmanager
 async def _turn(folder: Path) -> AsyncIterator[None]:
-    """Holds a lock on the folder, which leaves no file behind. Raises ConfigError if it stays locked."""
+    """Hold a lock on the folder, without a lock file. Raise ConfigError if it stays locked."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for _ in range(int(TURN_SECONDS / POLL_SECONDS)):
@@ -51,7 +53,7 @@ async def _turn(folder: Path) -> AsyncIterator[None]:
 
 
 def _clear(path: Path) -> None:
-    """Removes a socket on which nobody listens, and nothing else."""
+    """Remove a stale socket. Raise ConfigError for anything else at the path."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -62,7 +64,7 @@ def _clear(path: Path) -> None:
         probe.settimeout(PROBE_SECONDS)
         try:
             probe.connect(str(path))
-        except ConnectionRefusedError:  # nobody listens; any other error is somebody who does not accept
+        except ConnectionRefusedError:  # no listener; any other error means a listener that does not accept
             path.unlink(missing_ok=True)
             return
         except OSError:
@@ -71,7 +73,7 @@ def _clear(path: Path) -> None:
 
 
 def _bind(path: Path, backlog: int) -> socket.socket:
-    """Listens at once: a socket that is bound and does not listen looks like a dead daemon's."""
+    """Bind and listen at once: a bound socket that does not listen looks like a dead daemon's."""
     own = socket.socket(socket.AF_UNIX)
     former = os.umask(0o177)
     try:

@@ -1,6 +1,6 @@
-"""What goes over the wire: bodies with checked fields in, compact JSON and events out.
+"""Read request bodies with checked fields; write compact JSON and server-sent events.
 
-Every error names the field. Knows JSON and HTTP; knows no dialect and no engine.
+Every error names the field.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from aiohttp import web
 from codespec.bounded_json import TooLarge, parse_json
 from codespec.errors import CodespecError, RequestError, ServeError
 
-MOST_BODY = 8 << 20  # bytes; each field has its own bound
-MOST_SEPARATORS = 1 << 18  # of one body: an empty list takes three bytes of it and seventy bytes of memory
-MOST_TEXT = 1 << 20  # characters of one field
-MOST_WORD = 4096  # characters of one text of a list
-MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, if nothing smaller bounds it
+MOST_BODY = 8 << 20  # bytes; each field has its own limit
+MOST_SEPARATORS = 1 << 18  # per body: an empty list takes three bytes of it and seventy bytes of memory
+MOST_TEXT = 1 << 20  # characters per field
+MOST_WORD = 4096  # characters per text of a list
+MOST_COUNT = (1 << 31) - 1  # default limit of counts
 READ_SECONDS = 20.0  # for a whole body
-WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's, beside the control characters
+WRITE_SECONDS = 20.0  # for one piece, to a client that does not read
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's line ends, in addition to control characters
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
 
 class Refused(RequestError):
-    """A request that is refused for its header, path, method or size; `status` is HTTP's."""
+    """A request refused because of its header, path, method or size, with an HTTP `status`."""
 
     def __init__(self, message: str, field: str, status: int) -> None:
         super().__init__(message, field)
@@ -36,9 +36,10 @@ class Refused(RequestError):
 
 
 class Fields:
-    """A JSON object whose fields are read with their types; null is the same as absent.
+    """A JSON object whose fields are read with type checks; null is the same as absent.
 
-    Read it in a `with` block: after it the values are gone, and a handler that waits or streams keeps only its request.
+    Use it in a `with` block, which drops the values at its end, so that a handler that waits or streams holds only its
+    request.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -55,15 +56,15 @@ class Fields:
         return self._values.get(name) is not None
 
     def is_set(self, name: str) -> bool:
-        """Whether a field holds something that is not empty, zero or false."""
+        """Return whether a field is present and not empty, zero or false."""
         return bool(self._values.get(name))
 
     def label(self, name: str) -> str:
-        """The field's full name, as errors give it."""
+        """Return the field's full name for errors."""
         return f"{self._above}{name}"
 
     def only(self, names: Iterable[str]) -> None:
-        """Raises RequestError for the first field that is not among the names."""
+        """Raise RequestError for the first field that is not among the names."""
         known = tuple(names)
         for name in self._values:
             if name not in known:
@@ -71,7 +72,7 @@ class Fields:
                 raise RequestError(f"{shown} is not known here: the fields are {', '.join(known)}.", shown)
 
     def text(self, name: str, default: str | None = None, most: int = MOST_TEXT) -> str:
-        """Text without lone surrogates; required where there is no default."""
+        """Return a text without lone surrogates; required if `default` is None."""
         value = self._get(name, default)
         if not isinstance(value, str):
             self._refuse(name, "text")
@@ -82,7 +83,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within bounds. Every field has bounds, because some of them decide on memory and time."""
+        """Return an integer within bounds. Every field has bounds, because some determine memory and time."""
         value = self._get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -91,21 +92,21 @@ class Fields:
         return value
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
-        """A number within bounds."""
+        """Return a number within bounds."""
         value = self._get(name, default)
         if type(value) not in (int, float) or not least <= value <= most:
             self._refuse(name, f"a number from {least:g} to {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self._get(name, default)
         if type(value) is not bool:
             self._refuse(name, "true or false")
         return value
 
     def texts(self, name: str, most: int = 64) -> tuple[str, ...]:
-        """Texts: a list of them, or a single one; empty ones are left out."""
+        """Return a tuple of texts from a list or a single text. Empty texts are dropped."""
         value = self._values.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value
         if (
@@ -117,7 +118,7 @@ class Fields:
         return tuple(item for item in items if item)
 
     def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
-        """Prompts as texts or as token ids: one of either, or a list of them."""
+        """Return prompts as texts or token ids, from one prompt or a list of them."""
         value = self._get(name, None)
         items = value if isinstance(value, list) and not _is_ids(value) else [value]
         if not items or len(items) > most or not all(_is_text(item) or _is_ids(item) for item in items):
@@ -127,14 +128,14 @@ class Fields:
         return [item if isinstance(item, str) else tuple(item) for item in items]
 
     def ids(self, name: str, limit: int) -> tuple[int, ...]:
-        """Token ids below a limit."""
+        """Return token ids below `limit`."""
         value = self._get(name, [])
         if value != [] and not (_is_ids(value) and min(value) >= 0 and max(value) < limit):
             self._refuse(name, f"a list of token ids from 0 to {limit - 1}")
         return tuple(value)
 
     def text_or_parts(self, name: str, joint: str = "\n", most: int = MOST_BODY) -> str:
-        """Text, whole or as a list of text parts, which `joint` is put between; parts of another type are refused."""
+        """Return a text, sent whole or as text parts to join with `joint`. Refuse parts of other types."""
         if not isinstance(self._values.get(name), list):
             return self.text(name, most=min(most, MOST_TEXT))
         parts = self.parts(name)
@@ -147,21 +148,21 @@ class Fields:
         return whole
 
     def part(self, name: str) -> Fields | None:
-        """An object; None if there is none."""
+        """Return an object, or None if it is absent."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, dict):
             self._refuse(name, "an object")
         return None if value is None else Fields(value, f"{self.label(name)}.")
 
     def parts(self, name: str, most: int = 256) -> list[Fields]:
-        """A list of objects."""
+        """Return a list of objects."""
         value = self._get(name, [])
         if not isinstance(value, list) or len(value) > most or not all(isinstance(item, dict) for item in value):
             self._refuse(name, f"a list of at most {most} objects")
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
-        """Raises RequestError if a field requests something that the daemon does not do."""
+        """Raise RequestError if a field requests a feature that the daemon does not have."""
         if name in self and self._values[name] not in tuple(harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
@@ -177,13 +178,13 @@ class Fields:
 
 
 def route_of(request: web.Request) -> str:
-    """The route's own pattern, which holds nothing of the client's; "-" if there is none."""
+    """Return the route's pattern, which contains no client data, or "-" if there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "-"
 
 
 async def read_fields(request: web.Request) -> Fields:
-    """The body as one JSON object, whatever its content type says. Raises RequestError or ServeError."""
+    """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body as it is."
@@ -192,7 +193,7 @@ async def read_fields(request: web.Request) -> Fields:
 
 
 async def _read_body(request: web.Request) -> bytearray:
-    """The whole body; the request keeps nothing of it."""
+    """Read the whole body; the request keeps no copy of it."""
     body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -208,7 +209,7 @@ async def _read_body(request: web.Request) -> bytearray:
 
 
 def parse_fields(body: bytes | bytearray) -> Fields:
-    """Standard JSON: no NaN, no depth that exhausts the parser, no more values than any request needs."""
+    """Parse standard JSON, without NaN and with limits on nesting depth and number of values."""
     try:
         values = parse_json(body, MOST_SEPARATORS, finite=True)
     except TooLarge as error:
@@ -225,41 +226,44 @@ def _is_text(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    """Whether it is a list of at least one id."""
+    """Return whether it is a list of at least one integer."""
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether it has no lone surrogate, which UTF-8 cannot encode."""
+    """Return whether it has no lone surrogate, which UTF-8 can't encode."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def clip(text: str, most: int = 80) -> str:
-    """A client's own word, cut and escaped so that it can be shown."""
+    """Truncate and escape a client's text for display."""
     return text[:most].encode("ascii", "backslashreplace").decode()
 
 
 def dump(value: Any) -> bytes:
-    """Compact JSON on one line: llama.vim reads line by line and drops a reply with a space after a colon. Others end a
-    line at more characters than JSON escapes.
+    """Return compact JSON on one line.
+
+    llama.vim reads line by line and drops a reply with a space after a colon. Line separators that JSON leaves
+    unescaped are escaped, since some clients split lines at them.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8")
 
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A JSON reply."""
+    """Return a JSON response."""
     return web.Response(body=dump(value), status=status, headers=headers, content_type="application/json")
 
 
 def status_of(error: CodespecError) -> int:
-    """The HTTP status of an error: 400 for whatever is wrong with a body."""
+    """Return the HTTP status of an error; 400 for any invalid body."""
     return error.status if isinstance(error, (ServeError, Refused)) else 400
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """The error in a shape that the clients of every dialect read: its `message`, and the field at fault; also the
-    daemon's `state` where that is the reason.
+    """Return the error in a shape that clients of every dialect can read.
+
+    It holds the `message`, the field at fault, and the daemon's `state` if that is the cause.
     """
     status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -269,14 +273,14 @@ def error_body(error: CodespecError) -> dict[str, Any]:
 
 
 def error_reply(error: CodespecError, body: Any = None) -> web.Response:
-    """The error as a reply; `body` if a dialect has its own shape."""
+    """Return the error as a response; `body` overrides the default shape for a dialect."""
     wait = error.retry_after if isinstance(error, ServeError) else 0
     headers = {"Retry-After": str(wait)} if wait else None
     return reply(error_body(error) if body is None else body, status_of(error), headers)
 
 
 class StreamReply:
-    """A streamed reply; the connection of a client that does not read is closed."""
+    """A streamed reply. Closes the connection of a client that does not read."""
 
     def __init__(self, request: web.Request, content_type: str) -> None:
         self._request = request
@@ -284,7 +288,7 @@ class StreamReply:
         self.response = web.StreamResponse(headers=headers)
 
     async def send(self, data: bytes) -> None:
-        """Writes one piece; the first one sends the headers too."""
+        """Write one piece; the first one also sends the headers."""
         if not self.response.prepared:
             await self.response.prepare(self._request)
         try:
@@ -296,17 +300,17 @@ class StreamReply:
             raise ConnectionResetError("the client does not read") from error
 
     async def end(self) -> web.StreamResponse:
-        """Closes the stream."""
+        """End the stream."""
         await self.response.write_eof()
         return self.response
 
 
 def sse(value: Any, name: str = "") -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + dump(value) + b"\n\n"
 
 
 def event_stream(request: web.Request) -> StreamReply:
-    """A reply of server-sent events."""
+    """Return a reply for server-sent events."""
     return StreamReply(request, "text/event-stream; charset=utf-8")

@@ -1,1 +1,1 @@
-"""What `codespec doctor` looks at, one file a subject; a check returns findings and raises for no mistake of a user."""
+"""The checks of `codespec doctor`, one file per subject. Checks return findings; a user's mistake never raises."""

@@ -1,5 +1,6 @@
-"""Whether exact mode holds on this processor, in which shape of call, and what that costs. Knows a loaded engine, and
-what a daemon reports; loads no model.
+"""Check whether exact mode holds on this processor, with which call shape, and at what cost.
+
+Uses a loaded engine, or a daemon's report; loads no model.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ NAME = "arithmetic"
 BROKEN = re.compile(r"exact mode does not hold here \((.*)\): ")  # in an engine's notes
 FAST_SET = "fast mode is set: texts may differ at near-ties, and nothing was tried"
 MEND = 'set mode = "fast" to accept that, or report it'
-CONTEXT, VERIFY, PROMPT = 64, 8, 256  # tokens before the rows, rows of a small verify, rows of a prompt
-SECONDS = 3.0  # for what exact costs
-WHOLE = 60.0  # for the search: a start tries what a second allows
+CONTEXT, VERIFY, PROMPT = 64, 8, 256  # context tokens before the rows, rows of a small verify, rows of a prompt
+SECONDS = 3.0  # to measure the cost of exact mode
+WHOLE = 60.0  # for the search; a start tries only as many shapes as fit into a second
 
 
 def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
-    """By what a daemon that is ready reports: it tried its models at its start, and compares texts in idle time."""
+    """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
     variance = _variance(told.get("notes") or ())
     if variance:
         return _varying(variance)
@@ -38,17 +39,17 @@ def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
 
 
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
-    """Searches for the exact shape anew, whatever is kept. The engine can't be used afterwards."""
+    """Search for the exact call shape again, ignoring the cached one. The engine can't be used afterwards."""
     if config.mode == "fast":
         return well(NAME, FAST_SET)
-    if engine.mode == "fast":  # its start has just tried everything
+    if engine.mode == "fast":  # startup has just tried all shapes
         return _varying(_variance(engine.notes))
     from codespec.engine.tuning import MOST_CHUNK
     from codespec.models.batch_invariance import find_variance, tried_length
     from codespec.models.call_search import settle
 
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
-    if model.device.type != "cpu":  # no other shape is there, and each start tries all of this
+    if model.device.type != "cpu":  # there is no other shape, and each start runs this whole test
         return well(
             NAME, f"exact mode holds, with kernels of our own: {tried_length(model)} tokens in chunks are the same"
         )
@@ -84,7 +85,7 @@ def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
 
 
 def _variance(notes: Sequence[str]) -> str:
-    """What differs, by an engine's notes; "" where exact mode was not given up."""
+    """Return the difference named in an engine's notes, or "" if exact mode still holds."""
     matches = [match for match in map(BROKEN.match, notes) if match]
     return matches[-1][1] if matches else ""
 

@@ -1,4 +1,4 @@
-"""The daemon: its token, its Unix socket, its port, who answers there and how it is."""
+"""Check the daemon: its token, its Unix socket, its port, the program on that port, and its state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATES: dict[str, tuple[State, str]] = {
 
 
 def check_token(config: ServeConfig) -> Finding:
-    """Whether a token is asked for where it must be, and whether its file is the user's own."""
+    """Check that a token is set if one is required, and that only the user can read its file."""
     try:
         token = read_token(config.token_file)
         check_bind(config.host, token)
@@ -46,7 +46,7 @@ def check_token(config: ServeConfig) -> Finding:
 
 
 def check_socket(config: ServeConfig) -> Iterator[Finding]:
-    """Whether the Unix socket that is named can be made, or who answers there; says nothing where none is."""
+    """Check that the configured Unix socket can be created or has a daemon. Yield nothing if none is set."""
     if config.socket in ("", "auto", "none"):
         return
     path, mend = Path(config.socket).expanduser(), "choose another place with --socket"
@@ -82,7 +82,7 @@ def _answers(path: Path) -> bool:
 
 
 def check_port(address: Address, found: Found) -> Finding:
-    """Whether a daemon could listen there, or who does already."""
+    """Report whether a daemon could listen at the address, or which program already does."""
     if found.who == "daemon":
         return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
@@ -99,7 +99,7 @@ def check_port(address: Address, found: Found) -> Finding:
 
 
 def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
-    """How the daemon is, and whether it is of this version."""
+    """Check the daemon's state and version."""
     if found.who != "daemon":
         said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
         yield well("daemon", said)
@@ -115,7 +115,7 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
 
 
 def _prompts(daemon: Mapping[str, Any]) -> str:
-    """How long an editor's prompts are there, where that is less than the context."""
+    """Return the prompt budget of editor requests, or "" if it is the whole context."""
     context, tokens = daemon.get("context"), daemon.get("prompt_budget")
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
@@ -123,7 +123,7 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
 
 
 def _why(address: Address) -> str:
-    """The daemon's own words about its state, without the mend that its clients get."""
+    """Return the daemon's description of its state, without the advice for clients."""
     try:
         _, told = address.ask("GET", "/health")
     except (OSError, http.client.HTTPException, CodespecError):

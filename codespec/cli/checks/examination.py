@@ -1,7 +1,4 @@
-"""All checks in their order: what fails keeps those from running that need it, and no others.
-
-Knows what each check needs; the checks know what they look at.
-"""
+"""Run all checks in order. A failed check skips only the checks that depend on it."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from codespec.token_file import read_token
 
 @dataclass(slots=True)
 class Known:
-    """What earlier checks found out for later ones; None where it is not known."""
+    """Results of earlier checks for later ones; None if unknown."""
 
     config: EngineConfig | None = None
     serve: ServeConfig | None = None
@@ -33,9 +30,9 @@ class Known:
     found: Found | None = None
     target: ModelFacts | None = None
     drafter: ModelFacts | None = None
-    whole: bool = False  # all models that the settings name can be used
+    whole: bool = False  # all configured models can be used
     packages: bool = False
-    room: bool = False  # they fit into memory
+    room: bool = False  # the models fit into memory
 
     @property
     def served(self) -> bool:
@@ -44,12 +41,12 @@ class Known:
 
     @property
     def kernel(self) -> str:
-        """Which kernel a daemon that is ready multiplies int8 weights with; "" if it reports none."""
+        """The int8 kernel that a ready daemon reports, or ""."""
         return str(self.found.daemon.get("kernel") or "") if self.found is not None and self.served else ""
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
-    """Every finding, as it is made."""
+    """Yield every finding as soon as it is made."""
     known = Known()
     yield machine.check_python()
     yield from _settings(options, known)
@@ -66,7 +63,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _look(known: Known) -> Iterator[Finding]:
-    """Who is at the daemon's address; a finding only where that can't be found out."""
+    """Look up the program at the daemon's address. Yield a finding only if that fails."""
     try:
         known.found = known.address.look() if known.address is not None else None
     except ConfigError as error:
@@ -74,7 +71,7 @@ def _look(known: Known) -> Iterator[Finding]:
 
 
 def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
-    """Engine and daemon have settings of their own; either may be broken."""
+    """Check the settings of the engine and of the daemon separately, as either may be broken."""
     try:
         own = None if options.config else user_file()
         choice = choose_config(options)
@@ -93,21 +90,21 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
 
 
 def _where_from(named: Path | None, own: Path | None) -> str:
-    """Which file the settings are from, if any is."""
+    """Return where the settings come from."""
     if named or own:
         return f"read from {named or own}" + (" (your own)" if own else "")
     return "defaults, variables and flags"
 
 
 def _model(choice: Choice) -> str:
-    """Which model was chosen and why, and what there is instead of the starter pair."""
+    """Return which model was chosen and why, and the better one to pull instead of the starter pair."""
     if note := offer_note(choice.config):
         return f"starter, since {choice.why}; {note}"
     return f"{choice.config.model}, {choice.why}" if choice.config.model else choice.why
 
 
 def _token(serve: ServeConfig) -> str:
-    """The token, or none; what is wrong with it has a check of its own."""
+    """Return the token, or "" if it can't be read; `check_token` reports why."""
     try:
         return read_token(serve.token_file)
     except ConfigError:

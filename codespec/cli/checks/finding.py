@@ -1,4 +1,4 @@
-"""What a check found: one line with a state, what was seen, and how to mend it. Knows sentences; checks nothing."""
+"""The result of a check: one line with a state, an observation and a fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`mend` is what to do, "" where nothing is."""
+    """One result; `mend` says what to do, or is "" if nothing is needed."""
 
     name: str
     state: State
@@ -21,27 +21,27 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """As it is printed."""
+        """The printed line."""
         said = f"{self.said}: {self.mend}" if self.mend else self.said
         return f"{self.state:<9}{self.name:<14}{' '.join(said.split())}"
 
 
 def well(name: str, said: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(name, "ok", said)
 
 
 def warning(name: str, said: str, mend: str) -> Finding:
-    """It works, but not as it could."""
+    """Return a finding for something that works with limitations."""
     return Finding(name, "warning", said, mend)
 
 
 def failed(name: str, said: str, mend: str) -> Finding:
-    """It does not work until this is mended."""
+    """Return a finding for something that does not work until it is fixed."""
     return Finding(name, "failed", said, mend)
 
 
 def from_error(name: str, error: CodespecError, state: State = "failed") -> Finding:
-    """An error's own sentence, which ends in its mend."""
+    """Convert an error to a finding, and split its message into problem and fix."""
     said, _, mend = str(error).removesuffix(".").rpartition(": ")
     return Finding(name, state, said, mend) if said else Finding(name, state, mend)

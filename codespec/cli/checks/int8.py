@@ -1,4 +1,4 @@
-"""int8: which kernel multiplies on this machine, and what rounding costs the target. Loads no model."""
+"""Check int8: the kernel used on this machine, and the rounding error of the target. Loads no model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ KERNEL, ROUNDING = "kernel", "rounding"
 
 
 def check_int8(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
-    """Findings if a model is computed in int8 on the CPU; `daemons` is the kernel that a running daemon reports. The
-    packages must load.
+    """Yield findings if a model is computed in int8 on the CPU.
+
+    `daemons` is the kernel that a running daemon reports. The packages must be importable.
     """
     drafts = config.asks_drafter and config.drafter != "none" and config.drafter_dtype == "int8"
     on_gpu = config.device.startswith("cuda") or (config.device == "auto" and has_gpu())
@@ -48,7 +49,7 @@ def _check_kernel(choice: Choice, label: str, slow: float) -> Finding:
 
 
 def _rounding(target: str, most: int) -> str:
-    """The catalogue's figures with weights within ±`most`, else the command that measures them."""
+    """Return the catalogue figures for weights within ±`most`, or the command that measures them."""
     entry, measure = find_entry(target), f"`codespec bench divergence --dtype int8 --target {shlex.quote(target)}`"
     figures = {known.most: known for known in entry.int8} if entry else {}
     if most in figures:

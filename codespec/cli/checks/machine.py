@@ -1,4 +1,4 @@
-"""This machine: Python, packages, processor, device, and the folders that are written to. Loads no model."""
+"""Check this machine: Python, packages, processor, device and writable folders. Loads no model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def check_python() -> Finding:
-    """Which Python and which codespec."""
+    """Report the versions of Python and codespec."""
     return well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
 
 
 def check_packages(needed: bool) -> Iterator[Finding]:
-    """Whether the engine's packages are there and load; an editor does without, where a daemon runs elsewhere."""
+    """Check that the engine's packages load. An editor works without them if a daemon runs elsewhere."""
     missing = [name for name in ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         said, mend = f"{', '.join(missing)} not installed", install_mend()
@@ -50,7 +50,7 @@ def _torch_build() -> str:
 
 
 def check_processor(config: EngineConfig) -> Iterator[Finding]:
-    """Whether as many threads run as there are cores, and whether the number format is one that the processor has."""
+    """Check that there are no more threads than cores, and that the processor supports the number format."""
     cores = usable_cores()
     if config.threads > cores:
         said = f"{config.threads} threads on {cores} usable core(s) wait for each other"
@@ -67,7 +67,7 @@ def check_processor(config: EngineConfig) -> Iterator[Finding]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: by its affinity and by its container's quota."""
+    """Return the number of cores that this process may use, given its affinity and its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text(encoding="ascii").split()
@@ -77,7 +77,7 @@ def usable_cores() -> int:
 
 
 def check_device(config: EngineConfig) -> Iterator[Finding]:
-    """Whether the device is there; says nothing of a CPU. The packages must load."""
+    """Check that the device exists. Yield nothing for a CPU. The packages must be importable."""
     if config.device == "cpu":
         return
     import torch
@@ -95,7 +95,7 @@ def check_device(config: EngineConfig) -> Iterator[Finding]:
 
 
 def check_folders() -> Iterator[Finding]:
-    """Whether what was measured and what was learned can be kept."""
+    """Check that measurements and learned state can be saved."""
     for name, folder, variable in (
         ("cache", cache_folder(), "XDG_CACHE_HOME"),
         ("state", state_folder(), "XDG_STATE_HOME"),
@@ -109,7 +109,7 @@ def check_folders() -> Iterator[Finding]:
 
 
 def _secret() -> Iterator[Finding]:
-    """What keeps a daemon from proving that it is the user's own; nothing where all is well."""
+    """Check the secret that proves the daemon's ownership. Yield nothing if it is usable."""
     if not state_folder().is_dir():
         return
     try:
@@ -121,7 +121,7 @@ def _secret() -> Iterator[Finding]:
 
 
 def why_not_writable(folder: Path) -> str:
-    """Why no file can be made in a folder, or in the one it would be made in; "" if one can."""
+    """Return why no file can be created in a folder or its nearest existing parent, or "" if one can."""
     try:
         nearest = next(place for place in (folder, *folder.parents) if place.exists())
         with tempfile.TemporaryFile(dir=nearest) as file:
@@ -132,5 +132,5 @@ def why_not_writable(folder: Path) -> str:
 
 
 def gigabytes(size: float) -> str:
-    """Bytes as they are shown."""
+    """Return a size in bytes as text."""
     return f"{size / 1e9:.1f} GB"

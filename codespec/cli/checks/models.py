@@ -1,7 +1,7 @@
-"""The models: found, complete, fit for each other, and small enough for the memory.
+"""Check the models: present, complete, compatible with each other, and small enough for memory.
 
-Knows what files say; loads no weights and downloads nothing. The sizes are estimates for people: a step's temporary
-tensors and padding are left out.
+Reads files only; loads no weights and downloads nothing. Sizes are estimates that leave out temporary tensors and
+padding.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from codespec.pair.rows import stored_as
 from codespec.text.fim import FimMissing
 
 FREE_MEMORY = Path("/proc/meminfo")
-USUAL_BATCH = 8  # requests at once, where that is measured
-IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: slots for so many times max_batch, within so much
-RUNTIME = 500e6  # bytes that Python, torch and a step's tensors take beside the models
-NEARLY = 0.8  # of the free memory
+USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
+IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: room for IDLE_FACTOR * max_batch slots, up to IDLE_BYTES
+RUNTIME = 500e6  # bytes for Python, torch and a step's tensors, in addition to the models
+NEARLY = 0.8  # share of the free memory
 
 
 def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Whether a model's folder is there, whole, and can be used; and what its files say."""
+    """Check that a model's folder exists, is complete and can be used; also return what its files say."""
     if not looks_local(name) and find_fetched(name) is None:
         mend = "the first start fetches it; `hf download` does so now"
         return warning(role, f"{name} is a hub id and not on this machine yet", mend), None
@@ -49,7 +49,7 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
 
 
 def check_head(name: str, target: ModelFacts) -> Finding:
-    """Whether a head's folder is there and of the target's sizes; only a start can tell more."""
+    """Check that a head's folder exists and that its sizes match the target. Only a start can check more."""
     values = text_config(target.config)
     layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(size, int):
@@ -70,7 +70,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
 
 
 def check_fill_in(target: ModelFacts) -> Finding:
-    """Whether the target was trained to fill in, so that the text behind the cursor counts."""
+    """Check whether the target is trained to fill in the middle; if not, the text after the cursor is ignored."""
     template = target.template
     if template is None or isinstance(template, FimMissing):
         reason = template.reason if template else "it has no usable tokenizer"
@@ -82,7 +82,7 @@ def check_fill_in(target: ModelFacts) -> Finding:
 
 
 def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
-    """What `codespec check` says of the two."""
+    """Yield the verdict of `codespec check` for the pair."""
     try:
         report = check_pair(target, drafter, choose_sample(None))
     except CodespecError as error:
@@ -97,7 +97,7 @@ def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]
 
 
 def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
-    """Whether models and caches fit into what is free."""
+    """Check whether models and caches fit into free memory."""
     need = needed_bytes(config, target, drafter)
     free = free_bytes()
     if free is None:
@@ -110,21 +110,21 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
-    """An estimate: weights in their number formats, caches, and what the program itself takes."""
+    """Estimate the bytes for weights in their number formats, caches, and the program itself."""
     sides = [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
     weights = sum(weight_size(side, dtype) for side, dtype in sides)
     return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
 
 
 def _context(config: EngineConfig, target: ModelFacts) -> int:
-    """The tokens that a target has here; the usual ones on a GPU, whose memory is not this machine's."""
+    """Return the target's context in tokens; USUAL_CONTEXT on a GPU, whose memory is separate."""
     room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
     each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
     return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
 
 
 def free_bytes() -> float | None:
-    """Memory that can be had without swapping; None where the system does not tell."""
+    """Return the memory available without swapping, or None if the system does not report it."""
     try:
         lines = FREE_MEMORY.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -133,12 +133,12 @@ def free_bytes() -> float | None:
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
-    """Bytes of the weights in a number format."""
+    """Return the bytes of the weights in a number format."""
     return model.weights.parameters * BYTES[dtype]
 
 
 def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) -> int:
-    """Bytes of the caches of models in their number formats."""
+    """Return the bytes of the KV caches of models in their number formats."""
     if config.cache_mb:
         return config.cache_mb * 2**20
     context, batch = config.context or USUAL_CONTEXT, config.max_batch or USUAL_BATCH
@@ -147,7 +147,7 @@ def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) ->
 
 
 def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
-    """Bytes of one request's keys and values; 0 where config.json does not say its shape."""
+    """Return the bytes of one request's keys and values; 0 if config.json lacks the shape."""
     values = text_config(model.config)
 
     def number(*names: str) -> int:
@@ -157,4 +157,4 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     tokens = min(context, model.context or context)
     numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * tokens
-    return numbers * BYTES["float32" if dtype == "int8" else dtype]  # int8 is the format of matrices only
+    return numbers * BYTES["float32" if dtype == "int8" else dtype]  # int8 is a format of weight matrices only

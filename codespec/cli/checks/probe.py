@@ -1,6 +1,4 @@
-"""What only loaded models tell: one short completion with and without speculation, whose texts must be equal, and how
-long prompts may be.
-"""
+"""Checks that need loaded models: the prompt budget, and equal texts with and without speculation."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 
 PROMPTS = "prompts"
 TOKENS = 24
-MOST_BYTES = 4e9  # of a model that is loaded for a probe; a larger one takes minutes
-SECONDS = 60.0  # for a daemon that has other things to do
+MOST_BYTES = 4e9  # maximum model size for a probe; a larger one takes minutes to load
+SECONDS = 60.0  # for a daemon that is busy
 PROMPT = """class Point:
     def __init__(self, x, y):
         self.x = x
@@ -44,7 +42,7 @@ DIFFER = "report it, with the output of `codespec check`"
 
 
 def probe_daemon(address: Address) -> Finding:
-    """Asks a daemon that is ready."""
+    """Send the probe to a ready daemon."""
     texts, began = [], time.perf_counter()
     for speculate in (True, False):
         body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
@@ -61,7 +59,7 @@ def probe_daemon(address: Address) -> Finding:
 
 
 def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Iterator[Finding]:
-    """Loads the models for one request at a time, and looks at their arithmetic too. The packages must load."""
+    """Load the models for one request at a time, and also check their arithmetic. The packages must be importable."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
         yield well("probe", "not tried, since loading takes long: start the daemon and look again")
@@ -102,7 +100,7 @@ def _ms(began: float) -> str:
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """What the settings come to with the engine's target, whatever slots this engine has."""
+    """Check the context and prompt budget that the settings give with the engine's target, regardless of its slots."""
     from codespec.engine.load import target_context
     from codespec.engine.prompt_budget import measure_again, prompt_budget
 

@@ -1,1 +1,1 @@
-"""One file a dialect: a body becomes a CompletionRequest, a completion becomes the reply that its clients read."""
+"""One file per dialect: each converts request bodies to CompletionRequests and completions to its own replies."""

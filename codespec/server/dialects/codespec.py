@@ -1,5 +1,6 @@
-"""codespec's own endpoint, for its language server: strict fields in, server-sent events out, and of each document only
-the newest request.
+"""codespec's own endpoint, for its language server.
+
+Reads strict fields and streams server-sent events. A newer request for a document supersedes the older one.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ FIELDS = (
     *("heal", "token_ids", "draft"),
 )
 SHAPES = ("auto", "line", "block", "raw")
-MOST_FILES, MOST_FILE_TEXT = 64, 512 * 1024  # of one document, and characters of all of them together
+MOST_FILES, MOST_FILE_TEXT = 64, 512 * 1024  # per document: number of files, and their total characters
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Streams text, rounds and the end. An error before the first event is a plain HTTP error."""
+    """Stream text, rounds and the end. An error before the first event is a plain HTTP error."""
     with await read_fields(request) as fields:
         handle = read_request(fields, request.app[DAEMON].ready().context)
         ids = fields.flag("token_ids")
@@ -55,8 +56,9 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 async def look_up_in(request: web.Request) -> web.Response:
-    """Takes the files that completions of a document may copy from, instead of those before. No model reads them, so
-    they change when tokens come and never which.
+    """Replace the files that completions of a document may copy drafts from.
+
+    The models do not read them, so they affect only the speed of a completion, never its tokens.
     """
     with await read_fields(request) as fields:
         fields.only(("document", "files"))
@@ -71,7 +73,7 @@ async def look_up_in(request: web.Request) -> web.Response:
     owner = Owner(await request.app[SCOPES].of(request), document)
 
     def keep() -> None:
-        daemon.loaded()  # the daemon may be stopping by now: texts that still wait then are refused, not kept
+        daemon.loaded()  # the daemon may be stopping by now; then refuse the texts
         engine.look_up_in(owner, texts)
 
     await daemon.engine_thread.call(keep)
@@ -79,9 +81,9 @@ async def look_up_in(request: web.Request) -> web.Response:
 
 
 def read_request(fields: Fields, context: int) -> RequestHandle:
-    """Raises RequestError for the first field that is unknown or can't be used."""
+    """Read a request. Raise RequestError for the first unknown or invalid field."""
     fields.only(FIELDS)
-    fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # as the language server protocol has it; for logs only
+    fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # range of the language server protocol; for logs only
     fields.text("trigger", "", 64)
     deadline = fields.number("deadline_ms", 0, 0, 600_000)
     shape = fields.text("shape", "auto")
@@ -114,7 +116,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
 
 
 def _max_tokens(fields: Fields, shape: str, context: int, notes: list[str]) -> int:
-    """An editor's setting is cut to what this model can do; a raw request gets what it asks for or an error."""
+    """Read `max_tokens`: a raw request gets the exact number or an error, others are limited to half the context."""
     if shape == "raw":
         return fields.whole("max_tokens", 64, 0, MOST_COUNT)
     return read_max_tokens(fields, "max_tokens", context, notes, least=0)
@@ -130,7 +132,7 @@ def _snippet(part: Fields) -> Snippet:
 
 
 def _cursor(fields: Fields) -> Cursor | None:
-    """What the language server knows of the syntax at the cursor; None where it sent nothing."""
+    """Read the syntax at the cursor as the language server reports it, or None if absent."""
     sent = fields.part("cursor")
     if sent is None:
         return None
@@ -142,7 +144,7 @@ def _cursor(fields: Fields) -> Cursor | None:
 
 
 def encode(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> bytes:
-    """An event as it is sent; `notes` tell how the request was read, `token_ids` adds them to the last."""
+    """Encode an event. `notes` explain how the request was read; `token_ids` adds the ids to the last event."""
     name, value = to_json(event, notes)
     if token_ids and isinstance(event, DoneEvent):
         value["token_ids"] = list(event.completion.token_ids)
@@ -150,13 +152,13 @@ def encode(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) 
 
 
 def encode_error(error: CodespecError) -> bytes:
-    """An error after the first event."""
+    """Encode an error after the first event."""
     field = error.field if isinstance(error, RequestError) else ""
     return sse({"field": field, "message": str(error)}, "error")
 
 
 def to_json(event: Event, notes: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
-    """An event's name and data."""
+    """Return an event's name and data."""
     if isinstance(event, TextEvent):
         return "text", {"choice": event.choice, "text": event.text}
     if isinstance(event, RoundEvent):
@@ -191,7 +193,7 @@ def _done(event: DoneEvent, notes: Sequence[str]) -> dict[str, Any]:
 
 
 def new_tokens(stats: Stats) -> int:
-    """Prompt tokens that had to be computed."""
+    """Return the number of prompt tokens that had to be computed."""
     return stats.prompt_tokens - stats.cached_tokens
 
 

@@ -1,6 +1,4 @@
-"""llama.cpp's server as llama.vim, llama.vscode and Continue use it: /infill, /completion, and what they ask about the
-server and its model. Knows their fields and what they read of a reply; knows no engine.
-"""
+"""llama.cpp's server API for llama.vim, llama.vscode and Continue: /infill, /completion, server and model details."""
 
 from __future__ import annotations
 
@@ -41,25 +39,25 @@ COMPLETION_NAMES = {
     "logprobs": "n_probs",
 }
 MOST_CONTENT = 1 << 18  # characters to tokenize: they take some tenths of a second
-WARM_UP_MS = 10_000.0  # nobody reads a warm-up's reply, so it need not wait for ever
+WARM_UP_MS = 10_000.0  # no client reads a warm-up's reply, so it has a time limit
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How the client wants to be answered, and the handles that the reply is made of, one a prompt."""
+    """The reply format that the client requested, and the request handles, one per prompt."""
 
     handles: tuple[RequestHandle, ...]
     loaded: Loaded
     streams: bool
-    fields: tuple[str, ...] | None  # of the reply; None: all
-    indent: int  # of the least indented line that the text may have
+    fields: tuple[str, ...] | None  # fields to include; None: all
+    indent: int  # minimum indentation of the text's lines
     tokens: bool
 
 
 @with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
-    """A completion between two texts; `n_predict: 0` only prefills."""
+    """Fill in between two texts; `n_predict: 0` only prefills."""
     loaded = request.app[DAEMON].loaded()
     reason = missing_fim(loaded)
     if reason:
@@ -73,7 +71,7 @@ async def infill(request: web.Request) -> web.StreamResponse:
 
 @with_field_names(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Plain continuations: the target's tokens only."""
+    """Continue prompts."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         answer = read_completion(fields, loaded)
@@ -81,7 +79,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def read_infill(fields: Fields, loaded: Loaded) -> Reply:
-    """Raises RequestError for the first field that can't be used."""
+    """Read an /infill request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
     extras = [Snippet(part.text("filename", "", 4096), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
@@ -94,7 +92,7 @@ def read_infill(fields: Fields, loaded: Loaded) -> Reply:
 
 
 def read_completion(fields: Fields, loaded: Loaded) -> Reply:
-    """Raises RequestError for the first field that can't be used."""
+    """Read a /completion request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
     probabilities = fields.whole("n_probs", 0, 0, 20)
     if probabilities and fields.flag("stream"):
@@ -156,7 +154,7 @@ def _encode(event: Event, answer: Reply) -> list[bytes]:
 
 
 def to_json(completion: Completion, answer: Reply) -> dict[str, Any]:
-    """A finished text as llama.cpp replies it."""
+    """Return a completion in llama.cpp's format."""
     stats, loaded = completion.stats, answer.loaded
     text = completion.text if answer.streams else indented(completion.text, answer.indent)
     return {
@@ -179,8 +177,9 @@ def to_json(completion: Completion, answer: Reply) -> dict[str, Any]:
 
 
 def indented(text: str, least: int) -> str:
-    """The text up to the first line that is indented less, without blank lines at its end; the first line, which is the
-    cursor's, and blank lines do not count.
+    """Return the text up to the first line with less indentation, without trailing blank lines.
+
+    The first line, which continues the cursor's line, and blank lines are not checked.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines[1:], 1):
@@ -190,12 +189,12 @@ def indented(text: str, least: int) -> str:
 
 
 def _stop(completion: Completion, answer: Reply, *, cut: bool) -> dict[str, str]:
-    """Why the text ended, and at which word: the stop that the tokens continue with after the text."""
+    """Return the reason that the text ended and the stop word, which is where the tokens continue after the text."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
     tokenizer = answer.loaded.engine.target.tokenizer
-    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # with held bytes
+    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # includes held bytes
     behind = written.partition(completion.text)[2] if completion.text else written
     words = [word for word in answer.handles[0].request.stop if behind.startswith(word)]
     return {"stop_type": "word" if words else "eos", "stopping_word": max(words, key=len, default="")}
@@ -211,7 +210,7 @@ def _probabilities(completion: Completion, answer: Reply) -> dict[str, Any]:
 
 
 def timings(stats: Stats) -> dict[str, float]:
-    """Counts and milliseconds of prompt and continuation."""
+    """Return token counts and milliseconds for prompt and continuation."""
     new = stats.prompt_tokens - stats.cached_tokens
     predicted_ms = max(0.0, stats.total_ms - stats.prefill_ms)
     return {
@@ -233,7 +232,7 @@ def _speed(name: str, count: int, spent: float) -> dict[str, float]:
 
 
 def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, Any]:
-    """Only the wanted fields, whose names may be paths with slashes; None means all."""
+    """Return only the wanted fields, whose names may be paths with slashes; None selects all."""
     if wanted is None:
         return result
     found = {}
@@ -247,7 +246,7 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Ready, with which models and in which mode, and what can't be written; or 503 and how far loading is."""
+    """Report the models, the mode and any write problem if ready; otherwise 503 with the loading progress."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
@@ -259,7 +258,7 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 async def props(request: web.Request) -> web.StreamResponse:
-    """The server's settings as llama.cpp's clients read them."""
+    """Return the server's settings in llama.cpp's format."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
@@ -275,7 +274,7 @@ async def props(request: web.Request) -> web.StreamResponse:
 
 
 async def tokenize(request: web.Request) -> web.StreamResponse:
-    """The target's ids of a text, in a thread of their own, so that no round waits."""
+    """Tokenize a text with the target's tokenizer, in another thread so that no round waits."""
     daemon = request.app[DAEMON]
     tokenizer = daemon.loaded().engine.target.tokenizer
     with await read_fields(request) as fields:
@@ -286,7 +285,7 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
 
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
-    """The text of the target's ids; control tokens have none."""
+    """Return the text of the target's ids; control tokens have none."""
     tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
     with await read_fields(request) as fields:
         ids = fields.ids("tokens", len(tokenizer.token_bytes))

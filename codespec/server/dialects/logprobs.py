@@ -1,7 +1,4 @@
-"""Log-probabilities as clients read them: tokens as text, in the forms of OpenAI's two endpoints and of llama.cpp.
-
-Knows one vocabulary's token names and which tokens belong to a text that was sent; knows no engine.
-"""
+"""Format log-probabilities for clients: tokens as text, in the shapes of OpenAI's two endpoints and of llama.cpp."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from codespec.types import TokenLogprob
 
 LEAST = -9999.0  # JSON has no infinity
 
-Placed = tuple[TokenLogprob, int]  # and its first character in the text
+Placed = tuple[TokenLogprob, int]  # a token and its first character in the text
 
 
 class TokenNames:
@@ -25,7 +22,7 @@ class TokenNames:
         self._controls = {number: name for name, number in tokenizer.vocab.items() if number in tokenizer.special_ids}
 
     def text(self, token: int) -> str:
-        """A token's text, a control token's name, or, in OpenAI's notation, bytes that are no text by themselves."""
+        """Return a token's text, a control token's name, or OpenAI's notation for bytes that are not valid UTF-8."""
         spelled = self.bytes(token)
         try:
             return self._controls.get(token) or spelled.decode()
@@ -33,32 +30,32 @@ class TokenNames:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def bytes(self, token: int) -> bytes:
-        """The bytes that it spells; b"" for control tokens."""
+        """Return a token's bytes; b"" for control tokens."""
         return self.token_bytes[token]
 
 
 class TokenPlacer:
-    """The tokens of one choice and the characters where they begin, taken as the text that they spell is sent.
+    """The tokens of one choice with their character offsets, consumed as their text is sent.
 
-    Tokens may be added in any batches, and more than once: a computation that starts again repeats them.
+    Tokens may be added in batches of any size, and repeatedly: a computation that restarts repeats them.
     """
 
     def __init__(self, names: TokenNames) -> None:
         self._names = names
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._placed: list[Placed] = []
-        self._length = 0  # characters that all tokens so far spell
+        self._length = 0  # characters in the text of all tokens so far
         self._taken = 0
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
-        """Adds the next tokens; skips known ones, and those after a gap until the gap is filled."""
+        """Add the next tokens. Skip known ones, and those after a gap until it is filled."""
         for one in logprobs:
             if one.place == len(self._placed):
                 self._placed.append((one, self._length))
                 self._length += len(self._decoder.decode(self._names.bytes(one.id)))
 
     def take(self, length: int) -> list[Placed]:
-        """The tokens not taken yet that begin in the first `length` characters, with the positions where they begin."""
+        """Return the remaining tokens that begin in the first `length` characters, with their offsets; consume them."""
         found = []
         for placed in self._placed[self._taken :]:
             if placed[1] >= length:
@@ -69,7 +66,7 @@ class TokenPlacer:
 
 
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
-    """For /v1/completions."""
+    """Return the shape of /v1/completions."""
     return {
         "tokens": [names.text(one.id) for one, _ in placed],
         "token_logprobs": [_finite(one.logprob) for one, _ in placed],
@@ -79,7 +76,7 @@ def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
 
 
 def _legacy_top(names: TokenNames, one: TokenLogprob) -> dict[str, float]:
-    """The likeliest tokens and the token itself; of ids with the same text the likeliest."""
+    """Return the likeliest tokens and the token itself; for ids with the same text, the likeliest."""
     found: dict[str, float] = {}
     for number, value in (*one.top, (one.id, one.logprob)):
         found.setdefault(names.text(number), _finite(value))
@@ -87,12 +84,12 @@ def _legacy_top(names: TokenNames, one: TokenLogprob) -> dict[str, float]:
 
 
 def chat(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
-    """For /v1/chat/completions."""
+    """Return the shape of /v1/chat/completions."""
     return {"content": [_entry(names, one) for one, _ in placed], "refusal": None}
 
 
 def llama(names: TokenNames, placed: Sequence[Placed]) -> list[dict[str, Any]]:
-    """For llama.cpp's /completion."""
+    """Return the shape of llama.cpp's /completion."""
     return [{"id": one.id, **_entry(names, one)} for one, _ in placed]
 
 

@@ -1,7 +1,4 @@
-"""Mistral's fill-in-the-middle endpoint as Continue and minuet use it: legacy fields in, chat-shaped choices out.
-
-Knows fields and replies; knows no engine.
-"""
+"""Mistral's fill-in-the-middle endpoint for Continue and minuet: legacy fields in, chat-shaped choices out."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ NAMES = {"prefix": "prompt"}
 
 @with_field_names(NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    """A completion between prompt and suffix, whole or streamed."""
+    """Fill in between prompt and suffix, in one reply or as a stream."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         handles, streams = [read_request(fields, loaded)], fields.flag("stream")
@@ -36,7 +33,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Raises RequestError for the first field that can't be used."""
+    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", 4096)
     if fields.text("suffix", ""):
         require_fim(loaded, "suffix")

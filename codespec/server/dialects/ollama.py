@@ -1,6 +1,6 @@
-"""Ollama's server as llm-ls, Zed, Continue and its own client use it: /api/generate, and what they ask about the model.
+"""Ollama's server API for llm-ls, Zed, Continue and its own client: /api/generate and model information.
 
-Replies are streamed JSON lines unless `stream` is false. Knows fields and replies; knows no engine.
+Replies are streamed as JSON lines unless `stream` is false.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, r
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 
 NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
-NANOSECONDS = 1_000_000  # a millisecond
+NANOSECONDS = 1_000_000  # per millisecond
 UNUSED = ("system", "template", "context", "think")
 INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue looks for .Suffix in it
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """A continuation or, with a suffix, a fill-in. Ollama's clients expect an error as plain text."""
+    """Continue a prompt or, with a suffix, fill in the middle. Ollama's clients expect an error as plain text."""
     try:
         return await _generate(request)
     except CodespecError as error:
@@ -57,7 +57,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Raises RequestError for the first field that can't be used."""
+    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", 4096)
     for name in ("images", "format"):
         fields.refuse_unless(name, ([], ""), "only text is completed")
@@ -113,19 +113,19 @@ def _tail(completion: Completion, handles: Sequence[RequestHandle]) -> dict[str,
 
 
 async def tags(request: web.Request) -> web.StreamResponse:
-    """The one model that is served, as a list."""
+    """List the one model that is served."""
     loaded = request.app[DAEMON].loaded()
     return reply({"models": [{**_entry(loaded), "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": ""}]})
 
 
 async def running(request: web.Request) -> web.StreamResponse:
-    """The one model, which is always in memory."""
+    """List the one model, which is always in memory."""
     loaded = request.app[DAEMON].loaded()
     return reply({"models": [{**_entry(loaded), "context_length": loaded.context}]})
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """What clients ask about a model before they complete: its context, and whether it fills in."""
+    """Return the model's context length, and whether it can fill in the middle."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         name = fields.text("model", "", 4096) or fields.text("name", "", 4096)
@@ -143,7 +143,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 async def version(request: web.Request) -> web.StreamResponse:
-    """The daemon's version."""
+    """Return the daemon's version."""
     return reply({"version": __version__})
 
 

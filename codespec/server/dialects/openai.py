@@ -1,7 +1,7 @@
-"""OpenAI's legacy completions as minuet, llm-ls, Continue and Zed send them, and the list of models.
+"""OpenAI's legacy completions, for minuet, llm-ls, Continue and Zed, and the list of models.
 
-A suffix makes it fill in. So does a prompt with a known family's markers, which is split and built again for the
-target. Knows fields and replies; knows no engine.
+A request with a suffix fills in the middle. So does a prompt with the markers of a known model family, which is split
+and rebuilt for the target.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ MOST_LOGPROBS = 5
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How the client wants to be answered, and the handles that the reply is made of, one a prompt."""
+    """The reply format that the client requested, and the request handles, one per prompt."""
 
     handles: tuple[RequestHandle, ...]
-    echoes: tuple[str, ...]  # the prompts, if they are repeated
-    choices: int  # of each prompt that are sent
+    echoes: tuple[str, ...]  # prompts to repeat in the reply
+    choices: int  # choices to send per prompt
     with_logprobs: bool
 
     @property
     def written(self) -> int:
-        """How many choices of each prompt are written."""
+        """Number of choices to generate per prompt."""
         return self.handles[0].request.n
 
     def echo(self, choice: int) -> str:
-        """The prompt that is put before a choice."""
+        """Return the prompt to put before a choice."""
         return self.echoes[choice // self.choices]
 
     def opening(self, choice: int) -> dict[str, Any] | None:
-        """The first chunk of a streamed choice."""
+        """Return the first chunk of a streamed choice, or None."""
         return _choice(choice, self.echo(choice), None, None) if self.echo(choice) else None
 
 
 @with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    """Continuations or fill-ins, whole or streamed."""
+    """Continue prompts or fill in the middle, in one reply or as a stream."""
     loaded = request.app[DAEMON].loaded()
     with fields:
         answer, streams = read_request(fields, loaded), fields.flag("stream")
@@ -82,7 +82,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> Reply:
-    """Raises RequestError for the first field that can't be used."""
+    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", 4096)
     notes: list[str] = []
     sampling, echo = read_sampling(fields), fields.flag("echo")
@@ -105,7 +105,10 @@ def read_request(fields: Fields, loaded: Loaded) -> Reply:
 
 
 def best(done: Sequence[Completion], written: int, choices: int) -> list[Completion]:
-    """Each prompt's choices with the likeliest tokens, on average; all, if no more were written than requested."""
+    """Return each prompt's choices with the highest mean log-probability per token.
+
+    Return all choices if no more were generated than requested.
+    """
     if written == choices:
         return list(done)
     groups = (done[start : start + written] for start in range(0, len(done), written))
@@ -121,12 +124,12 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any) -> dict[s
 
 
 async def models(request: web.Request) -> web.StreamResponse:
-    """The one model that is served."""
+    """List the one model that is served."""
     return reply({"object": "list", "data": [_model(request.app[DAEMON].loaded())]})
 
 
 async def model(request: web.Request) -> web.StreamResponse:
-    """That model by its name."""
+    """Return the model by its name. Raise Refused (404) for any other name."""
     loaded, name = request.app[DAEMON].loaded(), request.match_info["name"]
     if name != loaded.name:
         raise Refused(f"model {clip(name)} is not served here: ask for {loaded.name}.", "model", 404)
@@ -134,7 +137,7 @@ async def model(request: web.Request) -> web.StreamResponse:
 
 
 def _model(loaded: Loaded) -> dict[str, Any]:
-    """As OpenAI's clients read it, with the fields of Mistral's and vLLM's."""
+    """Return the model in OpenAI's format, with the additional fields of Mistral and vLLM."""
     chats, fills = bool(find_chat_template(loaded.engine.target.tokenizer)), not missing_fim(loaded)
     return {
         "id": loaded.name,

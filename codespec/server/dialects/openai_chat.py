@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, for models with a chat template. Knows fields and replies; knows no engine."""
+"""OpenAI's chat completions, for models with a chat template."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_MESSAGES = 1024
 
 @with_field_names(NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    """The model's answer to a conversation, whole or streamed."""
+    """Answer a conversation, in one reply or as a stream."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     tokenizer = loaded.engine.target.tokenizer
@@ -50,7 +50,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
     async with daemon.encoding:
         hidden, placeholders = await asyncio.to_thread(hide_control_tokens, tokenizer, conversation)
     rendered = await request.app[CHAT_TEMPLATES].render(hidden)
-    del conversation, hidden  # the messages, which the prompt holds
+    del conversation, hidden  # free the messages, which the prompt contains
     async with daemon.encoding:
         ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
     handles = [RequestHandle(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=notes)]
@@ -66,7 +66,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def read_conversation(fields: Fields, loaded: Loaded) -> list[ChatMessage]:
-    """The messages, as text. Raises RequestError if there are none, or the model can't take any."""
+    """Read the messages. Raise RequestError if there are none, or if the model has no chat template."""
     if not find_chat_template(loaded.engine.target.tokenizer):
         sentence = f"messages can't be answered ({loaded.name} has no chat template): use /v1/completions."
         raise RequestError(sentence, "messages")
@@ -86,7 +86,7 @@ def _read_message(message: Fields) -> ChatMessage:
 
 
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
-    """How to answer. Raises RequestError for the first field that can't be used."""
+    """Read the generation settings. Raise RequestError for the first invalid field."""
     fields.text("model", "", 4096)
     for name in ("tools", "functions"):
         fields.refuse_unless(name, ([],), "no tools are called")

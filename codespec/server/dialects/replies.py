@@ -1,5 +1,6 @@
-"""What dialects share in replying: events collected or streamed, notes, log-probabilities, and OpenAI's reply shapes,
-which its two endpoints and Mistral's have in common. Knows handles and replies; knows no dialect's fields.
+"""Reply code shared by the dialects: collected and streamed events, notes, log-probabilities.
+
+Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> list[Completion]:
-    """All choices of all handles, numbered through."""
+    """Return all choices of all handles, numbered consecutively."""
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
@@ -44,8 +45,9 @@ async def stream(
     encode_error: Callable[[CodespecError], bytes] = lambda error: sse(error_body(error)),
     last: bytes = b"",
 ) -> web.StreamResponse:
-    """Sends each event as `encode` writes it, choices numbered through all handles, then `last`. An error before the
-    first byte is raised; a later one is part of the stream.
+    """Stream each event as encoded by `encode`, then `last`. Choices are numbered consecutively over all handles.
+
+    An error before the first byte is raised; a later one becomes part of the stream.
     """
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
@@ -64,7 +66,7 @@ async def stream(
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
-    """The events of one handle after the other: all run at the same time, and none waits for its reader."""
+    """Yield the events of each handle in turn. All handles run concurrently, and none waits for its reader."""
     before = 0
     for handle in handles:
         async for event in handle.events():
@@ -73,7 +75,7 @@ async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
 
 
 def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) -> dict[str, list[str]]:
-    """What the daemon did that the client did not ask for, as a field that clients ignore; {} for nothing."""
+    """Return the daemon's notes on changes to the request, as a field that clients ignore; {} if there are none."""
     notes = dict.fromkeys(note for handle in handles for note in handle.notes)
     notes.update(dict.fromkeys(note for completion in done for note in completion.stats.notes))
     return {"notes": list(notes)} if notes else {}
@@ -81,11 +83,11 @@ def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) ->
 
 @dataclass(frozen=True, slots=True)
 class ChoiceShape:
-    """How one of OpenAI's endpoints writes a choice, from its number, its text, its finish reason (None: it goes on)
-    and its log-probabilities (None: not requested).
+    """The format of a choice in one of OpenAI's endpoints.
 
-    `whole` is for a whole reply, `chunk` for a piece of a stream, `logprobs` makes what both are given; `opening` is
-    the chunk that begins each choice.
+    `whole` formats a choice of a complete reply and `chunk` a piece of a stream, from number, text, finish reason
+    (None: not finished) and log-probabilities (None: not requested). `logprobs` formats the log-probabilities for both.
+    `opening` returns the first chunk of each choice.
     """
 
     whole: Callable[[int, str, str | None, Any], dict[str, Any]]
@@ -95,7 +97,7 @@ class ChoiceShape:
 
 
 def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
-    """The fields that every object of one OpenAI reply begins with."""
+    """Return the fields shared by all objects of one OpenAI reply."""
     return {
         "id": f"{prefix}-{secrets.token_hex(12)}",
         "object": kind,
@@ -106,8 +108,9 @@ def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
 
 
 def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Tokens of all choices and of the prompts; a prompt counts once, whatever its number of `choices`. Of the client's
-    prediction count the tokens that were verified: those that became text, and those that the model did not want.
+    """Return token counts of all choices and prompts; a prompt counts once, regardless of its number of `choices`.
+
+    Of the client's prediction, only verified tokens count: the accepted and the rejected ones.
     """
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
@@ -117,7 +120,7 @@ def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
 
 
 def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
-    """What became of the clients' predictions, in OpenAI's words."""
+    """Return the accepted and rejected tokens of the clients' predictions, under OpenAI's names."""
     found = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
     accepted = sum(counts.accepted for counts in found)
     rejected = sum(counts.drafted for counts in found) - accepted
@@ -131,7 +134,7 @@ def whole_reply(
     handles: Sequence[RequestHandle],
     done: Sequence[Completion],
 ) -> dict[str, Any]:
-    """A reply in one piece, without its usage."""
+    """Return a complete reply without its usage."""
     choices = []
     for number, completion in enumerate(done):
         logprobs = None
@@ -145,12 +148,12 @@ def whole_reply(
 
 @dataclass(slots=True)
 class Chunks:
-    """The pieces of a streamed reply; the last one holds the usage, if it was requested."""
+    """The pieces of a streamed reply; the last one contains the usage, if it was requested."""
 
     frame: dict[str, Any]
     shape: ChoiceShape
     handles: Sequence[RequestHandle]
-    names: TokenNames | None = None  # of the vocabulary, if log-probabilities were requested
+    names: TokenNames | None = None  # set if log-probabilities were requested
     with_usage: bool = False
     opened: bool = False
     lengths: dict[int, int] = field(default_factory=dict)  # characters sent, by choice
@@ -158,7 +161,7 @@ class Chunks:
     done: dict[int, Completion] = field(default_factory=dict)
 
     def encode(self, event: Event) -> list[bytes]:
-        """The chunks that an event becomes."""
+        """Return the chunks for an event."""
         pieces = [] if self.opened else self._open()
         choice = event.choice
         if isinstance(event, TextEvent):
@@ -195,7 +198,7 @@ class Chunks:
             self.placers.setdefault(choice, TokenPlacer(self.names)).add(logprobs)
 
     def _logprobs(self, choice: int) -> Any:
-        """Of the tokens that begin in the text sent so far, if they were not sent yet."""
+        """Return the unsent log-probabilities of tokens that begin in the text sent so far, or None."""
         if self.names is None or choice not in self.placers:
             return None
         placed = self.placers[choice].take(self.lengths.get(choice, 0))

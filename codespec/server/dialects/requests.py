@@ -1,7 +1,4 @@
-"""What dialects share in reading a request: common fields, ready-made prompts, and errors in the client's field names.
-
-Knows fields and which models fill in; knows no dialect.
-"""
+"""Request parsing shared by the dialects: common fields, ready-made prompts, errors with the client's field names."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.ready_made import split_ready_made
 from codespec.types import MOST_PREDICTION, Snippet
 
-MOST_CHOICES = 16  # texts for one prompt
+MOST_CHOICES = 16  # texts per prompt
 MOST_SEED = (1 << 63) - 1
 
 Prompt = str | tuple[int, ...]
@@ -28,7 +25,7 @@ Handler = Callable[Concatenate[web.Request, Rest], Coroutine[Any, Any, web.Strea
 
 
 def with_field_names(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Handler[Rest]]:
-    """For a handler whose fields have other names than CompletionRequest's: errors name the client's field."""
+    """Rename fields in a handler's errors from CompletionRequest's names to the client's."""
 
     def wrap(handler: Handler[Rest]) -> Handler[Rest]:
         async def handle(request: web.Request, /, *rest: Rest.args, **named: Rest.kwargs) -> web.StreamResponse:
@@ -48,8 +45,10 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Hand
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """How many tokens to write at most; a negative number means all that fit. Clients ask for more than a context
-    holds: at most half of it is granted, because the prompt needs the rest.
+    """Return the maximum number of tokens to generate; a negative number requests as many as fit.
+
+    The result is at most half the context, because the prompt needs the rest and clients request more than the context
+    holds.
     """
     wanted = fields.whole(name, default, least, MOST_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
@@ -59,23 +58,23 @@ def read_max_tokens(
 
 
 def read_seed(fields: Fields, name: str = "seed") -> int:
-    """The seed; a negative one means a random one."""
+    """Return the seed; for a negative value, a random one."""
     seed = fields.whole(name, 0, -MOST_SEED - 1, MOST_SEED)
     return seed if seed >= 0 else secrets.randbits(32)
 
 
 def read_choices(fields: Fields, name: str = "n") -> int:
-    """How many texts to write for each prompt."""
+    """Return the number of texts to generate per prompt."""
     return fields.whole(name, 1, 1, MOST_CHOICES)
 
 
 def read_top_k(fields: Fields) -> int:
-    """From how many of the likeliest tokens to sample; 0 and less mean all."""
+    """Return top-k; 0 and less mean all tokens."""
     return max(0, fields.whole("top_k", 0, -1, MOST_COUNT))
 
 
 def read_sampling(fields: Fields) -> dict[str, Any]:
-    """OpenAI's sampling fields and stops. Raises RequestError for what the engine does not have."""
+    """Read OpenAI's sampling fields and stops. Raise RequestError for features that the engine lacks."""
     for name in ("frequency_penalty", "presence_penalty"):
         fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
     fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
@@ -92,7 +91,7 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
 
 
 def read_prediction(fields: Fields) -> str:
-    """OpenAI's predicted output: text that the answer will probably repeat; "" if none is sent."""
+    """Read OpenAI's predicted output, a text that the answer will probably repeat; "" if none is sent."""
     prediction = fields.part("prediction")
     if prediction is None:
         return ""
@@ -102,14 +101,15 @@ def read_prediction(fields: Fields) -> str:
 
 
 def read_include_usage(fields: Fields) -> bool:
-    """Whether the client wants the usage at the end of an OpenAI stream."""
+    """Return whether the client requests the usage at the end of an OpenAI stream."""
     options = fields.part("stream_options")
     return options is not None and options.flag("include_usage")
 
 
 def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
-    """Prefix, suffix and other files, whether the client sends them apart or puts them together with a known family's
-    markers; or token ids.
+    """Return prefix, suffix and other files, or token ids.
+
+    The client sends the texts separately, or in one prompt with the markers of a known model family.
     """
     suffix = fields.text("suffix", "")
     if suffix:
@@ -127,7 +127,7 @@ def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]
 
 
 def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
-    """A prompt as text. It skips ids that the model does not have: the engine refuses those."""
+    """Return a prompt as text. Unknown ids are skipped here; the engine refuses them."""
     if isinstance(prompt, str):
         return prompt
     token_bytes = loaded.engine.target.tokenizer.token_bytes
@@ -136,7 +136,7 @@ def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
 
 
 def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:
-    """The snippets of files whose names do not suggest secrets."""
+    """Return the snippets except those of files whose names suggest secrets."""
     found = list(snippets)
     kept = tuple(snippet for snippet in found if not is_secret(snippet.path))
     if len(kept) < len(found):
@@ -145,13 +145,13 @@ def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snip
 
 
 def missing_fim(loaded: Loaded) -> str:
-    """Why the model cannot fill in between two texts; "" if it can."""
+    """Return why the model can't fill in the middle, or "" if it can."""
     found = find_template(loaded.engine.target.tokenizer)
     return found.reason if isinstance(found, FimMissing) else ""
 
 
 def require_fim(loaded: Loaded, name: str, mend: str = "leave it out") -> None:
-    """Raises RequestError if a field needs a model that fills in, and this one does not."""
+    """Raise RequestError if the model can't fill in the middle, which the field requires."""
     reason = missing_fim(loaded)
     if reason:
         raise RequestError(f"{name} can't be used ({reason}): {mend}.", name)

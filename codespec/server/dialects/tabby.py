@@ -1,6 +1,6 @@
-"""Tabby's server as its editor agent uses it: completions from segments, health, events, settings.
+"""Tabby's server API for its editor agent: completions from segments, health, events, settings.
 
-Knows fields and what the agent checks; keeps nothing of the events.
+Events are discarded.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from codespec.types import CompletionRequest, Snippet
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
-PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older one whether telemetry is off
+PROTOCOL = "v0.9.0"  # of Tabby; agents do not query an older one for its telemetry setting
 
 
 @with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    """One completion; the agent reads the first choice only."""
+    """Complete a request; the agent reads only the first choice."""
     with fields:
         handle = read_request(fields)
     done = await collect(request, [handle])
@@ -37,7 +37,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields) -> RequestHandle:
-    """Raises RequestError for the first field that can't be used."""
+    """Read a request. Raise RequestError for the first invalid field."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are made")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
@@ -66,7 +66,7 @@ def _snippets(segments: Fields) -> list[Snippet]:
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """What the agent checks before it offers completions: a model's name, above all."""
+    """Return the properties that the agent checks before it offers completions, above all a model's name."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
@@ -88,13 +88,13 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """The agent reports what was shown and accepted; nothing is kept."""
+    """Accept and discard the agent's reports of shown and accepted completions."""
     with await read_fields(request):
         return web.Response()
 
 
 async def server_setting(request: web.Request) -> web.StreamResponse:
-    """Asks the agent to send no telemetry."""
+    """Tell the agent to send no telemetry."""
     return reply({"disable_client_side_telemetry": True})
 
 
