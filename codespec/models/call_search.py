@@ -106,9 +106,9 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
 
 
 def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """Search for a shape, apply it and check whole forwards, with stricter shapes if they vary, at last FAST.
+    """Apply the shape found and check whole forwards, with stricter shapes if they vary, at last FAST (not `exact`).
 
-    FAST clears `model.exact`. Slots 0 to 2 must be free.
+    Slots 0 to 2 must be free.
     """
     found = find_calls(model, chunk, seconds)
     if not found.variance:
@@ -125,9 +125,6 @@ def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -
     model.use(FAST)
     model.exact = False
     return replace(found, calls=FAST)
-
-
-# Products
 
 
 def _find_products(trial: Trial) -> CallShape | None:
