@@ -3,7 +3,7 @@
 # in a real browser, clients of other projects, Neovim and VS Code against a real daemon, from this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-pages=(README.md docs/models.md docs/settings.md)
+pages=(README.md docs/models.md docs/settings.md docs/troubleshooting.md)
 [ -f tests/e2e/bad_input.md ] && pages+=(tests/e2e/bad_input.md)
 "${PYTHON:-python3}" -m tools.readme_commands "${pages[@]}"
 export CODESPEC_MODEL=starter  # the same pair on every machine; the pages above are run as a user has it
