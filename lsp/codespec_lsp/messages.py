@@ -102,13 +102,17 @@ class Messages:
             sys.stderr.write(f"codespec lsp: {sentence}\n")
 
     def _structured(self, data: dict[str, Any]) -> Any:
-        """Convert a message to an lsprotocol object. Raises JsonRpcException."""
+        """Convert a message to an lsprotocol object. Raises JsonRpcException with a sentence."""
         try:
             return self._protocol.structure_message(data)
-        except JsonRpcException:
-            raise
+        except JsonRpcException as error:
+            if error.message != type(error).MESSAGE:
+                raise
+            cause: Exception = error  # pygls raises some without a sentence
         except Exception as error:  # lsprotocol raises various errors for values of wrong types
-            raise JsonRpcInvalidParams("The parameters are not what the protocol says.") from error
+            cause = error
+        name = data.get("method", "A response")
+        raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
         """Return whether a message is allowed now: none before initialize, none after shutdown."""

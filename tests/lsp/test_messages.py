@@ -92,6 +92,22 @@ def test_a_notification_with_wrong_parameters_is_told_of_once_where_editors_show
     assert told == (f"codespec lsp: {method} can't be read: {words}. {REPORT}\n" if words else "")
 
 
+@pytest.mark.parametrize("wrong", [{"error": 5}, {"error": {"code": "x", "message": "y"}}])
+def test_a_response_that_is_none_is_reported_in_a_sentence(
+    wrong: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            client.send({"jsonrpc": "2.0", "id": 1, **wrong})
+            fake.script = ["1"]
+            assert await client.texts(0, 4) == ["x = 1"]
+
+    run(scenario())
+    sentence = "A response can't be read: its fields are not those of the protocol."
+    assert capsys.readouterr().err == f"codespec lsp: {sentence} {REPORT}\n"
+
+
 def test_a_notification_that_fails_is_told_where_editors_show_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
