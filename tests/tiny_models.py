@@ -29,7 +29,7 @@ GAP = 0.4
 LENGTH = 1024  # positions
 WINDOW = 16
 LONGROPE_LIMIT = 64
-MIXTURES = ("gpt_oss", "mixtral")  # experts are not linear layers, so their products are not packed
+MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe", "granitemoe")  # of experts
 SPREAD = 4.0  # factor on the initial weights, so that rows differ
 _PROBE = 48
 _CALLS: dict[object, CallShape] = {}
@@ -59,6 +59,10 @@ def _experts() -> dict[str, int]:
     return dict(num_local_experts=4, num_experts_per_tok=2)
 
 
+def _chosen() -> dict[str, int]:
+    return dict(num_experts_per_tok=2, moe_intermediate_size=96)
+
+
 _SMALL_GPT = dict(n_embd=128, n_layer=2, n_head=4)
 ARCHITECTURES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "llama": lambda: ("Llama", _grouped()),
@@ -84,6 +88,28 @@ ARCHITECTURES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
         _grouped(head_dim=32, sliding_window=WINDOW, rope_parameters=_yarn(), **_experts()),
     ),
     "mixtral": lambda: ("Mixtral", _grouped(**_experts())),
+    "qwen3_moe": lambda: ("Qwen3Moe", _grouped(head_dim=32, num_experts=4, **_chosen())),
+    "deepseek_v3": lambda: (
+        "DeepseekV3",
+        _shape(
+            num_key_value_heads=4,
+            q_lora_rank=32,
+            kv_lora_rank=32,
+            qk_rope_head_dim=16,
+            qk_nope_head_dim=16,
+            v_head_dim=32,
+            n_routed_experts=4,
+            n_group=2,
+            topk_group=1,
+            first_k_dense_replace=1,
+            **_chosen(),
+        ),
+    ),
+    "glm4_moe": lambda: (
+        "Glm4Moe",
+        _grouped(head_dim=32, n_routed_experts=4, n_group=1, topk_group=1, first_k_dense_replace=1, **_chosen()),
+    ),
+    "granitemoe": lambda: ("GraniteMoe", _grouped(**_experts())),
     "gptj": lambda: ("GPTJ", {**_SMALL_GPT, "rotary_dim": 16, "n_positions": LENGTH}),
     "bloom": lambda: ("Bloom", dict(hidden_size=128, n_layer=2, n_head=4)),
 }

@@ -75,9 +75,9 @@ class Trial:
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
     counts: int = len(COUNTS)
 
-    def draw(self, *sizes: int) -> Tensor:
-        """Return normal random values in the model's dtype and on its device."""
-        return torch.randn(*sizes, generator=self.generator).to(self.model.device, self.model.dtype)
+    def draw(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return normal random values in `dtype` (default: the model's) and on the model's device."""
+        return torch.randn(*sizes, generator=self.generator).to(self.model.device, dtype or self.model.dtype)
 
 
 def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
@@ -164,7 +164,7 @@ class _CountTrial:
         self.layer, self.cancels = (layer, False) if layer.is_huge else (_cancelling(trial, layer), True)
         self.most = CallShape().most_rows(layer.is_huge)
         self.differing: set[int] = set()
-        self._rows = trial.draw(self.most, layer.in_features)
+        self._rows = trial.draw(self.most, layer.in_features, dtype=layer.dtype)
         if self.cancels:
             half = layer.in_features // 2
             self._rows[:, half : 2 * half] = self._rows[:, :half]
@@ -185,7 +185,7 @@ class _CountTrial:
 def _cancelling(trial: Trial, layer: TiledLinear) -> TiledLinear:
     """Return a layer of the same shape whose second half of inputs cancels the products of the first half."""
     half = layer.in_features // 2
-    drawn = trial.draw(layer.out_features, half)
+    drawn = trial.draw(layer.out_features, half, dtype=layer.dtype)
     weight = torch.cat([drawn, -drawn, drawn.new_zeros(layer.out_features, layer.in_features - 2 * half)], dim=1)
     bias = None if layer.bias is None else torch.zeros_like(layer.bias)
     return TiledLinear(weight, bias, CallShape(), packed=layer.packed is not None)
@@ -197,7 +197,7 @@ def _tile_varies(trial: Trial, layer: TiledLinear, rows: int) -> bool:
 
 def _varies_in_call(trial: Trial, layer: TiledLinear, calls: CallShape, count: int) -> bool:
     """Return whether a row's bits depend on its index among `count`, its padding, or huge or NaN neighbours."""
-    drawn = trial.draw(count + 1, layer.in_features)
+    drawn = trial.draw(count + 1, layer.in_features, dtype=layer.dtype)
     rows, more = drawn[:count], drawn[count:]
     whole = _product(layer, calls, rows)
     alike = _product(layer, calls, rows[:1].expand(count, -1).contiguous())
@@ -234,7 +234,7 @@ def _tiles_by_time(trial: Trial, layers: Sequence[TiledLinear]) -> list[int]:
     for layer in layers:
         times = sum(other.kind == layer.kind for other in every)
         for tile in TILES:
-            rows = trial.draw(tile, layer.in_features + layer.missing)
+            rows = trial.draw(tile, layer.in_features + layer.missing, dtype=layer.dtype)
             layer.multiply(rows)
             seconds = min(_seconds(lambda layer=layer, rows=rows: layer.multiply(rows)) for _ in range(3))  # type: ignore[misc]
             calls = STEPS + (0 if layer is head else PROMPT // tile)

@@ -89,9 +89,9 @@ class TiledLinear(nn.Module):
         return self.out_features * self.in_features > HUGE
 
     @property
-    def kind(self) -> tuple[int, int, bool]:
-        """The properties that select its kernels, apart from rows and dtype."""
-        return self.out_features, self.in_features, self.bias is not None
+    def kind(self) -> tuple[int, int, bool, torch.dtype]:
+        """The properties that select its kernels, apart from rows."""
+        return self.out_features, self.in_features, self.bias is not None, self.dtype
 
 
 def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
@@ -143,11 +143,14 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
     In FAST, small layers that are faster unpacked are kept. Plain weights are freed unless tied.
     """
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
+    plain: dict[object, bool] = {}  # by kind
 
     def make(layer: nn.Module) -> nn.Module:
         weight, bias = weight_and_bias(layer)
         tiled = TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
-        return layer if calls is FAST and _is_soonest_plain(layer, tiled) else tiled
+        if calls is FAST and tiled.kind not in plain:
+            plain[tiled.kind] = _is_soonest_plain(layer, tiled)
+        return layer if plain.get(tiled.kind) else tiled
 
     made = replace_linears(model, make)
     if uncached and packed:

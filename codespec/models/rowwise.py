@@ -11,6 +11,7 @@ neither on the number of rows nor on the number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -123,6 +124,17 @@ def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
         return torch.cat([function(piece) for piece in pieces]).view(values.shape)
     padded = pad(values.reshape(count, size), (0, 0, 0, rows - count))
     return function(padded)[:count].view(values.shape)
+
+
+def in_small_pieces(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Apply a row-wise function of several operations to rows [N, size], batch-invariantly.
+
+    Each piece is small enough for one thread, and padded to whole vectors.
+    """
+    most = max(1, SMALL // rows.shape[1])
+    unit = STRIDE // math.gcd(STRIDE, rows.shape[1] // 2)  # a gate halves the width
+    most += -most % unit
+    return torch.cat([function(pad(piece, (0, 0, 0, -len(piece) % unit)))[: len(piece)] for piece in rows.split(most)])
 
 
 class SteadyActivation(nn.Module):

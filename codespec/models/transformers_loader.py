@@ -24,6 +24,7 @@ from codespec.model_folders.weights import read_weights
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
+from codespec.models.experts import tile_routers, unstack_experts
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.quantize_model import quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
@@ -112,6 +113,7 @@ def wrap(
     notes: tuple[str, ...] = slow_products(device)
     if int8:
         choice = choose_kernel()
+        unstack_experts(network)
         quantize_linears(network, choice)
         spec, notes = replace(spec, dtype="int8"), choice.notes
     reference = reference_logits(network)
@@ -164,10 +166,13 @@ def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: b
     if device.type != "cpu":
         return _fix_order(network, device, dtype) if exact else (False, ())
     problem = can_pack(dtype)
+    unstack_experts(network)
     if exact:
         replace_activations(network)
     if exact or not problem:
         tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
+    if exact:
+        tile_routers(network, UNTRIED, packed=not problem)
     return not problem, (f"{problem}: plain products are used, which are slower",) if problem else ()
 
 
