@@ -184,7 +184,8 @@ def attend(
         attended = attend_group(context, group, queries, keys, values, scale, window, softcap, s_aux)
         parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return (out if grouping.order is None else out[grouping.order])[None], None
+    out = out if grouping.order is None else out[grouping.order]
+    return out.contiguous()[None], None  # some layers call `view`
 
 
 def _on_device(

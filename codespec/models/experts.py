@@ -121,7 +121,12 @@ def is_stacked(module: nn.Module) -> bool:
 
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
     """Return whether the model has experts; `stacked`: such that transformers still computes."""
-    return any(is_stacked(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
+    return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
+
+
+def _has_stack(module: nn.Module) -> bool:
+    """Return whether a module has stacked matrices of its own; some old experts are not of `is_stacked`'s classes."""
+    return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
 
 
 def _tile_router(router: nn.Module, product: RouterProduct) -> None:

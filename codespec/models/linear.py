@@ -45,7 +45,8 @@ class TiledLinear(nn.Module):
         self.bias = bias
         self.missing = -self.in_features % DEPTH_UNIT if weight.element_size() < torch.float32.itemsize else 0
         self.dtype = weight.dtype
-        self.weight = self.packed = None
+        self.weight = weight.new_empty(0)  # some layers read its dtype
+        self.packed = None
         if packed:
             padded = pad(weight.detach(), (0, self.missing)) if self.missing else weight.detach()
             self.packed = torch.ops.mkldnn._reorder_linear_weight(padded.contiguous(), None)
@@ -74,7 +75,7 @@ class TiledLinear(nn.Module):
     def multiply(self, rows: Tensor) -> Tensor:
         """Return the product of exactly these rows [rows, in + missing] in one call."""
         if self.packed is None:
-            return linear(rows, self.weight, self.bias)  # type: ignore[arg-type]
+            return linear(rows, self.weight, self.bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return out
 

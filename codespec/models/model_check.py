@@ -8,10 +8,11 @@ changes them, in every dtype.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.experts import has_experts
@@ -32,6 +33,8 @@ FAILURES = (  # what transformers raises if it can't build or run a model; Impor
     TypeError,
     ValueError,
 )
+
+_RECURRENT = re.compile(r"Mamba|DeltaNet|RecurrentBlock|LightningAttention|LinearAttention|ShortConv|[ms]LSTM")
 
 
 def sample_ids(vocab_size: int) -> list[int]:
@@ -56,7 +59,7 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
         ragged = _ragged(model, [sample[i : i + n] for i, n in enumerate(LENGTHS)])
         leak = _leak(model, sample, ragged)
     except FAILURES as error:
-        raise ModelError(refusal(model.spec.architecture, one_line(error))) from error
+        raise ModelError(refusal(model.spec.architecture, why_unfit(model.network) or one_line(error))) from error
     compared = [("one sequence alone", ragged, alone)]
     if reference is not None:
         compared.insert(0, ("its own attention", whole, reference))
@@ -67,10 +70,12 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
     for name, got, wanted in compared:
         found = gap(got, wanted.to(got.device), form)
         if not found <= TOLERANCE[form]:
-            raise ModelError(refusal(model.spec.architecture, f"it differs from {name} by {found:.2g}"))
+            why = why_unfit(model.network) or f"it differs from {name} by {found:.2g}"
+            raise ModelError(refusal(model.spec.architecture, why))
     # Except in exact mode on a CPU, an expert rounds differently if more or fewer rows choose it.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else 0.0):
-        raise ModelError(refusal(model.spec.architecture, f"other sequences change its results by {leak:.2g}"))
+        why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
+        raise ModelError(refusal(model.spec.architecture, why))
     model.cache = None
 
 
@@ -94,6 +99,17 @@ def _leak(model: LanguageModel, sample: Sequence[int], ragged: Tensor) -> float:
     return most
 
 
+def why_unfit(network: nn.Module) -> str:
+    """Return what in a network's layers codespec can't keep apart for each sequence, or "" if nothing is known."""
+    for module in network.modules():
+        name = type(module).__name__
+        if name.endswith("Indexer"):
+            return "an indexer chooses the keys that its layers see"
+        if isinstance(module, nn.Conv1d) or _RECURRENT.search(name):
+            return "its layers keep a recurrent state"
+    return ""
+
+
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     """Return the relative difference of logits [rows, vocabulary], each row scaled by its largest value.
 
@@ -105,8 +121,8 @@ def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's message on one line, short enough for a sentence."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(" .:")
+    """Return the first sentence of an exception's message, short enough for a part of one."""
+    return (" ".join(str(error).split()).partition(". ")[0] or type(error).__name__)[:200].rstrip(" .:")
 
 
 def refusal(architecture: str, why: str) -> str:

@@ -1,0 +1,104 @@
+"""Every causal class of the installed transformers, at a tiny size: it loads, or one sentence says why not.
+
+A class that loads has passed the check at start: its results through codespec's attention are those of its own, and
+other sequences don't change a bit of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from codespec.errors import ModelError
+from codespec.model_folders.model_config import why_unsuitable
+from codespec.models import attention
+from codespec.models.reference import quiet
+from codespec.models.transformers_loader import wrap
+
+TINY: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim"), 64),
+    **dict.fromkeys(("intermediate_size", "d_ff", "ffn_dim", "n_inner", "shared_intermediate_size"), 96),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"), 256),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "q_lora_rank", "kv_lora_rank"), 32),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "num_key_value_heads", "linear_num_key_heads"), 2),
+    **dict.fromkeys(("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim", "state_size"), 16),
+    **dict.fromkeys(("mamba_d_state", "mamba_d_head", "mamba_head_dim", "ssm_state_size", "linear_key_head_dim"), 16),
+    **dict.fromkeys(("linear_value_head_dim", "index_head_dim", "sliding_window", "hidden_size_per_layer_input"), 16),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 128),
+    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "mamba_n_groups", "bos_token_id"), 1),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_kv_shared_layers", "pad_token_id"), 0),
+    "mamba_n_heads": 8,
+    "mamba_num_heads": 8,
+    "linear_num_value_heads": 4,
+    "encoder_attention_heads": 4,
+    "index_n_heads": 2,
+    "index_topk": 8,
+    "eos_token_id": 2,
+    "initializer_range": 0.1,
+    "use_mamba_kernels": False,
+    "tie_word_embeddings": False,
+}
+MOST_PARAMETERS = 4_000_000
+KINDS = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+LEAST_BUILT = 140  # of 190; the others need more than sizes: pictures, sound, or an older form of configuration
+KNOWN = ("llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe")
+REFUSED = {"qwen3_next": "recurrent", "mamba": "recurrent", "deepseek_v32": "an indexer"}
+
+
+def build(kind: str) -> Any:
+    """Return a tiny random network of a model type, or None if sizes alone don't make one."""
+    named: Any = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]
+    cls = getattr(transformers, named[0] if isinstance(named, tuple) else named)
+    try:
+        known = transformers.CONFIG_MAPPING[kind]().to_dict()
+        values = {name: value for name, value in TINY.items() if name in known}
+        if isinstance(listed := known.get("layer_types"), list) and listed:
+            kinds = list(dict.fromkeys(listed))
+            values["layer_types"] = kinds = kinds * (2 if len(kinds) == 1 else 1)
+            values |= {name: len(kinds) for name in ("num_hidden_layers", "n_layer", "num_layers") if name in values}
+        if "kv_lora_rank" in known:
+            values["num_key_value_heads"] = 4
+        config = transformers.CONFIG_MAPPING[kind](**values)
+        with torch.device("meta"):
+            network = cls._from_config(config, attn_implementation="eager", dtype=torch.float32)
+        if sum(weight.numel() for weight in network.parameters()) > MOST_PARAMETERS:
+            return None
+        torch.manual_seed(0)
+        return cls._from_config(
+            transformers.CONFIG_MAPPING[kind](**values), attn_implementation=attention.NAME, dtype=torch.float32
+        )
+    except Exception:  # whatever a configuration without its own sizes raises
+        return None
+
+
+def outcome(kind: str) -> str:
+    """Return "" if the class loads, the sentence of its refusal, or "not built"."""
+    attention.register()
+    with quiet():
+        network = build(kind)
+        if network is None:
+            return "not built"
+        try:
+            wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
+        except ModelError as error:
+            return why_unsuitable(network.config.to_dict()) or str(error)  # as the loader, which reads the config first
+    return ""
+
+
+@pytest.mark.full
+def test_every_class_loads_or_says_why_not() -> None:
+    found = {kind: outcome(kind) for kind in KINDS}
+    built = {kind: said for kind, said in found.items() if said != "not built"}
+    assert len(built) >= LEAST_BUILT
+    assert not [said for said in built.values() if "\n" in said or ". " in said], "one sentence"
+    assert {kind for kind in KNOWN if found[kind]} == set()
+    assert all(words in found[kind] for kind, words in REFUSED.items()), {kind: found[kind] for kind in REFUSED}
+    raw = ("NoneType", "object has no attribute", "unsupported operand")
+    assert not [said for kind, said in built.items() if any(word in said for word in raw)]
