@@ -12,64 +12,41 @@ prompts.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import math
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
-from codespec_grammars import find_language
-
-from codespec.config import EngineConfig
-from codespec.errors import ConfigError
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
+from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.plot import Bar, Chart
+from codespec_lab.bench.report import (
+    format_load,
+    format_percentiles,
+    format_ratio,
+    section_title,
+    size_of,
+    table,
+    verdict_lines,
+)
 from codespec_lab.bench.results import Deadline, Results, commit_name
-from codespec_lab.bench.sites import Site, TypingSite, read_held_out_code, read_prompts, spread_numbers
-from codespec_lab.bench.typing.editor import Editor, language_server
-from codespec_lab.bench.typing.proxy import Proxy, proxy_of
-from codespec_lab.bench.typing.summary import OFF, ON, TAKING, record, summarize
+from codespec_lab.bench.settings import TypingBench
+from codespec_lab.bench.sites import digest
+from codespec_lab.bench.typing.desktop import Desktop, open_desktop
+from codespec_lab.bench.typing.summary import OFF, ON, TAKING, both_exact, mismatches, record, summarize
 from codespec_lab.bench.typing.typist import complete_unhurried, keystrokes, type_site
-from codespec_lab.corpus.documents import Document
-from codespec_lab.corpus.gaps import COMMENTS
+from codespec_lab.bench.typing_sites import TypingSite, typing_sites
 
+NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
+LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0
+ENLARGED = "qwen2.5-0.5b"  # the size for which LEAST_AVAILABLE is checked
 QUEUE = 16
 MOST_PROBES = 4  # repeated requests per site, of those with empty answers
 COMPARED_TOKENS = 32  # of a text that both daemons write
 COMPARED_SIDE = 4000  # characters: about as much as the prompt of an editor's request on two cores
-LINES = 3  # lines to type at a site
-CHARACTERS = (60, 180)  # least and most characters to type at a site
-LEAST_ABOVE = 20  # lines above a site
-MOST_UNIT = "\uffff"  # the last character that is one UTF-16 unit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypingBench:
-    """The settings: `limit` pairs of sites, `pace` times as fast as the published typist. No round begins that would
-    end after `minutes`.
-    """
-
-    config: EngineConfig
-    held_out: Path | None = None
-    prompts: Path | None = None
-    file: Path | None = None
-    limit: int = 12
-    pace: float = 1.0
-    minutes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Desktop:
-    """An editor, and the proxy between its language server and its daemon."""
-
-    editor: Editor
-    proxy: Proxy
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +66,7 @@ class SitePair:
 
 def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
     """Return all figures so far as plain JSON values. Progress goes to stderr."""
-    sites, note = find_typing_sites(bench.held_out, bench.prompts, 2 * bench.limit)
+    sites, note = typing_sites(bench.held_out, bench.prompts, 2 * bench.limit)
     results = Results(bench.file, "typing")
     section = results.section(bench.config.target_shape, _configuration(bench, sites))
     load = os.getloadavg()[0]
@@ -119,7 +96,7 @@ async def _type(
     pairs = [SitePair(number, *pair) for number, pair in enumerate(zip(sites[::2], sites[1::2], strict=False))]
     progress = ProgressBar(f"type {bench.config.target_shape}", sum(len(pair.jobs) for pair in pairs))
     deadline = Deadline(bench.minutes)
-    async with _desktop(daemons[OFF]) as plain, _desktop(daemons[ON]) as speculating:
+    async with open_desktop(daemons[OFF]) as plain, open_desktop(daemons[ON]) as speculating:
         for pair in pairs:
             left = [job for job in pair.jobs if (job[0], job[1].name) not in done]
             progress.advance(len(pair.jobs) - len(left))
@@ -160,12 +137,6 @@ async def _compare(section: dict[str, Any], sites: Sequence[TypingSite], daemons
     return {"compared": len(compared), "differing": differing}
 
 
-@asynccontextmanager
-async def _desktop(daemon: str) -> AsyncIterator[Desktop]:
-    async with proxy_of(daemon) as proxy, language_server(proxy.url) as editor:
-        yield Desktop(editor, proxy)
-
-
 async def _session(bench: TypingBench, desktop: Desktop, cell: str, site: TypingSite, seed: int) -> dict[str, Any]:
     """Type at one site, and repeat some of the requests with empty answers without a time limit."""
     keys = keystrokes(site.typed, seed, bench.pace)
@@ -184,9 +155,8 @@ def _expected_seconds(bench: TypingBench, pair: SitePair) -> float:
 
 def _configuration(bench: TypingBench, sites: Sequence[TypingSite]) -> dict[str, Any]:
     names = ("dtype", "drafter_dtype", "mode", "proposers", "policy", "threads", "context", "device")
-    digest = hashlib.blake2b(repr(sites).encode(), digest_size=8).hexdigest()
     settings = {name: getattr(bench.config, name) for name in names}
-    found = {**settings, "pace": bench.pace, "places": len(sites), "texts": digest}
+    found = {**settings, "pace": bench.pace, "places": len(sites), "texts": digest(sites)}
     return {**found, "processor": processor().label}
 
 
@@ -199,58 +169,113 @@ def _facts(load: float) -> dict[str, Any]:
     }
 
 
-def find_typing_sites(held_out: Path | None, prompts: Path | None, count: int) -> tuple[list[TypingSite], str]:
-    """Return up to `count` sites and a note for the report: files in all languages in turn, or a file's prompts. Raise
-    TrainingError or ConfigError for a file that can't be read or has no site.
-    """
-    if prompts is not None:
-        given = read_prompts(prompts)
-        chosen = (_in_prompt(given[number], number) for number in spread_numbers(len(given), count))
-        sites, note = [site for site in chosen if site is not None], "prompts of a file: their last lines are typed"
-    else:
-        code = read_held_out_code(held_out)
-        rows = [_in_documents(documents, math.ceil(count / len(code.rows))) for documents in code.rows.values()]
-        sites, note = [site for turn in zip_longest(*rows) for site in turn if site is not None][:count], code.note
-    if not sites:
-        raise ConfigError("There is no place to type in: name a file with longer texts.")
-    return sites, note
+def report(found: Figures) -> list[str]:
+    """Return the report as lines."""
+    lines: list[str] = []
+    for shape, section in found["sections"].items():
+        if "summary" not in section:
+            continue
+        machine, settings, cells = section["facts"]["machine"], section["configuration"], section["summary"]["cells"]
+        lines += [section_title(size_of(shape)), ""]
+        lines += [f"{settings['dtype']}, pace {settings['pace']:g}; {format_load(machine)}", machine["processor"]]
+        lines += [section["note"]] if section["note"] else []
+        lines += ["", *_table(cells), "", "the language server's own ms at 50, 95, 99 %:", *_own_ms(cells)]
+        lines += [*_available(section["summary"]["available"]), *_texts(section.get("texts")), ""]
+        lines += [*_verdicts(shape, section["summary"]), ""]
+    return lines
 
 
-def _in_documents(documents: Sequence[Document], count: int) -> list[TypingSite]:
-    """Return one site in each of `count` files, evenly spread over the documents."""
-    found = [site for document in documents if (site := _in_document(document)) is not None]
-    return [found[number] for number in spread_numbers(len(found), count)]
+def charts(found: Figures) -> list[Chart]:
+    """Return charts of the characters shown 600 ms after a change, and of the time to an answer."""
+    drawn = []
+    for shape, section in found["sections"].items():
+        if "summary" not in section:
+            continue
+        size, there = f"target as large as {size_of(shape)}", section["summary"]["available"]
+        if there is not None:
+            bars = [Bar(f"{name}, median", there[name], kind) for name, kind in ((OFF, "plain"), (ON, "best"))]
+            note = f"{there['pauses']} pauses, speculation off and on"
+            drawn.append(Chart(f"Characters shown 600 ms after a change: {size}", note, bars))
+        answers = {cell: values["answer_ms"] for cell, values in section["summary"]["cells"].items()}
+        bars = [
+            Bar(NAMES[cell], ms["p50"], "plain" if cell == OFF else "best", (ms["p50"], ms["p95"]))
+            for cell, ms in answers.items()
+            if ms
+        ]
+        note = "milliseconds, 50 of them VS Code's own wait; median and 95th percentile"
+        drawn.append(Chart(f"From a change to its answer: {size}", note, bars))
+    return drawn
 
 
-def _in_document(document: Document) -> TypingSite | None:
-    """Return the first LINES lines of code, from the middle of the file, with a total length within CHARACTERS."""
-    lines = document.text.splitlines(keepends=True)
-    if "\r" in document.text:
-        return None
-    name = f"{document.package}/{document.path}".replace(":", "/")
-    for number in range(max(LEAST_ABOVE, len(lines) // 2), len(lines) - LINES):
-        site = _at(name, document.language, lines, number)
-        if site is not None and CHARACTERS[0] <= len(site.typed) <= CHARACTERS[1]:
-            return site
-    return None
+def _table(cells: Mapping[str, Any]) -> list[str]:
+    rows: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "typed, characters in seconds": lambda c: f"{c['characters']} in {c['seconds']:.0f}",
+        "put in by Tab": lambda c: f"{c['taken']}",
+        "questions, superseded": lambda c: f"{c['questions']}, {c['superseded']}",
+        "change → answer ms at 50, 95, 99 %": lambda c: format_percentiles(c["answer_ms"]),
+        "the same after Tab": lambda c: format_percentiles(c["after_tab_ms"]),
+        "answered without asking, without work": lambda c: f"{c['without_request']:.0%}, {c['without_work']:.0%}",
+        "answers cut by the clock": lambda c: f"{c['cut']:.1%}",
+        "right characters shown a question, a second": lambda c: (
+            f"{c['matching_per_question']:.2f}, {c['matching_per_second']:.2f}"
+        ),
+        "tokens written, wasted": lambda c: f"{c['tokens']}, {c['wasted']:.0%}",
+        "empty answers, of these asked again, not empty": lambda c: (
+            f"{c['empty']}, {c['asked_again']}, {c['empty_in_haste_only']}"
+        ),
+        "something where an unhurried engine has something": lambda c: f"{c['as_unhurried']:.1%}",
+    }
+    names = ["", *(NAMES[cell] for cell in cells)]
+    return table([names, *([name, *map(text, cells.values())] for name, text in rows.items())])
 
 
-def _at(name: str, language: str, lines: Sequence[str], number: int) -> TypingSite | None:
-    """Return LINES lines from a line's first character, or None if one is empty, a comment, or needs surrogates."""
-    chosen = lines[number : number + LINES]
-    bodies = [line.strip() for line in chosen]
-    if any(not body or body.startswith(COMMENTS) or max(body) > MOST_UNIT for body in bodies):
-        return None
-    first = len(chosen[0]) - len(chosen[0].lstrip())
-    begin = sum(map(len, lines[:number])) + first
-    end = begin + len("".join(chosen)) - first
-    return TypingSite(name, language, "".join(lines), begin, end - chosen[-1].endswith("\n"))
+def _own_ms(cells: Mapping[str, Any]) -> list[str]:
+    rows = [["", "questions", "both ways", "there", "back", "remembered"]]
+    for cell, values in cells.items():
+        own = values["overhead"]
+        times = (format_percentiles(own[name]) for name in ("both", "there", "back", "remembered"))
+        rows.append([NAMES[cell], str(own["questions"]), *times])
+    return [f"  {line}" for line in table(rows)]
 
 
-def _in_prompt(prompt: Site, number: int) -> TypingSite | None:
-    """Return a prompt's last lines, or None if it has too few."""
-    lines = prompt.prefix.splitlines(keepends=True)
-    if len(lines) <= LINES or "\r" in prompt.prefix:
-        return None
-    name = f"prompt{number}/{prompt.path or 'prompt.py'}"
-    return _at(name, find_language("", name), [*lines, prompt.suffix], len(lines) - LINES)
+def _available(values: Mapping[str, Any] | None) -> list[str]:
+    if values is None:
+        return []
+    start = (
+        f"characters 600 ms after a change, {values['pauses']} pauses: median {values['off']:g} and {values['on']:g}"
+    )
+    ratios = [
+        f"× {format_ratio(ratio, 2)} {name}"
+        for name, ratio in (("of the medians", values["median_ratio"]), ("of the sums", values["sum_ratio"]))
+        if ratio
+    ]
+    return ["", f"{start}; {', '.join(ratios)}" if ratios else start]
+
+
+def _texts(values: Mapping[str, Any] | None) -> list[str]:
+    if values is None:
+        return []
+    same = values["compared"] - len(values["differing"])
+    note = "" if both_exact(values) else " (fast mode is used: differences are near-ties)"
+    return [f"asked outright, both daemons write the same text at {same} of {values['compared']} places{note}"]
+
+
+def _verdicts(shape: str, summary: Mapping[str, Any]) -> list[str]:
+    cell = summary["cells"].get(ON)
+    if cell is None:
+        return []
+    share, own = cell["as_unhurried"], cell["overhead"]["both"].get("p50")
+    verdicts = {}
+    if shape == "own":
+        verdicts[f"{LEAST_AS_UNHURRIED:.0%} answer where an unhurried engine would"] = share >= LEAST_AS_UNHURRIED
+    if own is not None:
+        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms of the language server's own at half the questions"] = (
+            own <= MOST_OVERHEAD_MS
+        )
+    if shape == ENLARGED and summary["available"] and summary["available"]["median_ratio"]:
+        ratio = summary["available"]["median_ratio"]["ratio"]
+        verdicts[f"{LEAST_AVAILABLE:g} times the characters after 600 ms"] = ratio >= LEAST_AVAILABLE
+    return verdict_lines(verdicts)
+
+
+SCENARIO = Scenario(run_typing_bench, report, charts, lambda found: mismatches(found["sections"]))
