@@ -157,8 +157,6 @@ def _demand_memory(bench: DivergenceBench) -> None:
         )
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """Means over `tokens` predicted tokens, in nats.

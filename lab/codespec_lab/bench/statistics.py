@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 RESAMPLES = 1000
@@ -14,19 +13,7 @@ Z95 = 1.959964  # standard deviations on each side of a 95 % interval
 PERCENTILES = (50, 95, 99)
 
 Sample = TypeVar("Sample")
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A ratio and its 95 % bootstrap interval (percentiles)."""
-
-    ratio: float
-    low: float
-    high: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return plain JSON values."""
-        return asdict(self)
+Interval = dict[str, float]  # `ratio`, and from `low` to `high` its 95 % bootstrap interval (percentiles)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -58,7 +45,12 @@ def ratio_interval(
 
     pairs = list(zip(above, below, strict=True))
     found = ratio(pairs) if pairs else None
-    return None if found is None else Interval(found, *bootstrap(pairs, ratio))
+    return None if found is None else interval(found, bootstrap(pairs, ratio))
+
+
+def interval(ratio: float, bounds: tuple[float, float]) -> Interval:
+    """Return a ratio with its bounds."""
+    return {"ratio": ratio, "low": bounds[0], "high": bounds[1]}
 
 
 def bootstrap(samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]], float | None]) -> tuple[float, float]:

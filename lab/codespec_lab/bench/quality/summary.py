@@ -103,9 +103,9 @@ def _share(sources: Sequence[tuple[str, str]], above: Sequence[int], below: Sequ
     for source, top, bottom in zip(sources, above, below, strict=True):
         tops[source] += top
         bottoms[source] += bottom
-    interval = ratio_interval([tops[source] for source in bottoms], list(bottoms.values()))
-    assert interval is not None
-    return {"value": round(interval.ratio, 4), "low": round(interval.low, 4), "high": round(interval.high, 4)}
+    found = ratio_interval([tops[source] for source in bottoms], list(bottoms.values()))
+    assert found is not None
+    return {name: round(found[key], 4) for name, key in (("value", "ratio"), ("low", "low"), ("high", "high"))}
 
 
 def _rows(sites: Sequence[GapSite]) -> Mapping[str, Mapping[str, list[int]]]:

@@ -177,8 +177,6 @@ async def _read(stream: asyncio.StreamReader) -> dict[str, Any] | None:
     return message or None
 
 
-
-
 @dataclass(slots=True)
 class Stream:
     """One completion requested by the language server: the text before the cursor, the text and number of target tokens

@@ -182,13 +182,12 @@ def available(off: Sequence[Row], on: Sequence[Row]) -> dict[str, Any] | None:
     if not pairs:
         return None
     above, below = [drafted for _, drafted in pairs], [plain for plain, _ in pairs]
-    sums, medians = ratio_interval(above, below), ratio_interval(above, below, median)
     return {
         "pauses": len(pairs),
         "off": median(below),
         "on": median(above),
-        "median_ratio": medians.as_dict() if medians else None,
-        "sum_ratio": sums.as_dict() if sums else None,
+        "median_ratio": ratio_interval(above, below, median),
+        "sum_ratio": ratio_interval(above, below),
     }
 
 

@@ -165,7 +165,7 @@ def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkey
 
 
 def test_figures_of_an_earlier_version_are_drawn() -> None:
-    found = json.loads((Path(__file__).resolve().parents[4] / "docs" / "step.json").read_text(encoding="utf-8"))
+    found = json.loads((Path(__file__).resolve().parents[3] / "docs" / "step.json").read_text(encoding="utf-8"))
     for row in found["rows"]:
         row.pop("over_fast", None), row.pop("over_fast_range", None)
     for name in ("calls", "prompts", "processor"):
