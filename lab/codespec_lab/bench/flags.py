@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 
 
@@ -89,18 +88,6 @@ class Bench:
     draws: ClassVar[bool] = True
     grows: ClassVar[bool] = False
     daemon: ClassVar[bool] = False
-
-    @classmethod
-    def add_flags(cls, parser: Parser) -> None:
-        """Add the flags of the fields."""
-        for one in fields(cls):
-            if "flag" in one.metadata:
-                name, rare, words = one.metadata["flag"]
-                option = f"--{name or one.name.replace('_', '-')}"
-                if rare:
-                    parser.add_rare(parser, option, dest=one.name, **words)
-                else:
-                    parser.add_argument(option, dest=one.name, **words)
 
     @classmethod
     def of(cls, config: EngineConfig, given: Mapping[str, Any]) -> Bench:

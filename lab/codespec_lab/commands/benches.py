@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,13 @@ def add_parser(commands: Any) -> None:
 def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     description = f"{kind.about[0].upper()}{kind.about[1:]}."
     parser: Parser = benches.add_parser(
-        name, help=kind.about, usage=f"%(prog)s {kind.usage}", description=description, epilog=kind.note
+        name, help=kind.about, usage=f"%(prog)s {kind.usage}", description=description, epilog=kind.note or None
     )
-    kind.add_flags(parser)
+    for one in fields(kind):
+        if "flag" in one.metadata:
+            flag, rare, words = one.metadata["flag"]
+            add: Callable[..., Any] = partial(parser.add_rare, parser) if rare else parser.add_argument
+            add(f"--{flag or one.name.replace('_', '-')}", dest=one.name, **words)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     if kind.draws:
