@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.bench import results
 from codespec_lab.bench.harness import Scenario, publish
-from codespec_lab.bench.results import Results, first_difference, refuse_mismatches
+from codespec_lab.bench.results import Results, first_difference, refuse_mismatches, write_json
 
 from codespec.cli.ending import run_to_exit_code
 from codespec.errors import ConfigError, MismatchError
@@ -67,3 +67,13 @@ def test_a_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monkey
     file.write_text("{}")
     with pytest.raises(ConfigError, match="holds no figures of `codespec bench decode`"):
         Results(file, "decode")
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="can't be written to .* choose another place"):
+        write_json(tmp_path / "file" / "out.json", {})
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "file")
+    write_json(link, {"a": 1})
+    assert link.is_symlink() and json.loads((tmp_path / "file").read_text(encoding="utf-8")) == {"a": 1}
