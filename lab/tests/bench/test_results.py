@@ -71,7 +71,7 @@ def test_a_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="can't be written to .* choose another place"):
+    with pytest.raises(ConfigError, match="can't be written to"):
         write_json(tmp_path / "file" / "out.json", {})
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "file")
