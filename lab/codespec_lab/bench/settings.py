@@ -92,12 +92,12 @@ class ProposerBench(Bench):
     """`heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
 
     module = "proposers"
-    about = "who guesses best: lookups, the drafter, heads, and chains of them"
+    about = "which proposer drafts best: lookups, the drafter, heads, and chains of them"
     draws = False
 
     held_out: Path | None = path(HELD_OUT)
     prompts: Path | None = path(BOTH_HALVES)
-    heads: Sequence[Path] = path("heads of the target, each in a row", "FOLDER", default=(), nargs="+")
+    heads: Sequence[Path] = path("heads of the target, one row each", "FOLDER", default=(), nargs="+")
     limit: int = number(16, "prompts (16)")
     tokens: int = number(96, "target tokens a text at most (96)")
     concurrency: tuple[int, ...] = numbers((1, 4, 8), "prompts at once (1,4,8)")
@@ -120,7 +120,7 @@ class DecodeBench(Bench):
 
     module = "decode.scenario"
     about = "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file"
-    note = "Everybody runs in the fastest number format; --dtype sets codespec's alone."
+    note = "Every contestant runs in its fastest number format; --dtype sets codespec's alone."
     grows = True
 
     held_out: Path | None = path(HELD_OUT)
@@ -171,7 +171,7 @@ class ServeBench(Bench):
     concurrency: tuple[int, ...] = numbers((1, 4, 8, 16, 32), "(1,4,8,16,32)")
     limit: int = number(40, "places in each of two halves (40)")
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
-    repeats: int = number(1, "times that all is done again (1)")
+    repeats: int = number(1, "repeats of the whole run (1)")
     keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
     llama_cpp: Path | None = path(LLAMA, "FOLDER")
     shape: str = ""
@@ -214,7 +214,7 @@ class PredictionBench(Bench):
     """`limit` files of `lines` lines each, all passes `repeats` times."""
 
     module = "prediction"
-    about = "a file written again with small edits: what the client's own guess at it saves"
+    about = "a file rewritten with small edits: the time that the client's prediction of it saves"
 
     held_out: Path | None = path(HELD_OUT)
     limit: int = number(4, "files (4)")
@@ -237,7 +237,7 @@ class QualityBench(Bench):
     module = "quality.scenario"
     about = (
         "how good: one line, several lines or any span cut out of HumanEval's solutions and of held-out projects, "
-        "filled in by a target, or by several side by side"
+        "filled by one target, or by several side by side"
     )
     note = "Decoded plainly: a drafter changes no text."
     draws = False
@@ -272,10 +272,11 @@ class QualityBench(Bench):
     )
     left_only: bool = switch("leave out the text after the cursor", rare=True)
     definitions: bool = switch(
-        "fill gaps in held-out code twice, the second time with what the file's imports define in the prompt", rare=True
+        "fill gaps in held-out code twice, the second time with the definitions of the file's imports in the prompt",
+        rare=True,
     )
     execute: bool = switch(
-        "run HumanEval's tests on what was written (pass@1). This runs code that a model wrote, on this machine: "
+        "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
         "limits stop accidents, not an attacker; use a container where that matters"
     )
     minutes: float | None = number(None, "begin no gap later than this")
@@ -313,8 +314,8 @@ class StepBench(Bench):
 
     module = "step"
     about = (
-        "what a step costs against the memory's bandwidth, and exact against fast: of a model that is here, or of "
-        "random weights of a real model's shape"
+        "what a step costs against the memory's bandwidth, and exact against fast: of a local model, or of random "
+        "weights in a real model's shape"
     )
 
     dtypes: Sequence[str] = flag(
@@ -322,10 +323,10 @@ class StepBench(Bench):
     )
     widths: Sequence[int] = numbers((1, 2, 4, 8, 16, 32), "rows of a sequence")
     batches: Sequence[int] = numbers((1, 2, 4, 8, 16), "sequences at once")
-    contexts: Sequence[int] = numbers((64, 1024), "tokens before them")
-    prompt: int = number(512, "tokens of a prompt that is read too (512; 0: none)", parse=count_or_zero)
+    contexts: Sequence[int] = numbers((64, 1024), "tokens in the cache before them")
+    prompt: int = number(512, "tokens of a prompt to prefill as well (512; 0: none)", parse=count_or_zero)
     grid: bool = switch("every width with every batch, not only with one")
-    sweeps: int = number(7, "times that all is measured (7)")
+    sweeps: int = number(7, "sweeps over all cells (7)")
     shape: str = ""
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:

@@ -20,7 +20,7 @@ WHO = (
     "× is the median over prompts (several at once: over batches of prompts) of ratios taken in turn, with its 95 % "
     "bootstrap interval",
     "several at once: codespec is timed while its batch is full, others from a batch's first token to its last text's "
-    "end; who takes one prompt only is left out",
+    "end; contestants that take one prompt only are left out",
     "equal are texts that plain decoding writes in the same number format; other programs' formats are compared with "
     "codespec in a float format",
 )
