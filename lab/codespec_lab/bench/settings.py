@@ -230,7 +230,7 @@ class QualityBench(Bench):
     problems and sites a language (None: all); `sample` of each kind are drawn from these (None: all). `formats` are
     further number formats of the target. `llama_server` is the address of another contestant, which needs the shape
     `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
-    that the file imports in the prompt. No gap is begun after `minutes`. Figures so far are kept in `file`. `command`
+    that the file imports in the prompt. No group of gaps is begun after `minutes`. Figures so far are kept in `file`. `command`
     is the user's command line.
     """
 
@@ -272,14 +272,14 @@ class QualityBench(Bench):
     )
     left_only: bool = switch("leave out the text after the cursor", rare=True)
     definitions: bool = switch(
-        "fill gaps in held-out code twice, the second time with the definitions of the file's imports in the prompt",
+        "fill gaps in held-out code twice, then with the definitions of the file's imports in the prompt",
         rare=True,
     )
     execute: bool = switch(
         "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
         "limits stop accidents, not an attacker; use a container where that matters"
     )
-    minutes: float | None = number(None, "begin no gap later than this")
+    minutes: float | None = number(None, "begin no further group of gaps later than this")
     command: str = ""
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:

@@ -70,17 +70,20 @@ def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
     results = Results(bench.file, "typing")
     section = results.section(bench.config.target_shape, _configuration(bench, sites))
     load = os.getloadavg()[0]
-    with (
-        own_daemon(replace(bench.config, speculate=False), QUEUE) as plain,
-        own_daemon(replace(bench.config, speculate=True), QUEUE) as speculating,
-    ):
-        daemons = {OFF: plain, ON: speculating}
-        modes = asyncio.run(_modes(daemons))
-        asyncio.run(_type(bench, results, section, sites, daemons))
-        section["texts"] = asyncio.run(_compare(section, sites, daemons))
-        section["texts"] |= {"modes": modes, "modes_after": asyncio.run(_modes(daemons))}
-    section |= {"note": note, "facts": _facts(load), "summary": summarize(section["passes"])}
-    results.write()
+    try:
+        with (
+            own_daemon(replace(bench.config, speculate=False), QUEUE) as plain,
+            own_daemon(replace(bench.config, speculate=True), QUEUE) as speculating,
+        ):
+            daemons = {OFF: plain, ON: speculating}
+            modes = asyncio.run(_modes(daemons))
+            asyncio.run(_type(bench, results, section, sites, daemons))
+            section["texts"] = asyncio.run(_compare(section, sites, daemons))
+            section["texts"] |= {"modes": modes, "modes_after": asyncio.run(_modes(daemons))}
+    finally:  # also when the user interrupts it: the finished sessions are kept with their summary
+        if section["passes"]:
+            section |= {"note": note, "facts": _facts(load), "summary": summarize(section["passes"])}
+            results.write()
     return results.values
 
 
