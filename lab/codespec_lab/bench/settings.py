@@ -230,8 +230,8 @@ class QualityBench(Bench):
     problems and sites a language (None: all); `sample` of each kind are drawn from these (None: all). `formats` are
     further number formats of the target. `llama_server` is the address of another contestant, which needs the shape
     `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
-    that the file imports in the prompt. No group of gaps is begun after `minutes`. Figures so far are kept in `file`. `command`
-    is the user's command line.
+    that the file imports in the prompt. No group of gaps is begun after `minutes`; figures so far are kept in `file`.
+    `command` is the user's command line.
     """
 
     module = "quality.scenario"
