@@ -96,7 +96,7 @@ def calibrate(
             sizes = {"one": 1, **({"many": MANY} if contestant.batched and several else {})}
             measured: list[dict[str, Any]] = []
             for size, count in sizes.items():
-                if size not in lineup.fastest.get(contestant.name, {}):
+                if size not in lineup.fastest.get(contestant.name, {}) and contestant.name not in lineup.absent:
                     work = Workload(tuple(tasks[:count]), CALIBRATION_TOKENS)
                     measured += _calibrate(lineup, contestant, size, work, deadline)
             yield contestant, measured
@@ -139,7 +139,7 @@ def _calibrate(
         seconds = time.monotonic() - begun
         paces[variant] = min(pace, paces.get(variant, pace))
     if not paces:
-        if reason != LATE or contestant.name not in lineup.fastest:  # else the variant for one prompt will do
+        if contestant.name not in lineup.fastest:  # else the variant for one prompt will do
             lineup.absent[contestant.name] = reason
         return []
     judged = {variant: pace * (THREADS_GAIN if variant.threads > 1 else 1.0) for variant, pace in paces.items()}
