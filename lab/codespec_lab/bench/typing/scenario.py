@@ -35,7 +35,7 @@ from codespec_lab.bench.report import (
 from codespec_lab.bench.results import Deadline, Results, commit_name
 from codespec_lab.bench.settings import TypingBench
 from codespec_lab.bench.sites import digest
-from codespec_lab.bench.typing.desktop import Desktop, open_desktop
+from codespec_lab.bench.typing.editor import Desktop, open_desktop
 from codespec_lab.bench.typing.summary import OFF, ON, TAKING, both_exact, mismatches, record, summarize
 from codespec_lab.bench.typing.typist import complete_unhurried, keystrokes, type_site
 from codespec_lab.bench.typing_sites import TypingSite, typing_sites

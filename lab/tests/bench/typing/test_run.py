@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from codespec_lab.bench.typing.desktop import Editor, Proxy, language_server, proxy_of
+from codespec_lab.bench.typing.editor import Editor, language_server
+from codespec_lab.bench.typing.proxy import Proxy, proxy_of
 from codespec_lab.bench.typing.summary import record
 from codespec_lab.bench.typing.typist import Key, Typed, Typist, complete_unhurried, keystrokes
 from codespec_lab.bench.typing_sites import TypingSite
