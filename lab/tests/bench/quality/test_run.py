@@ -85,6 +85,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(run, "choose_sites", remember)
     monkeypatch.setattr(run, "_write", write)
+    monkeypatch.setattr(run, "GROUP", 1000)  # all sites at once
     return wrong
 
 
