@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench.decode.contest import GPU_DTYPES
-from codespec_lab.bench.decode.run import DecodeBench, run_decode_bench
+from codespec_lab.bench.decode.scenario import run_decode_bench
+from codespec_lab.bench.settings import DecodeBench
 
 from codespec.config import EngineConfig
 from tests.gpu.models import gpu

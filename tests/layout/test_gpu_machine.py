@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Absent())
 """
 READS = """
 from codespec_grammars import ContextTracker, read_surroundings
-import codespec_lab.bench.decode.run
+import codespec_lab.bench.decode.scenario
 from codespec.user_folders import cache_folder
 read_surroundings("python", b"def f():", b"")
 print(ContextTracker("python", b"def f():").note, cache_folder())

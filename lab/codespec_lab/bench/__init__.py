@@ -1,6 +1,7 @@
-"""The benchmarks: shared modules (sites, pair, steps, daemon, results, statistics, report, plot), and a package or
-module for each `codespec bench` command.
+"""The benchmarks: one harness, and a scenario (a module or package) for each `codespec bench` command.
 
-A scenario's `run` turns settings into figures (plain JSON values) with its `summary`; its `report` turns figures into
-lines and charts. lab/LOG.md records all measurements with their dates, including failures.
+`settings` declares every command's flags as the fields of a dataclass. A module with a `SCENARIO` turns these into
+figures (plain JSON values), and the figures into a report and charts; `harness` runs it and writes its files. Sites,
+pairs, records (`results`), statistics, tables (`report`) and plots are shared. lab/LOG.md records all measurements with
+their dates, including failures.
 """

@@ -1,18 +1,22 @@
-"""`codespec bench divergence`: how far a number format moves a target's predictions on held-out code."""
+"""`codespec bench divergence`: how far a number format moves a target's predictions on held-out code.
+
+Logits are compared over the whole vocabulary, window by window; only those of one piece of a window are in memory at a
+time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from codespec import __version__
-from codespec.config import EngineConfig
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, ModelError
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.machine import machine_memory
 from codespec.model_folders.weights import read_weights
@@ -22,30 +26,21 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
 from codespec.models.processor import processor
 from codespec.models.reference import read_config
+from codespec.models.rows import Rows
 from codespec.pair.held_out import held_out_files
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec.text_file import NotUtf8, read_text
-from codespec_lab.bench.quality.run import labels
+from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.quality.scenario import labels
+from codespec_lab.bench.report import table
 from codespec_lab.bench.results import commit_name
+from codespec_lab.bench.settings import DivergenceBench
 from codespec_lab.bench.sites import spread_numbers
-from codespec_lab.bench.token_divergence import WINDOW, measure
 
+WINDOW, PIECE = 512, 128  # most ids of a window; rows of a forward
 STDLIB = "held-out parts of the standard library"
 MEMORY_SHARE = 0.9  # of the machine's memory: the rest is for torch, its copies and other programs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DivergenceBench:
-    """The settings: compare the target of `config` in the format `dtype` with itself in the format `against`, on about
-    `tokens` tokens of `files`, or of the standard library's held-out modules.
-    """
-
-    config: EngineConfig
-    dtype: str
-    against: str = "float32"
-    tokens: int = 20_000
-    files: Sequence[Path] = ()
 
 
 def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
@@ -54,7 +49,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
     _demand_memory(bench)
     if bench.config.threads:
         torch.set_num_threads(bench.config.threads)
-    reference, candidate = _load(bench, bench.against), _load(bench, bench.dtype)
+    reference, candidate = _load(bench, bench.against), _load(bench, bench.candidate)
     windows = cut_windows(reference.tokenizer, texts, bench.tokens)
     found = measure(reference, candidate, windows)
     return {
@@ -76,7 +71,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
     }
 
 
-def report(found: Mapping[str, Any]) -> list[str]:
+def report(found: Figures) -> list[str]:
     """Return the report as lines."""
     size = f"{found['parameters'] / 1e6:.1f} M"
     weights = f", weights within ±{found['most']}" if found["most"] else ""
@@ -91,7 +86,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
         f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode{weights}",
         f"{found['tokens']:,} tokens of {found['windows']} windows, {found['texts']}",
         "",
-        *(f"{name:<20}{value:>14}" for name, value in rows),
+        *table(rows),
     ]
 
 
@@ -154,9 +149,89 @@ def _demand_memory(bench: DivergenceBench) -> None:
     memory = machine_memory()
     if memory is None or bench.config.device not in ("cpu", "auto"):
         return
-    needed = sum(weight_bytes(bench.config.target, dtype) for dtype in (bench.against, bench.dtype))
+    needed = sum(weight_bytes(bench.config.target, dtype) for dtype in (bench.against, bench.candidate))
     if needed > MEMORY_SHARE * memory:
         raise ConfigError(
-            f"{bench.against} and {bench.dtype} together need {needed / 2**30:.1f} GiB, this machine has "
+            f"{bench.against} and {bench.candidate} together need {needed / 2**30:.1f} GiB, this machine has "
             f"{memory / 2**30:.1f}: compare with --against bfloat16, or use a smaller target."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Means over `tokens` predicted tokens, in nats.
+
+    kl              KL(reference ‖ candidate) of the next token
+    same_first      share of tokens at which both models rank the same token first
+    loss_reference  cross-entropy of the text under the reference
+    loss_candidate  the same for the candidate
+    """
+
+    kl: float
+    same_first: float
+    loss_reference: float
+    loss_candidate: float
+    tokens: int
+
+
+def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequence[Sequence[int]]) -> Divergence:
+    """Compare the models' predictions of every token of each window except the first.
+
+    Free both models' caches and allocate one slot each. Raise ModelError if the vocabularies differ, if a window has
+    more than WINDOW ids, if there is nothing to predict, or if the candidate's logits are not finite.
+    """
+    if reference.choosable != candidate.choosable:
+        raise ModelError(
+            f"{reference.spec.name} has {reference.choosable} tokens, {candidate.spec.name} {candidate.choosable}: "
+            "compare models with one vocabulary."
+        )
+    longest = max(map(len, windows), default=0)
+    if longest > WINDOW:
+        raise ModelError(f"A window has {longest} ids: cut texts into windows of at most {WINDOW}.")
+    tokens = sum(len(window) - 1 for window in windows if window)
+    if not tokens:
+        raise ModelError("There is no token to predict: give windows of at least two ids.")
+    for model in {reference, candidate}:
+        model.allocate(1, WINDOW)
+    sums = torch.zeros(4, dtype=torch.float64)
+    for window in windows:
+        if len(window) > 1:
+            sums += _compare(reference, candidate, window)
+    kl, same, ours, theirs = (sums / tokens).tolist()
+    if kl != kl:
+        raise ModelError(
+            f"{candidate.spec.name} in {candidate.spec.dtype} computes logits that are not numbers: take another dtype."
+        )
+    return Divergence(max(0.0, kl), same, ours, theirs, tokens)
+
+
+@torch.inference_mode()
+def _compare(reference: LanguageModel, candidate: LanguageModel, window: Sequence[int]) -> Tensor:
+    """Return sums over a window: KL, agreement of the first choice, both losses."""
+    sums = torch.zeros(4, dtype=torch.float64)
+    inputs, answers = window[:-1], torch.tensor(window[1:])
+    begin = 0
+    if reference is candidate:  # one slot: compute each row once
+        pairs: Iterator[tuple[Tensor, Tensor]] = ((logits, logits) for logits in _pieces(reference, inputs))
+    else:
+        pairs = zip(_pieces(reference, inputs), _pieces(candidate, inputs), strict=True)
+    for ours, theirs in pairs:
+        answer = answers[begin : begin + len(ours), None]
+        begin += len(ours)
+        first = ours.argmax(-1) == theirs.argmax(-1)
+        ours, theirs = ours.log_softmax(-1), theirs.log_softmax(-1)
+        losses = [-logs.gather(1, answer).sum(dtype=torch.float64) for logs in (ours, theirs)]
+        kl = (ours.exp() * (ours - theirs)).sum(-1, dtype=torch.float64).sum()
+        sums += torch.stack([kl, first.sum().double(), *losses])
+    return sums
+
+
+def _pieces(model: LanguageModel, ids: Sequence[int]) -> Iterator[Tensor]:
+    """Yield the model's logits of all rows on the CPU, PIECE rows at a time, without padding ids."""
+    model.admit(0, len(ids))
+    for start in range(0, len(ids), PIECE):
+        piece = ids[start : start + PIECE]
+        yield model.forward([Rows(0, start, piece, keep=len(piece))])[:, : model.choosable].cpu()
+
+
+SCENARIO = Scenario(run_divergence_bench, report)

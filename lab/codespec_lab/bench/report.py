@@ -1,9 +1,17 @@
-"""Phrases shared by the benchmarks' reports."""
+"""Tables and phrases of the benchmarks' reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+
+def table(rows: Sequence[Sequence[object]], *, left: int = 1) -> list[str]:
+    """Return rows of cells as lines with aligned columns: the first `left` to the left, the others to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    form = "  ".join(f"{{:{'<' if number < left else '>'}{width}}}" for number, width in enumerate(widths))
+    return [form.format(*row).rstrip() for row in cells]
 
 
 def format_ratio(values: Mapping[str, Any] | None, digits: int = 3, nothing: str = "") -> str:

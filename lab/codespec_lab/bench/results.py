@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,9 @@ class Results:
         return found
 
     def write(self) -> None:
-        """Replace the file atomically, so that an interruption leaves the last complete state. Raise ConfigError if it
-        can't be written.
-        """
-        if self.file is None:
-            return
-        beside = self.file.with_name(f"{self.file.name}.{os.getpid()}.part")
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(self.values) + "\n", encoding="utf-8")
-            beside.replace(self.file)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise _unwritable(self.file, error) from error
+        """Replace the file. Raise ConfigError if it can't be written."""
+        if self.file is not None:
+            write_json(self.file, self.values, indent=None)
 
 
 class Deadline:
@@ -78,13 +69,23 @@ class Deadline:
         return time.monotonic() + seconds > self._end
 
 
-def write_json(file: Path, values: dict[str, Any]) -> None:
-    """Write figures into a file. Raise ConfigError if it can't be written."""
+def write_json(file: Path, values: Mapping[str, Any], *, indent: int | None = 1) -> None:
+    """Write figures into a file; a regular one is replaced atomically, so that an interruption leaves the last complete
+    state. Raise ConfigError if it can't be written.
+    """
+    text = json.dumps(values, indent=indent) + "\n"
+    in_place = file.is_symlink() or (file.exists() and not file.is_file())  # such as /dev/stdout
+    written = file if in_place else file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        written.write_text(text, encoding="utf-8")
+        written.replace(file)
     except OSError as error:
-        raise _unwritable(file, error) from error
+        if not in_place:
+            with suppress(OSError):
+                written.unlink()
+        message = f"The figures can't be written to {file} ({error.strerror}): choose another place."
+        raise ConfigError(message) from error
 
 
 def condensed(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,10 +145,6 @@ def _read(file: Path, bench: str) -> dict[str, Any]:
             f"{file} holds no figures of `codespec bench {bench}` ({error}): name another --json file."
         ) from error
     return values
-
-
-def _unwritable(file: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"The figures can't be written to {file} ({error.strerror}): choose another place.")
 
 
 def _without_passes(sections: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from torch import Tensor, nn
 
-from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
@@ -27,25 +26,16 @@ from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.speculation.policy import FixedLength
 from codespec.types import Completion, CompletionRequest, Stats
-from codespec_lab.bench.sites import Site
+from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.report import table
+from codespec_lab.bench.settings import SamplingBench
+from codespec_lab.bench.sites import Site, read_prompts, stdlib_sites
 
 CONTEXT = 1024  # tokens of prompt and completion
-TEMPERATURES = (0.4, 0.8, 1.0)
 OWN_NOISE, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
 
 
 Timed = tuple[Completion, float]  # a completion and its seconds per token
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingBench:
-    """The settings: `drafted` tokens a round, `tokens` a prompt."""
-
-    config: EngineConfig
-    sites: Sequence[Site]
-    tokens: int = 48
-    drafted: int = 4
-    temperatures: tuple[float, ...] = TEMPERATURES
 
 
 class GreedyDraft(DraftModel):
@@ -58,17 +48,18 @@ class GreedyDraft(DraftModel):
 def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
     """Return figures for the target with a part of itself, and for the configured pair, as plain JSON values."""
     config = bench.config
+    sites = read_prompts(bench.prompts)[: bench.limit] if bench.prompts else stdlib_sites(bench.limit)
     target = load_model(config.target, device=config.device, dtype=config.dtype)
     part = leave_one_out(load_model(config.target, device=config.device, dtype=config.drafter_dtype))
     target.allocate(3, CONTEXT)
     exact = not choose_calls(target, []).variance
-    rows = _measure(bench, "itself without a layer", target, part, (OWN_NOISE, GREEDY, REJECTION))
+    rows = _measure(bench, sites, "itself without a layer", target, part, (OWN_NOISE, GREEDY, REJECTION))
     if config.drafter != "none":
         drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype)
-        rows += _measure(bench, "of the pair", target, drafter, (OWN_NOISE, GREEDY))
+        rows += _measure(bench, sites, "of the pair", target, drafter, (OWN_NOISE, GREEDY))
     return {
         "processor": processor().label,
-        "prompts": len(bench.sites),
+        "prompts": len(sites),
         "tokens": bench.tokens,
         "drafted": bench.drafted,
         "dtype": config.dtype,
@@ -90,14 +81,19 @@ def leave_one_out(model: LanguageModel) -> LanguageModel:
 
 
 def _measure(
-    bench: SamplingBench, drafter_name: str, target: LanguageModel, drafter: LanguageModel, ways: Sequence[str]
+    bench: SamplingBench,
+    sites: Sequence[Site],
+    drafter_name: str,
+    target: LanguageModel,
+    drafter: LanguageModel,
+    ways: Sequence[str],
 ) -> list[dict[str, Any]]:
     for model in (target, drafter):
         model.allocate(2, CONTEXT)
     rows = []
     for temperature in bench.temperatures:
         done: dict[str, list[Timed]] = {way: [] for way in (PLAIN, *ways)}
-        for seed, site in enumerate(bench.sites):
+        for seed, site in enumerate(sites):
             request = CompletionRequest(prefix=site.prefix, max_tokens=bench.tokens, temperature=temperature, seed=seed)
             for way, found in done.items():
                 found.append(_complete(bench, way, target, drafter, request))
@@ -139,7 +135,7 @@ def _row(drafter: str, temperature: float, way: str, done: Mapping[str, Sequence
     }
 
 
-def mismatches(found: Mapping[str, Any]) -> list[str]:
+def mismatches(found: Figures) -> list[str]:
     """List the rows whose texts differ from plain decoding and must not."""
     return [
         f"{row['way']} at temperature {row['temperature']}, drafter {row['drafter']}: "
@@ -149,15 +145,17 @@ def mismatches(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def report(found: Mapping[str, Any]) -> list[str]:
+def report(found: Figures) -> list[str]:
     """Return the rows as lines."""
     head = f"{found['prompts']} prompts, up to {found['tokens']} tokens, {found['drafted']} drafted, {found['dtype']}"
     lines = [head, found["processor"]]
     lines += [] if found["exact"] else ["exact mode does not hold here: fast mode is used, near-ties may differ"]
-    titles = f"{'accepted/round':>15} {'times plain':>12} {'equal':>6}"
-    lines.append(f"{'drafter':24} {'temperature':>11} {'way':>10} {titles}")
+    rows = [["drafter", "temperature", "way", "accepted/round", "times plain", "equal"]]
     for row in found["rows"]:
         equal = "–" if row["equal"] is None else f"{row['equal']}/{found['prompts']}"
-        ratio = f"{row['accepted_per_round']:15.2f} {row['times_plain']:12.2f} {equal:>6}"
-        lines.append(f"{row['drafter']:24} {row['temperature']:11} {row['way']:>10} {ratio}")
-    return lines
+        ratios = [f"{row['accepted_per_round']:.2f}", f"{row['times_plain']:.2f}"]
+        rows.append([row["drafter"], row["temperature"], row["way"], *ratios, equal])
+    return lines + table(rows)
+
+
+SCENARIO = Scenario(run_sampling_bench, report, mismatches=mismatches)

@@ -6,14 +6,16 @@ hand-picked.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import math
+import random
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from codespec_grammars import find_language
 
@@ -32,7 +34,8 @@ KINDS = (PROMPTS, PROJECTS)
 SITES_PER_FILE = 3  # so that a policy that starts untrained in each file can learn from earlier sites
 MIN_LINES, PREFIX_LINES = 60, 40  # of a standard library module; of the text before and after the cursor
 NEAR_CHARS = 800  # of the text before a cursor
-DEMO_SEED = 0
+SITES_PER_LANGUAGE = 200  # of held-out code, before they are shuffled
+DEMO_SEED = SHUFFLE_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +66,6 @@ class Site:
     def request(self, tokens: int, **settings: Any) -> CompletionRequest:
         """Return a request for `tokens` target tokens here; greedy unless the settings say otherwise."""
         return CompletionRequest(prefix=self.prefix, suffix=self.suffix, path=self.path, max_tokens=tokens, **settings)
-
-
-@dataclass(frozen=True, slots=True)
-class TypingSite:
-    """A file in which the characters from `begin` to `end` are to be typed."""
-
-    name: str
-    language: str
-    text: str
-    begin: int
-    end: int
-
-    @property
-    def uri(self) -> str:
-        """Return the document's URI in an editor."""
-        return f"file:///typed/{quote(self.name)}"
-
-    @property
-    def typed(self) -> str:
-        """Return the text to type."""
-        return self.text[self.begin : self.end]
-
-    def after(self, count: int) -> str:
-        """Return the whole file after `count` characters are typed."""
-        return self.text[: self.begin + count] + self.text[self.end :]
 
 
 def read_prompts(file: Path) -> list[Site]:
@@ -158,6 +136,41 @@ def demo_sites(count: int, checkout: Path = CHECKOUT) -> tuple[list[Site], str]:
     return stdlib_sites(count), library
 
 
+def mixed_sites(held_out: Path | None, prompts: Path | None) -> tuple[list[Site], str]:
+    """Return all sites in their order of use, alternating between the two lists if both are given, and a note for the
+    report. Without any file, read held-out code from the default path of `codespec train corpus`.
+    """
+    lists, notes = [], []
+    if prompts is not None:
+        lists.append(_shuffled(prompt_sites(prompts)))
+    if held_out is not None or prompts is None:
+        sites, note = held_out_sites(held_out, SITES_PER_LANGUAGE)
+        lists.append(_shuffled(sites))
+        notes += [note] if note else []
+    count = min(map(len, lists))
+    sites = [found[turn] for turn in range(count) for found in lists]
+    if not sites:
+        raise ConfigError("No prompt has any text: give other ones by --prompts or --held-out.")
+    return sites, "; ".join(notes)
+
+
+def serve_sites(held_out: Path | None, prompts: Path | None, count: int) -> tuple[list[Site], str]:
+    """Return `count` sites and a note for the report: lines in all languages in turn, with text on both sides, or a
+    file's prompts, evenly spread. Raise TrainingError or ConfigError for a file that can't be read or is too short.
+    """
+    if prompts is not None:
+        sites, note = prompt_sites(prompts, count), "prompts of a file"
+    else:
+        held_out_code = read_held_out_code(held_out)
+        each, note = math.ceil(count / len(held_out_code.rows)), held_out_code.note
+        gaps = (spread(documents, each, line_gaps(0)) for documents in held_out_code.rows.values())
+        in_turn = (gap for turn in zip_longest(*gaps) for gap in turn if gap is not None)
+        sites = [Site(gap.prefix, gap.suffix, gap.path) for gap in islice(in_turn, count)]
+    if len(sites) < 2:
+        raise ConfigError("There are fewer than two places to complete: name a file with more.")
+    return sites, note
+
+
 def read_held_out_code(file: Path | None, prompts: Path | None = None) -> HeldOut:
     """Return the held-out code in `file`, or by default in the file written by `codespec train corpus`, or if that is
     missing the standard library's held-out parts. With `prompts`, add HumanEval's problems.
@@ -169,6 +182,17 @@ def spread_numbers(total: int, count: int) -> list[int]:
     """Return `count` of the numbers below `total`, evenly spread."""
     step = max(1.0, total / max(1, count))
     return [int(number * step) for number in range(min(count, total))]
+
+
+def digest(sites: Sequence[object]) -> str:
+    """Return a digest that identifies a list of sites."""
+    return hashlib.blake2b(repr(sites).encode(), digest_size=8).hexdigest()
+
+
+def _shuffled(sites: Sequence[Site]) -> list[Site]:
+    found = [site for site in sites if site.prefix.strip()]
+    random.Random(SHUFFLE_SEED).shuffle(found)
+    return found
 
 
 def _parse(file: Path, number: int, line: str) -> Site:

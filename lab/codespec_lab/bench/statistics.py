@@ -1,12 +1,10 @@
-"""Statistics of the benchmarks: percentiles, intervals of shares, bootstrap intervals of ratios."""
+"""Statistics of the benchmarks: percentiles, intervals of shares, bootstrap intervals of ratios, common prefixes."""
 
 from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 RESAMPLES = 1000
@@ -15,19 +13,7 @@ Z95 = 1.959964  # standard deviations on each side of a 95 % interval
 PERCENTILES = (50, 95, 99)
 
 Sample = TypeVar("Sample")
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A ratio and its 95 % bootstrap interval (percentiles)."""
-
-    ratio: float
-    low: float
-    high: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return plain JSON values."""
-        return asdict(self)
+Interval = dict[str, float]  # `ratio`, and from `low` to `high` its 95 % bootstrap interval (percentiles)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -48,33 +34,34 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
     return (0.0 if right == 0 else low), (1.0 if right == count else high)
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float], *, seed: int = SEED) -> Interval | None:
-    """Return the sum of `above` over the sum of `below`, paired by prompt; None if `below` sums to 0."""
-    return _ratio(list(zip(above, below, strict=True)), sum, seed)
+def ratio_interval(
+    above: Sequence[float], below: Sequence[float], middle: Callable[[Sequence[float]], float] = sum
+) -> Interval | None:
+    """Return the sum (or median) of `above` over that of `below`, paired by prompt; None if that of `below` is 0."""
+
+    def ratio(drawn: Sequence[tuple[float, float]]) -> float | None:
+        under = middle([low for _, low in drawn])
+        return middle([high for high, _ in drawn]) / under if under > 0.0 else None
+
+    pairs = list(zip(above, below, strict=True))
+    found = ratio(pairs) if pairs else None
+    return None if found is None else interval(found, bootstrap(pairs, ratio))
 
 
-def median_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """Return the median of `above` over the median of `below`, paired; None if the median of `below` is 0."""
-    return _ratio(list(zip(above, below, strict=True)), statistics.median, SEED)
+def interval(ratio: float, bounds: tuple[float, float]) -> Interval:
+    """Return a ratio with its bounds."""
+    return {"ratio": ratio, "low": bounds[0], "high": bounds[1]}
 
 
-def bootstrap(
-    samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]], float | None], seed: int = SEED
-) -> tuple[float, float]:
+def bootstrap(samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]], float | None]) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of a statistic; resamples for which it is None are left out."""
-    dice = random.Random(seed)
+    dice = random.Random(SEED)
     drawn = (statistic(dice.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
     ordered = sorted(value for value in drawn if value is not None)
     low, high = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.025, 0.975))
     return low, high
 
 
-def _ratio(
-    pairs: Sequence[tuple[float, float]], middle: Callable[[Sequence[float]], float], seed: int
-) -> Interval | None:
-    def ratio(drawn: Sequence[tuple[float, float]]) -> float | None:
-        below = middle([low for _, low in drawn])
-        return middle([high for high, _ in drawn]) / below if below > 0.0 else None
-
-    found = ratio(pairs) if pairs else None
-    return None if found is None else Interval(found, *bootstrap(pairs, ratio, seed))
+def common(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

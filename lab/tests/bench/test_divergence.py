@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench import divergence
-from codespec_lab.bench.divergence import cut_windows, read_texts, weight_bytes
-from codespec_lab.bench.token_divergence import WINDOW
+from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weight_bytes
 
 from codespec.catalogue.entries import Rounding
 from codespec.config import SHIPPED

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 from codespec_lab.bench import results
-from codespec_lab.bench.results import Results, first_difference, refuse_mismatches
-from codespec_lab.commands.benches.flags import finish
+from codespec_lab.bench.harness import Scenario, publish
+from codespec_lab.bench.results import Results, first_difference, refuse_mismatches, write_json
 
 from codespec.cli.ending import run_to_exit_code
 from codespec.errors import ConfigError, MismatchError
@@ -33,18 +32,21 @@ def test_the_first_is_named_and_the_others_are_counted() -> None:
 
 def test_figures_are_written_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {"json": tmp_path / "out.json", "summary": tmp_path / "summary.json", "plot": tmp_path / "out.svg"}
-    options = argparse.Namespace(**files)
-    assert run_to_exit_code(lambda: finish(options, {"a": 1}, ["told"], (), ["b.py"])) == 1
-    for written in (options.json, options.summary):
+    wrong, right = (
+        Scenario(lambda bench: {}, lambda found: ["told"], mismatches=lambda found, names=names: names)
+        for names in (["b.py"], [])
+    )
+    assert run_to_exit_code(lambda: publish(wrong, {"a": 1}, **files)) == 1
+    for written in (files["json"], files["summary"]):
         assert json.loads(written.read_text(encoding="utf-8")) == {"a": 1}
-    assert options.plot.exists()
+    assert files["plot"].exists()
     streams = capsys.readouterr()
     assert streams.out == "told\n"
     assert streams.err == (
         "codespec: A text differs from plain decoding, which exact mode rules out (b.py): report it with the output "
         "of `codespec doctor`.\n"
     )
-    assert run_to_exit_code(lambda: finish(options, {"a": 1}, ["told"], ())) == 0
+    assert run_to_exit_code(lambda: publish(right, {"a": 1}, **files)) == 0
 
 
 def test_a_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +67,13 @@ def test_a_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monkey
     file.write_text("{}")
     with pytest.raises(ConfigError, match="holds no figures of `codespec bench decode`"):
         Results(file, "decode")
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="can't be written to"):
+        write_json(tmp_path / "file" / "out.json", {})
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "file")
+    write_json(link, {"a": 1})
+    assert link.is_symlink() and json.loads((tmp_path / "file").read_text(encoding="utf-8")) == {"a": 1}

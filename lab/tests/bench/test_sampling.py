@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from codespec_lab.bench import sampling
-from codespec_lab.bench.sampling import SamplingBench, leave_one_out, mismatches, report, run_sampling_bench
+from codespec_lab.bench.sampling import leave_one_out, mismatches, report, run_sampling_bench
+from codespec_lab.bench.settings import SamplingBench
 from codespec_lab.bench.sites import Site
 
 from codespec.config import EngineConfig
@@ -27,7 +28,8 @@ def test_rows_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = iter([model("llama", "bytes"), sibling("llama", "bytes", noise=0.05), cousin("llama")])
     monkeypatch.setattr(sampling, "load_model", lambda *_, **__: next(loaded))
     monkeypatch.setattr(sampling, "leave_one_out", lambda part: part)
-    bench = SamplingBench(EngineConfig(), [Site(prefix) for prefix in prompts(4)], tokens=16, temperatures=(1.0,))
+    monkeypatch.setattr(sampling, "stdlib_sites", lambda count: [Site(prefix) for prefix in prompts(count)])
+    bench = SamplingBench(EngineConfig(), limit=4, tokens=16, temperatures=(1.0,))
     found = run_sampling_bench(bench)
     rows: list[dict[str, Any]] = found["rows"]
     assert [row["way"] for row in rows] == ["own luck", "greedy", "rejection", "own luck", "greedy"]

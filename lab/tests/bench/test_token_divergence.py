@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from codespec_lab.bench.token_divergence import PIECE, WINDOW, Divergence, measure
+from codespec_lab.bench.divergence import PIECE, WINDOW, Divergence, measure
 
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel

@@ -1,22 +1,106 @@
-"""The interface of the contestants of `codespec bench decode`: workloads in, answers (ids, seconds and counts) out.
+"""The tasks of `codespec bench decode` and the interface of its contestants: workloads in, answers out.
 
-All decode the same prompt ids until the target's end of text or the same token limit. The score is the time per
-written token, so stopping early gains nothing.
+In a cell (sampling, concurrency) with one prompt at a time each prompt is a workload. In other cells a workload has
+more prompts than run at once: when a text ends, the next prompt begins, so that the batch stays full. All contestants
+decode the same prompt ids until the target's end of text or the same token limit. The score is the time per written
+token, so stopping early gains nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
-from codespec_lab.bench.decode.tasks import Workload
+from codespec.engine.admission import Admission
+from codespec_lab.bench.settings import SAMPLINGS
+from codespec_lab.bench.sites import Site
 
+FILLS = 2  # prompts per slot of a batch
 FLOAT_DTYPES = ("float32", "bfloat16")
 GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 the same number: neither can be faster
 
 Model = TypeVar("Model")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One prompt: its number (also its seed), its site, and the target's ids."""
+
+    number: int
+    site: Site
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Tasks to decode greedily or (temperature > 0) sampled, `at_once` at a time, or all together (0). A text ends with
+    an id of `ends`, or after `tokens` tokens.
+    """
+
+    tasks: tuple[Task, ...]
+    tokens: int
+    temperature: float = 0.0
+    at_once: int = 0
+    ends: frozenset[int] = frozenset()
+
+    @property
+    def count(self) -> int:
+        """Return the number of tasks that run at once."""
+        return min(self.at_once or len(self.tasks), len(self.tasks))
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of all its sites; "" if they are mixed."""
+        kinds = {task.site.kind for task in self.tasks}
+        return kinds.pop() if len(kinds) == 1 else ""
+
+    def parts(self) -> list[Workload]:
+        """Split the workload into consecutive batches whose tasks begin together."""
+        starts = range(0, len(self.tasks), max(1, self.count))
+        return [replace(self, tasks=self.tasks[begin : begin + self.count]) for begin in starts]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One comparison: sampling and concurrency."""
+
+    sampling: str
+    concurrency: int
+
+    @property
+    def size(self) -> int:
+        """Return the number of prompts of each of its workloads."""
+        return self.concurrency * (FILLS if self.concurrency > 1 else 1)
+
+    def workloads(self, tasks: Sequence[Task], limit: int, tokens: int, ends: frozenset[int]) -> list[Workload]:
+        """Split the first `limit` tasks, or as many as one workload needs; leftover tasks are dropped."""
+        several = tasks[: max(limit, self.size)]
+        starts = range(0, len(several) - self.size + 1, self.size)
+        temperature = SAMPLINGS[self.sampling]
+        return [
+            Workload(tuple(several[begin : begin + self.size]), tokens, temperature, self.concurrency, ends)
+            for begin in starts
+        ]
+
+
+def make_tasks(admission: Admission, sites: Sequence[Site], tokens: int) -> tuple[list[Task], frozenset[int]]:
+    """Return the sites as the target's ids with room for `tokens` more, and the ids that end a text: those of
+    transformers' `generate`, and all control tokens if a prompt has text on both sides.
+    """
+    tasks, ends = [], set[int]()
+    for number, site in enumerate(sites):
+        sequence = admission.admit(site.request(tokens))[0]
+        tasks.append(Task(number, site, tuple(sequence.prompt_ids)))
+        ends |= sequence.eos_ids
+    return tasks, frozenset(ends)
+
+
+def count_kinds(tasks: Sequence[Task]) -> Mapping[str, int]:
+    """Return the number of tasks of each kind of site."""
+    kinds = dict.fromkeys(task.site.kind for task in tasks)
+    return {kind: sum(task.site.kind == kind for task in tasks) for kind in kinds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +185,7 @@ class PeerError(Exception):
     """Raised by a contestant that can't run a workload; the report shows the message in its row."""
 
 
-class Contestant(Protocol):
+class Contestant:
     """One row of the comparison.
 
     plain      whether it decodes without drafts
@@ -114,27 +198,26 @@ class Contestant(Protocol):
     family: str
     plain: bool
     batched: bool
-    keyed: bool
     reference: str
+    keyed = False
 
     def variants(self) -> Sequence[Variant]:
         """Return the variants that may be the fastest."""
-        ...
+        raise NotImplementedError
 
     def begin(self) -> None:
-        """Forget everything learned."""
-        ...
+        """Forget everything learned; by default nothing is learned."""
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
         """Decode a workload. Raise PeerError if that fails."""
-        ...
+        raise NotImplementedError
 
     def facts(self, variant: Variant) -> dict[str, Any]:
         """Return the contestant's settings as JSON values."""
-        ...
+        raise NotImplementedError
 
 
-class Family(Protocol):
+class Family:
     """Contestants that share loaded models; `absent` maps those that can't take part to the reason."""
 
     name: str
@@ -142,12 +225,10 @@ class Family(Protocol):
     absent: Mapping[str, str]
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Free everything that only other variants need."""
-        ...
+        """Free everything that only other variants need; by default there is no such thing."""
 
     def close(self) -> None:
-        """Stop the processes that the family started."""
-        ...
+        """Stop the processes that the family started; by default there is none."""
 
 
 class ModelCache(Generic[Model]):
@@ -185,7 +266,7 @@ def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
     return tuple(ids[: end + 1])
 
 
-def in_turn(parts: Sequence[Workload], answer: Callable[[Workload], Answer]) -> Answer:
+def join_answers(parts: Sequence[Workload], answer: Callable[[Workload], Answer]) -> Answer:
     """Decode all parts one after another and return one answer."""
     whole = answer(parts[0])
     for part in parts[1:]:

@@ -6,17 +6,30 @@ workload, so that a busy minute of the machine affects all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import torch
 
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable
-from codespec_lab.bench.decode.contest import FLOAT_DTYPES, Answer, Contestant, Family, PeerError, StepRounds, Variant
+from codespec_lab.bench.decode.contest import (
+    FLOAT_DTYPES,
+    Answer,
+    Contestant,
+    Family,
+    PeerError,
+    StepRounds,
+    Task,
+    Variant,
+    Workload,
+)
 from codespec_lab.bench.decode.peers.codespec_engine import FAMILY, OFF, OwnModels
-from codespec_lab.bench.decode.tasks import Task, Workload
+from codespec_lab.bench.harness import in_turn
+from codespec_lab.bench.results import Deadline
 from codespec_lab.bench.steps import Prices, Step
 from codespec_lab.corpus.infilling import is_loop
 
@@ -24,6 +37,7 @@ MANY = 4  # prompts at once in the calibration for every concurrency above one
 HOPELESS = 1.5  # a variant slower than the fastest by this factor is not tried again
 THREADS_GAIN = 1.1  # two threads must be faster than one by this factor: sometimes they wait long for each other
 CALIBRATION_TOKENS = 8  # of each prompt
+LATE = "there was no time to calibrate it: give more --minutes"
 
 
 @dataclass(slots=True)
@@ -67,68 +81,72 @@ class Lineup:
 
 
 def calibrate(
-    lineup: Lineup, tasks: Sequence[Task], several: bool, advance: Callable[[], None]
-) -> dict[str, list[dict[str, Any]]]:
-    """Find the fastest variant of each contestant, also for many prompts if `several`. Return the measurements.
+    lineup: Lineup, tasks: Sequence[Task], several: bool, deadline: Deadline
+) -> Iterator[tuple[Contestant, list[dict[str, Any]]]]:
+    """Find the fastest variant of each contestant that has none yet, also for many prompts if `several`, and yield each
+    contestant with its measurements.
 
-    A contestant whose variants all fail becomes absent. A contestant that drafts is tried only in the number format
-    and with the thread count that are the fastest without drafts.
+    A contestant whose variants all fail becomes absent, and so does one that the deadline leaves without a variant. A
+    contestant that drafts is tried only in the number format and with the thread count that are the fastest without
+    drafts.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
     for family in lineup.families:
         lineup.absent |= family.absent
         for contestant in [c for c in family.contestants if c.name not in lineup.absent]:
-            found[contestant.name] = []
-            many = contestant.batched and several
-            for size, count in {"one": 1, **({"many": MANY} if many else {})}.items():
-                work = Workload(tuple(tasks[:count]), CALIBRATION_TOKENS)
-                variants = _variants_to_try(lineup, contestant, size)
-                _calibrate(lineup, contestant, variants, (size, work), found[contestant.name])
-            advance()
+            sizes = {"one": 1, **({"many": MANY} if contestant.batched and several else {})}
+            measured: list[dict[str, Any]] = []
+            for size, count in sizes.items():
+                if size not in lineup.fastest.get(contestant.name, {}) and contestant.name not in lineup.absent:
+                    work = Workload(tuple(tasks[:count]), CALIBRATION_TOKENS)
+                    measured += _calibrate(lineup, contestant, size, work, deadline)
+            yield contestant, measured
         family.keep({v for c in family.contestants for v in lineup.fastest.get(c.name, {}).values()})
-    return found
 
 
 def _variants_to_try(lineup: Lineup, contestant: Contestant, size: str) -> Sequence[Variant]:
     """Return the variants with the format and threads of the family's fastest plain decoding, or all variants."""
     names = [c.name for c in lineup.contestants if c.family == contestant.family and c.plain]
-    measured = [name for name in names if (name, size) in lineup.paces]
-    if contestant.plain or not measured:
+    known = [name for name in names if size in lineup.fastest.get(name, {})]
+    if contestant.plain or not known:
         return contestant.variants()
-    fastest = lineup.fastest[min(measured, key=lambda name: lineup.paces[name, size])][size]
+    fastest = lineup.fastest[min(known, key=lambda name: lineup.paces.get((name, size), 0.0))][size]
     return [v for v in contestant.variants() if (v.dtype, v.threads) == (fastest.dtype, fastest.threads)]
 
 
 def _calibrate(
-    lineup: Lineup,
-    contestant: Contestant,
-    variants: Sequence[Variant],
-    sized: tuple[str, Workload],
-    measured: list[dict[str, Any]],
-) -> None:
-    """Try the variants twice in turn, the second time only those that may still be the fastest."""
+    lineup: Lineup, contestant: Contestant, size: str, work: Workload, deadline: Deadline
+) -> list[dict[str, Any]]:
+    """Try the variants twice in turn, the second time only those that may still be the fastest. Return the
+    measurements.
+
+    After the deadline only a lineup without any contestant is given another try.
+    """
     paces: dict[Variant, float] = {}
-    reason = "it has no variant"
-    size, work = sized
-    for turn in range(2):
-        for variant in variants:
-            if turn and paces.get(variant, float("inf")) > HOPELESS * min(paces.values(), default=0.0):
-                continue
-            contestant.begin()
-            try:
-                pace = contestant.answer(work, variant).pace
-            except PeerError as error:
-                reason = str(error)
-                continue
-            paces[variant] = min(pace, paces.get(variant, pace))
+    reason, seconds = "it has no variant", 0.0
+    for turn, variant in product(range(2), _variants_to_try(lineup, contestant, size)):
+        if turn and paces.get(variant, float("inf")) > HOPELESS * min(paces.values(), default=0.0):
+            continue
+        if deadline.too_late(seconds) and (paces or lineup.fastest):
+            reason = LATE
+            break
+        contestant.begin()
+        begun = time.monotonic()
+        try:
+            pace = contestant.answer(work, variant).pace
+        except PeerError as error:
+            reason = str(error)
+            continue
+        seconds = time.monotonic() - begun
+        paces[variant] = min(pace, paces.get(variant, pace))
     if not paces:
-        lineup.absent[contestant.name] = reason
-        return
-    measured += [{**v.as_dict(), "prompts": len(work.tasks), "tokens_per_second": 1 / p} for v, p in paces.items()]
+        if contestant.name not in lineup.fastest:  # else the variant for one prompt will do
+            lineup.absent[contestant.name] = reason
+        return []
     judged = {variant: pace * (THREADS_GAIN if variant.threads > 1 else 1.0) for variant, pace in paces.items()}
     fastest = min(judged, key=lambda variant: judged[variant])
     lineup.fastest.setdefault(contestant.name, {})[size] = fastest
     lineup.paces[contestant.name, size] = judged[fastest]
+    return [{**v.as_dict(), "prompts": len(work.tasks), "tokens_per_second": 1 / p} for v, p in paces.items()]
 
 
 class References:
@@ -205,8 +223,7 @@ def run_pass(
         contestant.begin()
     found: dict[str, list[dict[str, Any]]] = {contestant.name: [] for contestant in going}
     for number, work in enumerate(workloads):
-        turn = (number + repeat) % max(1, len(going))
-        for contestant in [*going[turn:], *going[:turn]]:
+        for contestant in in_turn(going, number + repeat):
             variant = lineup.variant(contestant.name, concurrency)
             record = _measure(contestant, variant, work, references, models)
             found[contestant.name].append({"work": number, "kind": work.kind, **record})

@@ -12,7 +12,7 @@ from codespec_lab.bench.decode.peers.llama_cpp import FAMILY as LLAMA
 from codespec_lab.bench.decode.peers.openvino_genai import FAMILY as OPENVINO
 from codespec_lab.bench.decode.summary import ALL
 from codespec_lab.bench.plot import Bar, Chart
-from codespec_lab.bench.report import bounds, format_ratio
+from codespec_lab.bench.report import bounds, format_ratio, table
 from codespec_lab.bench.sites import PROJECTS, PROMPTS
 
 TITLES = {PROMPTS: "of the prompts file", PROJECTS: "of held-out projects", ALL: "of all kinds"}
@@ -20,7 +20,7 @@ WHO = (
     "× is the median over prompts (several at once: over batches of prompts) of ratios taken in turn, with its 95 % "
     "bootstrap interval",
     "several at once: codespec is timed while its batch is full, others from a batch's first token to its last text's "
-    "end; who takes one prompt only is left out",
+    "end; contestants that take one prompt only are left out",
     "equal are texts that plain decoding writes in the same number format; other programs' formats are compared with "
     "codespec in a float format",
 )
@@ -104,20 +104,23 @@ def _variant(facts: Mapping[str, Any]) -> str:
 
 
 def _table(figures: Mapping[str, Any]) -> list[str]:
-    head = ("", "tokens/s", "× off", "first ms", "accepted", "a round", "equal", "tokens", "ended", "loops")
-    lines = ["{:28}{:>9}{:>19}{:>10}{:>10}{:>9}{:>9}{:>8}{:>7}{:>7}".format(*head)]
+    drafts = "accepted", "a round"
+    lines: list[list[str]] = [
+        ["", "tokens/s", "× off", "first ms", *drafts, "equal", "tokens", "ended", "loops"],
+    ]
     for name, row in figures["rows"].items():
-        cells = f"{row['tokens_per_second']:9.1f}{format_ratio(row['times'].get(OFF), 2):>19}"
-        cells += f"{row['first_seconds'] * 1000:10.0f}"
-        drafts = row["acceptance"] is not None
-        cells += f"{row['acceptance']:10.0%}{row['accepted_a_round']:9.2f}" if drafts else f"{'':19}"
+        speed = [f"{row['tokens_per_second']:.1f}", format_ratio(row["times"].get(OFF), 2)]
+        first, drafting = f"{row['first_seconds'] * 1000:.0f}", row["acceptance"] is not None
+        accepted = [f"{row['acceptance']:.0%}", f"{row['accepted_a_round']:.2f}"] if drafting else ["", ""]
         equal = f"{row['equal']}/{row['compared']}" if row["compared"] else "–"
-        lines.append(f"{name:28}{cells}{equal:>9}{row['tokens_a_text']:8.1f}{row['ended']:7.0%}{row['looping']:7.0%}")
+        texts = [f"{row['tokens_a_text']:.1f}", f"{row['ended']:.0%}", f"{row['looping']:.0%}"]
+        lines.append([name, *speed, first, *accepted, equal, *texts])
+    found = table(lines)
     if ON in figures["rows"]:
         times = figures["rows"][ON]["times"].items()
-        lines.append(f"  {ON}, × others: " + ", ".join(f"{name} {format_ratio(ratio, 2)}" for name, ratio in times))
-    lines += [f"  {line}" for name, row in figures["rows"].items() for line in _details(name, row, figures["rows"])]
-    return lines + [f"  {name} failed: {why}" for name, why in figures["failed"].items()]
+        found.append(f"  {ON}, × others: " + ", ".join(f"{name} {format_ratio(ratio, 2)}" for name, ratio in times))
+    found += [f"  {line}" for name, row in figures["rows"].items() for line in _details(name, row, figures["rows"])]
+    return found + [f"  {name} failed: {why}" for name, why in figures["failed"].items()]
 
 
 def _details(name: str, row: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:

@@ -8,34 +8,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from codespec_lab.bench.decode.peers.codespec_engine import FAMILY, OFF, ON
 from codespec_lab.bench.sites import KINDS
-from codespec_lab.bench.statistics import bootstrap
+from codespec_lab.bench.statistics import bootstrap, interval
 
 ALL = "all"
 Unit = tuple[int, int]  # repeat, number of the workload
 Record = Mapping[str, Any]
 Pace = Callable[[Record], float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A median over `works` workloads, each the median of its `repeats`. `low` to `high` is its 95 % bootstrap interval
-    over workloads, or the range of the repeats if there is only one workload.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    works: int
-    repeats: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -99,8 +82,12 @@ def decoding_seconds(record: Record) -> float:
     return float(record["seconds"] - record["first_seconds"])
 
 
-def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: Pace = pace) -> Ratio | None:
-    """Return the speed-up of `mine` over `other`; None if they have no workload in common."""
+def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: Pace = pace) -> dict[str, Any] | None:
+    """Return the speed-up of `mine` over `other`: a median over `works` workloads, each the median of its `repeats`.
+
+    Its interval is the 95 % bootstrap interval over workloads, or the range of the repeats if there is only one
+    workload. None if they have no workload in common.
+    """
     by_work: dict[int, list[float]] = {}
     repeats = set()
     for unit in mine.keys() & other.keys():
@@ -112,8 +99,8 @@ def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: 
         return None
     ratios = [statistics.median(by_work[work]) for work in sorted(by_work)]
     first = next(iter(by_work.values()))
-    low, high = bootstrap(ratios, statistics.median) if len(ratios) > 1 else (min(first), max(first))
-    return Ratio(statistics.median(ratios), low, high, len(ratios), len(repeats))
+    bounds = bootstrap(ratios, statistics.median) if len(ratios) > 1 else (min(first), max(first))
+    return {**interval(statistics.median(ratios), bounds), "works": len(ratios), "repeats": len(repeats)}
 
 
 def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, CellRecords]:
@@ -135,12 +122,10 @@ def _kind(contestants: Mapping[str, Any], cell: CellRecords, kind: str) -> dict[
         rows[name] = row = _row(list(records.values())) | {"plain": contestants[name]["plain"]}
         # Every contestant against plain decoding, and codespec against every contestant.
         others = [other for other in named if other != name and (other == OFF or name == ON)]
-        row["times"] = {
-            other: ratio.as_dict() for other in others if (ratio := compare(records, named[other])) is not None
-        }
+        row["times"] = {other: ratio for other in others if (ratio := compare(records, named[other])) is not None}
         if OFF in row["times"] and contestants[name]["family"] == FAMILY:
             predicted = compare(records, named[OFF], predicted_pace)
-            row |= {"predicted": predicted.ratio} if predicted else {}
+            row |= {"predicted": predicted["ratio"]} if predicted else {}
     failed = {
         name: next(iter(reasons))
         for name, records in cell.records.items()

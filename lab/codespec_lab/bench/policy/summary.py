@@ -7,14 +7,14 @@ Figures are plain JSON values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from codespec_lab.bench.pair import LONGEST
 from codespec_lab.bench.policy.recording import Recording
 from codespec_lab.bench.policy.replay import ReplayedStep, Round
-from codespec_lab.bench.statistics import Interval, bootstrap, ratio_interval
+from codespec_lab.bench.statistics import Interval, bootstrap, interval, ratio_interval
 from codespec_lab.bench.steps import Prices
 
 Scores = Mapping[str, "Score"]
@@ -48,17 +48,10 @@ class Tally:
         drafts = played.recording.drafts.get(played.position, {})
         self.missed += max(0, *(max(draft.cuts) - played.accepted for draft in drafts.values()), 0)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "ms": 1000 * self.seconds,
-            "rounds": self.rounds,
-            "committed": self.committed,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rejected": self.rejected,
-            "missed": self.missed,
-        }
+    def counts(self) -> dict[str, int]:
+        """Return the counts but the committed tokens, as plain JSON values."""
+        names = ("rounds", "drafted", "accepted", "rejected", "missed")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(slots=True)
@@ -81,10 +74,6 @@ class Score:
     def ms_per_token(self) -> float:
         """Return the modelled milliseconds per committed token."""
         return 1000 * self.total.seconds / self.total.committed
-
-    def column(self, value: Callable[[Tally], float]) -> list[float]:
-        """Return one value per prompt."""
-        return [value(tally) for tally in self.by_prompt]
 
 
 def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Recording]) -> Score:
@@ -118,29 +107,20 @@ def tokens_by_class(recordings: Sequence[Recording]) -> Mapping[str, int]:
     return Counter(class_at(recording, n) for recording in recordings for n in range(len(recording.ids)))
 
 
-def speed(own: Score, other: Score) -> Interval | None:
-    """Return the speed-up over another policy on the same texts."""
-    return ratio_interval(other.column(lambda tally: tally.seconds), own.column(lambda tally: tally.seconds))
-
-
-def accepted(own: Score, other: Score) -> Interval | None:
-    """Return the ratio of accepted tokens to another policy's."""
-    return ratio_interval(own.column(lambda tally: tally.accepted), other.column(lambda tally: tally.accepted))
-
-
-def rejected(own: Score, other: Score) -> Interval | None:
-    """Return the ratio of rejected tokens to another policy's."""
-    return ratio_interval(own.column(lambda tally: tally.rejected), other.column(lambda tally: tally.rejected))
+def ratio(above: Score, below: Score, of: str) -> Interval | None:
+    """Return one policy's sum of a field of `Tally` over another's, paired by prompt."""
+    over, under = ([getattr(tally, of) for tally in found.by_prompt] for found in (above, below))
+    return ratio_interval(over, under)
 
 
 def first_rounds(own: Score, other: Score) -> Interval:
     """Return the ratio of tokens per second in the first rounds of completions to another policy's."""
 
-    def ratio(pairs: Sequence[tuple[Tally, Tally]]) -> float:
+    def of_rates(pairs: Sequence[tuple[Tally, Tally]]) -> float:
         return _rate([own for own, _ in pairs]) / _rate([other for _, other in pairs])
 
     pairs = list(zip(own.first, other.first, strict=True))
-    return Interval(ratio(pairs), *bootstrap(pairs, ratio))
+    return interval(of_rates(pairs), bootstrap(pairs, of_rates))
 
 
 def _rate(tallies: Sequence[Tally]) -> float:
@@ -166,10 +146,10 @@ def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
         "best_fixed": fixed,
         "best_lookup": lookup,
         "policies": {name: _line(found, scores["off"], scores[fixed]) for name, found in scores.items()},
-        "speed": {name: _values(speed(scores[a], scores[b])) for name, (a, b) in pairs.items()},
-        "first_rounds": {name: first_rounds(scores[a], scores[b]).as_dict() for name, (a, b) in pairs.items()},
-        "accepted": {name: _values(accepted(scores[a], scores[b])) for name, (a, b) in pairs.items()},
-        "rejected": {name: _values(rejected(scores[a], scores[b])) for name, (a, b) in pairs.items()},
+        "speed": {name: ratio(scores[b], scores[a], "seconds") for name, (a, b) in pairs.items()},
+        "first_rounds": {name: first_rounds(scores[a], scores[b]) for name, (a, b) in pairs.items()},
+        "accepted": {name: ratio(scores[a], scores[b], "accepted") for name, (a, b) in pairs.items()},
+        "rejected": {name: ratio(scores[a], scores[b], "rejected") for name, (a, b) in pairs.items()},
         "by_class": {name: _classes(scores[name], scores["oracle"], tokens) for name in (fixed, lookup, *CLASSES_OF)},
     }
 
@@ -231,16 +211,11 @@ def class_lines(summary: Mapping[str, Any], name: str, count: int = 3) -> list[s
 
 
 def _line(found: Score, off: Score, fixed: Score) -> dict[str, Any]:
-    total = found.total
     return {
         "ms_per_token": found.ms_per_token,
-        "times_off": _values(speed(found, off)),
-        "times_best_fixed": _values(speed(found, fixed)),
-        "rounds": total.rounds,
-        "drafted": total.drafted,
-        "accepted": total.accepted,
-        "rejected": total.rejected,
-        "missed": total.missed,
+        "times_off": ratio(off, found, "seconds"),
+        "times_best_fixed": ratio(fixed, found, "seconds"),
+        **found.total.counts(),
         "lengths": [found.lengths[length] for length in range(LONGEST + 1)],
     }
 
@@ -250,20 +225,11 @@ def _classes(found: Score, oracle: Score, tokens: Mapping[str, int]) -> dict[str
     result = {}
     for context, count in sorted(tokens.items(), key=lambda item: -item[1]):
         seconds, best = found.token_seconds.get(context, 0.0), oracle.token_seconds.get(context, 0.0)
-        tally = found.by_context.get(context, Tally())
         result[context] = {
             "tokens": count,
             "ms_per_token": 1000 * seconds / count,
             "times_oracle": seconds / best if best else 1.0,
             "share_of_excess": (seconds - best) / excess,
-            "rounds": tally.rounds,
-            "drafted": tally.drafted,
-            "accepted": tally.accepted,
-            "rejected": tally.rejected,
-            "missed": tally.missed,
+            **found.by_context.get(context, Tally()).counts(),
         }
     return result
-
-
-def _values(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else interval.as_dict()

@@ -9,21 +9,24 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from codespec_lsp.imported_files import MOST_CHARACTERS
+from codespec_lsp.imports import find_imported, import_rows
+from codespec_lsp.outline_reader import read_outline
 
 from codespec.errors import ConfigError
 from codespec.types import Shape, Snippet
+from codespec_lab.bench.settings import LINE, MULTI, PROJECT_KINDS, SEED, SINGLE, SPAN, TASK_KINDS
+from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps
 from codespec_lab.corpus.held_out import HeldOut, Task
 from codespec_lab.corpus.infilling import MAX_TOKENS
 
 HUMANEVAL = "humaneval"  # the row of its kinds; the rows of held-out code are languages
-SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"
-LINE, BLOCK = "line", "block"
-TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
-KINDS = (*TASK_KINDS, *PROJECT_KINDS)
-SEED = 11
 MULTI_LINES = range(2, 7)
 LEAST_SPAN = 4  # characters without white space: fewer are right by chance
 MANY_TOKENS = 160  # for several lines of a solution, which may be longer than a block in an editor
@@ -162,3 +165,41 @@ def _in_projects(held_out: HeldOut, kind: str, seed: int, limit: int) -> list[Ga
 def _hash(seed: int, kind: str, task: Task) -> int:
     name = f"{seed}\0{kind}\0{task.name}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+def add_definitions(sites: Sequence[GapSite], held_out: HeldOut) -> list[GapSite]:
+    """Return the sites; those in held-out code get the definitions that their files import from the same package."""
+    packages: dict[str, list[Document]] = {}
+    for documents in held_out.rows.values():
+        for document in documents:
+            packages.setdefault(document.package, []).append(document)
+    with TemporaryDirectory(prefix="codespec-definitions-") as folder:
+        roots = {}
+        for number, name in enumerate(packages):
+            roots[name] = Path(folder).resolve() / str(number)
+            _write(roots[name], packages[name])
+        return [
+            replace(site, snippets=_snippets(site, roots[site.gap.package])) if site.kind in PROJECT_KINDS else site
+            for site in sites
+        ]
+
+
+def _snippets(site: GapSite, root: Path) -> tuple[Snippet, ...]:
+    """Return at most MOST_CHARACTERS of definitions, whole files only. The gap's own text is not read."""
+    rows = import_rows((site.gap.before + site.gap.behind).split("\n"))
+    found, left = [], MOST_CHARACTERS
+    for path in find_imported(rows, root / site.gap.path, root):
+        text = read_outline(path)
+        if text and len(text) <= left:
+            left -= len(text)
+            found.append(Snippet(path.relative_to(root).as_posix(), text))
+    return tuple(found)
+
+
+def _write(root: Path, documents: Sequence[Document]) -> None:
+    for document in documents:
+        inside = PurePosixPath(document.path)
+        if not inside.is_absolute() and ".." not in inside.parts:
+            path = root / inside
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(document.text, encoding="utf-8")

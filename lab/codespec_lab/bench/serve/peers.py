@@ -70,14 +70,13 @@ class PeerPasses:
             return {"failed": self.failed}
         answers = [answer for site in sorted(self.by_site) for answer in self.by_site[site]]
         theirs = [sum(answer.total for answer in self.by_site[site]) for site in sorted(self.by_site)]
-        faster = ratio_interval(theirs, ours)
         return {
             "requests": len(answers),
             "tokens_per_second": sum(answer.tokens for answer in answers) / self.seconds,
             "first_ms": percentiles([answer.first * 1000 for answer in answers]),
             "total_ms": percentiles([answer.total * 1000 for answer in answers]),
             "cached": sum(one.cached for one in answers) / max(1, sum(one.cached + one.read for one in answers)),
-            "codespec_faster": faster.as_dict() if faster else None,
+            "codespec_faster": ratio_interval(theirs, ours),
         }
 
 

@@ -46,8 +46,8 @@ class Cell:
             "off": off,
             "on": on,
             "throughput": on["tokens_per_second"] / off["tokens_per_second"],
-            "faster": faster.as_dict(),
-            "no_loss": faster.high >= 1.0 - NOISE,
+            "faster": faster,
+            "no_loss": faster["high"] >= 1.0 - NOISE,
             "texts": len(same),
             "texts_alike": sum(same),
         }

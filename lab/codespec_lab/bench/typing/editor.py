@@ -11,11 +11,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from codespec.errors import ConfigError
 from codespec.levels import PREFIX
-from codespec_lab.bench.sites import TypingSite
+from codespec_lab.bench.typing.proxy import Proxy, proxy_of
+from codespec_lab.bench.typing_sites import TypingSite
 
 AUTOMATIC = 2  # the trigger kind of VS Code's requests during typing
 END_SECONDS = 10.0
@@ -162,3 +164,18 @@ async def _read(stream: asyncio.StreamReader) -> dict[str, Any] | None:
     except asyncio.IncompleteReadError:
         return None
     return message or None
+
+
+@dataclass(frozen=True, slots=True)
+class Desktop:
+    """An editor, and the proxy between its language server and its daemon."""
+
+    editor: Editor
+    proxy: Proxy
+
+
+@asynccontextmanager
+async def open_desktop(daemon: str) -> AsyncIterator[Desktop]:
+    """Yield an editor for a daemon, until the block ends."""
+    async with proxy_of(daemon) as proxy, language_server(proxy.url) as editor:
+        yield Desktop(editor, proxy)

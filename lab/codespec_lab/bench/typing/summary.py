@@ -9,10 +9,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from codespec_lab.bench.sites import TypingSite
-from codespec_lab.bench.statistics import median_ratio_interval, percentiles, ratio_interval
+from codespec_lab.bench.statistics import common, percentiles, ratio_interval
 from codespec_lab.bench.typing.proxy import Stream
 from codespec_lab.bench.typing.typist import EditorRequest, Typed
+from codespec_lab.bench.typing_sites import TypingSite
 
 OFF, ON, TAKING = "off", "on", "taking"  # without speculation, with it, with it and Tab
 AVAILABLE_MS = 650.0  # after a change: 600 ms, and time for the answer sent at the server's time limit
@@ -83,11 +83,6 @@ def useful_tokens(stream: Stream, requests: Sequence[EditorRequest], site: Typin
     ]
     useful = min(right, max(shown, default=at)) - at
     return stream.tokens * max(0, useful) / len(stream.text)
-
-
-def common(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _end(stream: Stream) -> float:
@@ -187,13 +182,12 @@ def available(off: Sequence[Row], on: Sequence[Row]) -> dict[str, Any] | None:
     if not pairs:
         return None
     above, below = [drafted for _, drafted in pairs], [plain for plain, _ in pairs]
-    sums, medians = ratio_interval(above, below), median_ratio_interval(above, below)
     return {
         "pauses": len(pairs),
         "off": median(below),
         "on": median(above),
-        "median_ratio": medians.as_dict() if medians else None,
-        "sum_ratio": sums.as_dict() if sums else None,
+        "median_ratio": ratio_interval(above, below, median),
+        "sum_ratio": ratio_interval(above, below),
     }
 
 

@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec_lab.bench.sites import TypingSite
 from codespec_lab.bench.typing.editor import Editor
 from codespec_lab.bench.typing.proxy import Proxy, Stream
+from codespec_lab.bench.typing_sites import TypingSite
 
 MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a share of the mean
 IN_WORD, WORD, SIGN = 0.8, 1.1, 1.4  # relative durations of the kinds of keys

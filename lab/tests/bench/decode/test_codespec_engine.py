@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from codespec_lab.bench.decode.contest import Variant, cut_at_end
+from codespec_lab.bench.decode.contest import Task, Variant, Workload, cut_at_end, make_tasks
 from codespec_lab.bench.decode.peers.codespec_engine import NEVER_RIGHT, OFF, ON, OwnContestant, OwnModels
 from codespec_lab.bench.decode.peers.decoding import NEVER, spoil
 from codespec_lab.bench.decode.peers.hugging_face import (
@@ -13,7 +13,6 @@ from codespec_lab.bench.decode.peers.hugging_face import (
     TransformersContestant,
     TransformersModels,
 )
-from codespec_lab.bench.decode.tasks import Task, Workload, make_tasks
 from codespec_lab.bench.sites import PROMPTS, Site
 
 from codespec.config import EngineConfig

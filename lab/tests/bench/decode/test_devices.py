@@ -12,7 +12,7 @@ from codespec_lab.bench.decode.peers import codespec_engine, llama_cpp
 from codespec_lab.bench.decode.peers.codespec_engine import OwnFamily, OwnModels
 from codespec_lab.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
 from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily, Original
-from codespec_lab.bench.decode.run import _machine, _weights
+from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
 from codespec.config import EngineConfig

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 from codespec_lab.bench import llama_client, llama_server
-from codespec_lab.bench.decode.contest import PeerError, Variant
+from codespec_lab.bench.decode.contest import PeerError, Task, Variant, Workload
 from codespec_lab.bench.decode.peers import llama_cpp
 from codespec_lab.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
-from codespec_lab.bench.decode.tasks import Task, Workload
 from codespec_lab.bench.llama_client import LlamaServerError
 from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, find_program
 from codespec_lab.bench.sites import PROMPTS, Site

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 from codespec_lab.bench.decode.contest import (
     Answer,
+    Cell,
     Contestant,
+    Family,
     PeerError,
     Round,
     StepRounds,
+    Task,
     Variant,
+    Workload,
     cut_at_end,
 )
-from codespec_lab.bench.decode.passes import HOPELESS, Lineup, References, calibrate, predicted_seconds, run_pass
-from codespec_lab.bench.decode.tasks import Cell, Task, Workload
+from codespec_lab.bench.decode.passes import HOPELESS, LATE, Lineup, References, calibrate, predicted_seconds, run_pass
+from codespec_lab.bench.results import Deadline
 from codespec_lab.bench.sites import PROJECTS, PROMPTS, Site
 
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
@@ -26,7 +30,7 @@ from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 FAST, SLOW, BROKEN = Variant("float32"), Variant("bfloat16"), Variant("bfloat16", threads=2)
 
 
-class Fake:
+class Fake(Contestant):
     """A contestant that counts up from its prompt's number; `pace` seconds a token by variant, or a failure."""
 
     family, batched, keyed, reference = "fakes", True, True, "fakes"
@@ -57,7 +61,7 @@ class Fake:
         return Answer(ids, 1.0 + pace * tokens, 1.0, len(ids), tokens)
 
 
-class Fakes:
+class Fakes(Family):
     """A family of them."""
 
     name = "fakes"
@@ -69,9 +73,6 @@ class Fakes:
 
     def keep(self, variants: Collection[Variant]) -> None:
         self.kept = set(variants)
-
-    def close(self) -> None:
-        """Has no process."""
 
 
 def tasks(count: int, kind: str = PROMPTS, first: int = 1) -> list[Task]:
@@ -85,7 +86,7 @@ def test_calibration_takes_the_fastest_and_reports_who_fails() -> None:
     far.family = "others"  # with nobody to follow
     family = Fakes(quick, broken, far, absent={"missing": "not installed"})
     lineup = Lineup([family])
-    found = calibrate(lineup, tasks(4), True, lambda: None)
+    found = {one.name: rows for one, rows in calibrate(lineup, tasks(4), True, Deadline(None))}
     assert lineup.variant("plain", 1) == lineup.variant("plain", 8) == FAST and lineup.variant("far", 1) == SLOW
     assert lineup.absent["missing"] == "not installed" and set(lineup.absent) == {"broken", "missing"}
     assert [contestant.name for contestant in lineup.contestants] == ["plain", "far"] and family.kept == {FAST, SLOW}
@@ -96,7 +97,7 @@ def test_calibration_takes_the_fastest_and_reports_who_fails() -> None:
 
 def test_who_guesses_follows_who_does_not() -> None:
     plain, other = Fake("plain", {SLOW: 2.0, FAST: 1.0}), Fake("other", {SLOW: 1.0, FAST: 5.0})
-    calibrate(Lineup([Fakes(plain, other)]), tasks(4), False, lambda: None)
+    list(calibrate(Lineup([Fakes(plain, other)]), tasks(4), False, Deadline(None)))
     assert {variant for variant, work in plain.asked if work.tokens} == {SLOW, FAST}
     assert {variant for variant, work in other.asked if work.tokens} == {FAST}
     assert {len(work.tasks) for _, work in other.asked if work.tokens} == {1}
@@ -105,8 +106,38 @@ def test_who_guesses_follows_who_does_not() -> None:
 def test_who_guesses_follows_the_fastest_of_several() -> None:
     slow, fast, other = Fake("plain", {SLOW: 2.0}), Fake("plain", {FAST: 1.0}), Fake("other", {SLOW: 1.0, FAST: 1.0})
     slow.name = "another plain one"
-    calibrate(Lineup([Fakes(slow, fast, other)]), tasks(4), False, lambda: None)
+    list(calibrate(Lineup([Fakes(slow, fast, other)]), tasks(4), False, Deadline(None)))
     assert {variant for variant, work in other.asked if work.tokens} == {FAST}
+
+
+class Clock(Deadline):
+    """A deadline after a number of questions for it."""
+
+    def __init__(self, questions: int) -> None:
+        self.left = questions
+
+    def too_late(self, seconds: float) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_calibration_ends_at_its_deadline_and_a_later_run_goes_on() -> None:
+    """The one who is begun keeps what was measured; who comes later is absent, but not for good."""
+    quick, later = Fake("plain", {SLOW: 2.0, FAST: 1.0}), Fake("later", {FAST: 1.0, SLOW: 1.0})
+    lineup = Lineup([Fakes(quick, later)])
+    found = {one.name: rows for one, rows in calibrate(lineup, tasks(4), True, Clock(1))}
+    assert [row["dtype"] for row in found["plain"]] == ["bfloat16"] and lineup.variant("plain", 8) == SLOW
+    assert lineup.absent == {"later": LATE} and not later.asked
+    again = Lineup([Fakes(quick, later)], fastest=lineup.fastest)
+    found = {one.name: rows for one, rows in calibrate(again, tasks(4), True, Deadline(None))}
+    assert {row["prompts"] for row in found["plain"]} == {4} and again.variant("plain", 1) == SLOW
+    assert not again.absent and len(found["later"]) == 2
+
+
+def test_someone_is_calibrated_even_without_any_time() -> None:
+    lineup = Lineup([Fakes(Fake("broken", {FAST: -1.0}), Fake("plain", {FAST: 1.0, SLOW: 2.0}))])
+    assert [one.name for one, _ in calibrate(lineup, tasks(4), False, Clock(0))] == ["broken", "plain"]
+    assert lineup.variant("plain", 1) == FAST and set(lineup.absent) == {"broken"}
 
 
 def lineup_of(*contestants: Fake) -> Lineup:

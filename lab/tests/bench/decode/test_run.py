@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from codespec_lab.bench.decode import scenario
 from codespec_lab.bench.decode.contest import Answer
+from codespec_lab.bench.decode.passes import LATE
 from codespec_lab.bench.decode.peers import hugging_face
+from codespec_lab.bench.results import Deadline
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.models.processor import processor
@@ -85,6 +89,41 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     other = command(*words, *SMALL[:2], "--tokens", "9", "--json", out)
     other.check_mistake("measured with another tokens", "delete this one")
     assert read(out) == later
+
+
+def test_an_interrupted_run_keeps_its_passes_and_their_summary(
+    words: list[str | Path], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, passes = scenario.run_pass, count()
+
+    def interrupted(*given: Any) -> Any:
+        if next(passes):
+            raise KeyboardInterrupt
+        return run(*given)
+
+    monkeypatch.setattr(scenario, "run_pass", interrupted)
+    out = tmp_path / "decode.json"
+    quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "2", "--sampling", "greedy")
+    assert command(*words, *quick, "--json", out).code == 130
+    section = read(out)
+    assert len(section["passes"]) == 1 and section["summary"]["cells"]["greedy, 1 at once"]["repeats"] == 1
+
+
+def test_calibration_takes_half_of_the_minutes_at_most(
+    words: list[str | Path], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any time only the first contestant is calibrated; a later run calibrates the others."""
+    monkeypatch.setattr(scenario, "Deadline", lambda minutes: Deadline(minutes and 0.0))
+    out = tmp_path / "decode.json"
+    quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "1", "--sampling", "greedy")
+    assert command(*words, *quick, "--json", out, "--minutes", "1").code == 0
+    told = read(out)["contestants"]
+    assert "fastest" in told["codespec off"] and told["codespec on"] == told["transformers"] == {"absent": LATE}
+    assert command(*words, *quick, "--json", out).code == 0
+    again = read(out)
+    assert again["contestants"]["codespec off"] == told["codespec off"]
+    rows = again["summary"]["cells"]["greedy, 1 at once"]["kinds"]["all"]["rows"]
+    assert {"codespec off", "codespec on", "transformers"} <= set(rows)
 
 
 def check_cells(section: dict[str, Any]) -> None:

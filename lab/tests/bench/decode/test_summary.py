@@ -69,17 +69,17 @@ def test_a_ratio_is_the_median_over_prompts_with_its_spread() -> None:
     on = {unit: record(unit[1], 6.0 / (1 + unit[1])) for unit in off}  # prompt n is 1 + n times as fast
     on[1, 8] = record(8, 1e-6)  # one lucky repeat of one prompt
     found = compare(on, off)
-    assert found is not None and found.ratio == pytest.approx(5.0)
-    assert 1.0 <= found.low < 5.0 < found.high <= 9.0
+    assert found is not None and found["ratio"] == pytest.approx(5.0)
+    assert 1.0 <= found["low"] < 5.0 < found["high"] <= 9.0
     one = compare({(n, 0): record(0, pace) for n, pace in enumerate((1.0, 2.0, 3.0))}, off)
-    assert one is not None and (one.ratio, one.low, one.high, one.works) == (3.0, 2.0, 6.0, 1)
+    assert one is not None and (one["ratio"], one["low"], one["high"], one["works"]) == (3.0, 2.0, 6.0, 1)
 
 
 def test_a_text_that_ended_at_once_has_no_pace() -> None:
     on = {(0, 0): record(0, 1.0, tokens=0, written=1, ended=1), (0, 1): record(1, 1.0)}
     off = {(0, 0): record(0, 2.0, tokens=0, written=1, ended=1), (0, 1): record(1, 3.0)}
     found = compare(on, off)
-    assert found is not None and (found.ratio, found.works) == (3.0, 1)
+    assert found is not None and (found["ratio"], found["works"]) == (3.0, 1)
     assert compare({(0, 0): on[0, 0]}, off) is None
     rows = summarize(section([one_pass(0, {OFF: [off[0, 0]]})], OFF))["cells"][CELL]["kinds"][ALL]["rows"]
     assert rows[OFF]["ended"] == 1.0 and rows[OFF]["tokens_per_second"] == 0.0

@@ -6,17 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench.decode.tasks import (
-    CONCURRENCY,
+from codespec_lab.bench.decode.contest import (
     FILLS,
     Cell,
     Task,
     count_kinds,
-    digest,
-    find_sites,
     make_tasks,
 )
-from codespec_lab.bench.sites import PROJECTS, PROMPTS, Site
+from codespec_lab.bench.sites import PROJECTS, PROMPTS, Site, digest, mixed_sites
 from codespec_lab.corpus.documents import Document, write_documents
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +23,7 @@ from codespec.errors import ConfigError
 from tests.pairs import model
 
 
-@given(st.integers(0, 120), st.integers(1, 60), st.sampled_from(CONCURRENCY))
+@given(st.integers(0, 120), st.integers(1, 60), st.sampled_from((1, 4, 8, 16)))
 def test_workloads_are_of_one_size_and_enough_to_fill_the_batch(there: int, limit: int, concurrency: int) -> None:
     tasks = [Task(number, Site("x"), (1, 2, 3)) for number in range(1, there + 1)]
     found = Cell("sampled", concurrency).workloads(tasks, limit, 8, frozenset({1}))
@@ -45,17 +42,17 @@ def test_sites_are_the_same_for_everybody(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     code = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
     write_documents(held_out, [Document("disc", f"disc{n}.py", "python", code) for n in range(3)])
-    sites, note = find_sites(None, file)
-    again, _ = find_sites(None, file)
+    sites, note = mixed_sites(None, file)
+    again, _ = mixed_sites(None, file)
     assert digest(sites) == digest(again) and note == "" and len(sites) == 12
     assert {(site.prefix, site.suffix) for site in sites} == {(line["prompt"], line["suffix"]) for line in lines}
     assert [site.prefix for site in sites] != [line["prompt"] for line in lines]  # shuffled
     assert digest([*sites, Site("")]) != digest(sites)
 
-    both, _ = find_sites(held_out, file)
+    both, _ = mixed_sites(held_out, file)
     assert [site.kind for site in both[:4]] == [PROMPTS, PROJECTS] * 2
     assert [site for site in both if site.kind == PROMPTS] == sites[: len(both) // 2]
-    alone, _ = find_sites(held_out, None)
+    alone, _ = mixed_sites(held_out, None)
     assert {site.kind for site in alone} == {PROJECTS}
     admission = Admission(model("llama", "bytes"), 512)
     tasks, ends = make_tasks(admission, both[:6], 8)
@@ -64,4 +61,4 @@ def test_sites_are_the_same_for_everybody(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(task.ids for task in tasks)
     file.write_text("")
     with pytest.raises(ConfigError):
-        find_sites(None, file)
+        mixed_sites(None, file)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from codespec_lab.bench.pair import Pair, load_pair
-from codespec_lab.bench.policy import run
-from codespec_lab.bench.policy.run import PolicyBench, run_policy_bench
+from codespec_lab.bench.policy import scenario as run
+from codespec_lab.bench.policy.scenario import run_policy_bench
+from codespec_lab.bench.settings import PolicyBench
 
 from codespec.config import EngineConfig
 from codespec.errors import ModelError

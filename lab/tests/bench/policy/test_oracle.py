@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from codespec_lab.bench.policy.oracle import Oracle, Planner
+from codespec_lab.bench.policy.policies import Oracle, Planner
 from codespec_lab.bench.steps import Prices
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 from codespec_lab.bench import sites
-from codespec_lab.bench.policy import run
-from codespec_lab.bench.policy.run import Timed
+from codespec_lab.bench.policy import scenario as run
+from codespec_lab.bench.policy.scenario import Timed
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.models.processor import processor

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench.quality.definitions import add_definitions
 from codespec_lab.bench.quality.infilling_rules import (
     SPANS,
     cut,
@@ -16,8 +15,8 @@ from codespec_lab.bench.quality.infilling_rules import (
     prompt_ids,
     stops,
 )
-from codespec_lab.bench.quality.run import engine_settings
-from codespec_lab.bench.quality.sites import GapSite, sample_sites
+from codespec_lab.bench.quality.scenario import engine_settings
+from codespec_lab.bench.quality.sites import GapSite, add_definitions, sample_sites
 from codespec_lab.bench.statistics import wilson_interval
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap

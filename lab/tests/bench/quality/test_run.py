@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lab.bench.quality import run
-from codespec_lab.bench.quality.run import QualityBench, engine_settings, labels, request_for
+from codespec_lab.bench.quality import scenario as run
+from codespec_lab.bench.quality.scenario import engine_settings, labels, request_for
 from codespec_lab.bench.quality.sites import GapSite
+from codespec_lab.bench.settings import QualityBench
 from codespec_lab.corpus import infilling
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap
@@ -84,6 +85,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(run, "choose_sites", remember)
     monkeypatch.setattr(run, "_write", write)
+    monkeypatch.setattr(run, "GROUP", 1000)  # all sites at once
     return wrong
 
 
@@ -145,6 +147,33 @@ def test_right_answers_are_counted_and_compared(
     assert found["targets"][0]["rows"]["single-line"]["humaneval"]["prefix"]["value"] == 1.0
     prefix = found["differences"][0]["kinds"]["single-line"]["prefix"]
     assert 0 < prefix["share"]["value"] < 1 and f"characters: {100 * prefix['share']['value']:+.1f} %" in done.out
+
+
+def test_figures_so_far_are_kept(
+    models: Models, command: Command, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group by group, at the deadline as well as when the user interrupts the command."""
+    groups: list[int] = []
+
+    def write(engine: object, requests: Sequence[object], advance: object) -> tuple[list[str], list[str]]:
+        groups.append(len(requests))
+        if len(groups) == 3:
+            raise KeyboardInterrupt
+        return ["zero()"] * len(requests), []
+
+    monkeypatch.setattr(run, "_write", write)
+    monkeypatch.setattr(run, "GROUP", 1)
+    out = tmp_path / "quality.json"
+    words = [*pair(models), "--prompts", problems, "--kinds", "single-line", "--json", out]
+    assert command("bench", "quality", *words).code == 130
+    (target,) = json.loads(out.read_text(encoding="utf-8"))["targets"]
+    assert target["rows"]["single-line"]["humaneval"]["sites"] == 2
+    assert target["notes"][-1] == "stopped early: 2 of 3 sites are filled"
+    groups.clear()
+    monkeypatch.setattr(run.Deadline, "too_late", lambda deadline, seconds: bool(groups))
+    done = command("bench", "quality", *words, "--compare", models.drafter, "--minutes", "1")
+    assert done.code == 0 and "stopped early: 1 of 3 sites" in done.out and groups == [1], done.err
+    assert [one["name"] for one in json.loads(out.read_text(encoding="utf-8"))["targets"]] == ["target"]
 
 
 def test_without_tests_nothing_runs(

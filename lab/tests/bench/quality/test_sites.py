@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from codespec_lab.bench.quality import sites as gap_sites
 from codespec_lab.bench.quality.sites import (
-    KINDS,
     LEAST_SPAN,
     MULTI_LINES,
-    SEED,
     GapSite,
     choose_sites,
     multi_line_gaps,
     span_gaps,
 )
-from codespec_lab.commands.benches import quality as flags
+from codespec_lab.bench.settings import KINDS, SEED, gap_kinds
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import Gap, task_gaps
 from codespec_lab.corpus.held_out import HeldOut, Task
@@ -103,7 +98,5 @@ def test_shapes_and_lengths_follow_the_kind() -> None:
     assert site("block", "x\ny").tokens < site("multi-line", "x\ny").tokens
 
 
-def test_the_flags_know_the_same_kinds(tmp_path: Path) -> None:
-    """They are listed twice, so that `--help` loads no torch."""
-    assert gap_sites.KINDS == flags.KINDS
-    assert flags.kinds("line,single-line") == ("single-line", "line")
+def test_kinds_come_in_the_reports_order() -> None:
+    assert gap_kinds("line,single-line") == ("single-line", "line")

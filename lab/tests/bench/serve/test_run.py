@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from codespec_lab.bench import daemon
 from codespec_lab.bench.daemon import PHASES, Pass, Reply
-from codespec_lab.bench.serve.run import find_sites, find_typing_sites, keystroke_bodies
 from codespec_lab.bench.serve.summary import Cell, keystrokes, mismatches, overhead
-from codespec_lab.bench.sites import TypingSite
+from codespec_lab.bench.sites import serve_sites
 from codespec_lab.bench.statistics import percentiles
+from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.config import EngineConfig
@@ -173,15 +173,15 @@ def test_figures() -> None:
 
 
 def test_sites_have_text_on_both_sides(held_out: Path, tmp_path: Path) -> None:
-    sites, _ = find_sites(held_out, None, 6)
+    sites, _ = serve_sites(held_out, None, 6)
     assert len({(site.prefix, site.suffix) for site in sites}) == 6
     assert all(site.prefix and site.suffix and site.path.endswith(".py") for site in sites)
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "a", "suffix": "b"}\n' * 9)
-    assert len(find_sites(None, tmp_path / "prompts.jsonl", 4)[0]) == 4
+    assert len(serve_sites(None, tmp_path / "prompts.jsonl", 4)[0]) == 4
 
 
 def test_a_line_is_typed(held_out: Path) -> None:
-    first, second = find_typing_sites(held_out, 2)
+    first, second = keystroke_sites(held_out, 2)
     assert first.name != second.name and first.begin > len(first.text) // 2 - 100
     bodies = list(keystroke_bodies(first, 100))
     assert [body["prefix"] + first.text[first.begin + n :] for n, body in enumerate(bodies)] == [first.text] * len(

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from codespec_lab.bench.sites import TypingSite
 from codespec_lab.bench.typing.editor import Editor, language_server
 from codespec_lab.bench.typing.proxy import Proxy, proxy_of
 from codespec_lab.bench.typing.summary import record
 from codespec_lab.bench.typing.typist import Key, Typed, Typist, complete_unhurried, keystrokes
+from codespec_lab.bench.typing_sites import TypingSite
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.config import EngineConfig
@@ -184,7 +184,7 @@ def wrong_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
 def test_the_bench_and_going_on_with_it(
     held_out: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec_lab.bench.typing.run.own_daemon", fake_daemon)
+    monkeypatch.setattr("codespec_lab.bench.typing.scenario.own_daemon", fake_daemon)
     out, plot = tmp_path / "new" / "typing.json", tmp_path / "new" / "typing.svg"
     words = ["bench", "typing", "--held-out", held_out, "--limit", "1", "--pace", "12", "--json", out]
     done = command(*words, "--plot", plot)
@@ -206,7 +206,7 @@ def test_the_bench_and_going_on_with_it(
     other = command(*words[:-3], "11", "--json", out)
     assert other.code == 2 and "measured with another pace" in other.err.splitlines()[-1]
 
-    monkeypatch.setattr("codespec_lab.bench.typing.run.own_daemon", wrong_daemon)
+    monkeypatch.setattr("codespec_lab.bench.typing.scenario.own_daemon", wrong_daemon)
     wrong = command(*words)  # nothing is typed any more, but both are asked
     assert wrong.code == 1 and "both daemons write the same text at 0 of 1 places" in wrong.out, wrong.err
     differing = json.loads(out.read_text(encoding="utf-8"))["sections"]["own"]["texts"]["differing"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from codespec_lab.bench.sites import TypingSite
+from codespec_lab.bench.statistics import common
 from codespec_lab.bench.typing.proxy import Stream
-from codespec_lab.bench.typing.report import charts, report
-from codespec_lab.bench.typing.summary import available, common, figures, record, summarize, useful_tokens
+from codespec_lab.bench.typing.scenario import charts, report
+from codespec_lab.bench.typing.summary import available, figures, record, summarize, useful_tokens
 from codespec_lab.bench.typing.typist import EditorRequest, Typed
+from codespec_lab.bench.typing_sites import TypingSite
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 
 import pytest
-from codespec_lab.bench.sites import TypingSite
 from codespec_lab.bench.typing import typist
-from codespec_lab.bench.typing.run import LINES, find_typing_sites
 from codespec_lab.bench.typing.typist import MEAN, MOST_PAUSE, SPREAD, first_line, keystrokes, position, shown_text
+from codespec_lab.bench.typing_sites import LINES, TypingSite, typing_sites
 from codespec_lab.corpus.documents import Document, write_documents
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +71,7 @@ def test_sites_are_code_in_the_middle_of_files(tmp_path: Path, monkeypatch: pyte
     body = "def area{}(width):\n    # twice\n    half = width * width\n    result = half + half\n    return result\n\n"
     files = [Document(f"p{n}", "a.py", "python", "".join(body.format(f"{n}_{i}") for i in range(20))) for n in range(9)]
     write_documents(tmp_path / "held_out.jsonl.gz", [*files, Document("short", "b.py", "python", "x = 1\n")])
-    sites, _ = find_typing_sites(tmp_path / "held_out.jsonl.gz", None, 4)
+    sites, _ = typing_sites(tmp_path / "held_out.jsonl.gz", None, 4)
     assert len({site.name for site in sites}) == 4
     for site in sites:
         assert site.typed.count("\n") == LINES - 1 and site.typed.startswith("half") and "#" not in site.typed
@@ -82,8 +81,8 @@ def test_sites_are_code_in_the_middle_of_files(tmp_path: Path, monkeypatch: pyte
 def test_the_last_lines_of_prompts(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "a\\nb = 1\\nc = 2\\nd =", "suffix": "\\ne"}\n{"prompt": "too short"}\n')
-    (site,), _ = find_typing_sites(None, file, 5)
+    (site,), _ = typing_sites(None, file, 5)
     assert site.typed == "b = 1\nc = 2\nd =" and site.after(0) == "a\n\ne" and site.text.endswith("d =\ne")
     file.write_text('{"prompt": "too short"}\n')
     with pytest.raises(ConfigError, match="no place to type in"):
-        find_typing_sites(None, file, 5)
+        typing_sites(None, file, 5)

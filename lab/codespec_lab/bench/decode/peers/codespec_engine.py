@@ -6,8 +6,7 @@ prefilled or a text already remembered. A policy keeps its statistics for one pa
 
 from __future__ import annotations
 
-import collections.abc
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -40,9 +39,17 @@ from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
 from codespec.types import CompletionRequest
-from codespec_lab.bench.decode.contest import Answer, Contestant, ModelCache, Variant, formats, thread_counts
+from codespec_lab.bench.decode.contest import (
+    Answer,
+    Contestant,
+    Family,
+    ModelCache,
+    Variant,
+    Workload,
+    formats,
+    thread_counts,
+)
 from codespec_lab.bench.decode.peers.decoding import RoundLog, Spoiler, decode
-from codespec_lab.bench.decode.tasks import Workload
 from codespec_lab.bench.pair import LONGEST, Pair
 from codespec_lab.bench.steps import measure_costs
 
@@ -160,7 +167,7 @@ class OwnModels:
         return model
 
 
-class OwnContestant:
+class OwnContestant(Contestant):
     """One way to run codespec with the proposers named in `sources`. All drafts of the contestant NEVER_RIGHT are
     wrong.
     """
@@ -232,7 +239,7 @@ class OwnContestant:
         return UserCapped(rule, config.caps) if config.caps else rule
 
 
-class OwnFamily:
+class OwnFamily(Family):
     """codespec's contestants."""
 
     name = FAMILY
@@ -244,17 +251,12 @@ class OwnFamily:
         rows = {OFF: (), ON: both, NEVER_RIGHT: both, SUFFIX: lookup}
         if models.has_drafter:
             rows[DRAFT_MODEL] = drafting
-        self.contestants: collections.abc.Sequence[Contestant] = [
-            OwnContestant(name, models, sources) for name, sources in rows.items()
-        ]
-        self.absent: Mapping[str, str] = {} if models.has_drafter else {DRAFT_MODEL: "there is no drafter"}
+        self.contestants = [OwnContestant(name, models, sources) for name, sources in rows.items()]
+        self.absent = {} if models.has_drafter else {DRAFT_MODEL: "there is no drafter"}
 
     def keep(self, variants: Collection[Variant]) -> None:
         """Drop the models of other variants."""
         self.models.keep(variants)
-
-    def close(self) -> None:
-        """Do nothing: there is no process."""
 
 
 def own_formats(device: str, int8: bool) -> tuple[str, ...]:

@@ -35,16 +35,18 @@ from codespec.models.shapes import SHAPES, enlarge
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,
+    Family,
     ModelCache,
     PeerError,
+    Task,
     Variant,
+    Workload,
     cut_at_end,
     formats,
-    in_turn,
+    join_answers,
     thread_counts,
 )
 from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
-from codespec_lab.bench.decode.tasks import Task, Workload
 
 FAMILY = "transformers"
 PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"
@@ -108,11 +110,10 @@ class TransformersModels:
         return Assistant(network, {role: _tokenizer(name) for role, name in names.items()})
 
 
-class TransformersContestant:
+class TransformersContestant(Contestant):
     """One way to call `generate`."""
 
     family = FAMILY
-    keyed = False
 
     def __init__(self, name: str, models: TransformersModels) -> None:
         self.name = name
@@ -128,9 +129,6 @@ class TransformersContestant:
         ways = product(formats(device), drafters, thread_counts(device), range(len(options)))
         return [Variant(*found) for found in ways]
 
-    def begin(self) -> None:
-        """Do nothing: nothing is learned."""
-
     def facts(self, variant: Variant) -> dict[str, Any]:
         """Return the options in use."""
         if self.name == ASSISTED:
@@ -144,7 +142,7 @@ class TransformersContestant:
         torch.set_num_threads(variant.threads)
         try:
             parts = work.parts() if self.batched else replace(work, at_once=1).parts()
-            return in_turn(parts, lambda part: self._generate(part.tasks, part, variant))
+            return join_answers(parts, lambda part: self._generate(part.tasks, part, variant))
         except FAILURES as error:
             raise PeerError(f"transformers fails: {type(error).__name__}: {one_line(error)}") from error
 
@@ -189,7 +187,7 @@ class TransformersContestant:
         return options
 
 
-class TransformersFamily:
+class TransformersFamily(Family):
     """transformers' contestants."""
 
     name = FAMILY
@@ -197,15 +195,12 @@ class TransformersFamily:
     def __init__(self, models: TransformersModels) -> None:
         self._models = models
         names = [PLAIN, *([ASSISTED] if models.has_drafter else []), LOOKUP]
-        self.contestants: Sequence[Contestant] = [TransformersContestant(name, models) for name in names]
-        self.absent: Mapping[str, str] = {} if models.has_drafter else {ASSISTED: "there is no drafter"}
+        self.contestants = [TransformersContestant(name, models) for name in names]
+        self.absent = {} if models.has_drafter else {ASSISTED: "there is no drafter"}
 
     def keep(self, variants: Collection[Variant]) -> None:
         """Drop the models of other variants."""
         self._models.keep(variants)
-
-    def close(self) -> None:
-        """Do nothing: there is no process."""
 
 
 class Meter(StoppingCriteria):

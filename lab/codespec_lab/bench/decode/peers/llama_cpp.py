@@ -8,7 +8,6 @@ target's token ids.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -21,9 +20,19 @@ from codespec.config import EngineConfig
 from codespec.model_folders.conversions import base_model_name, is_adapter, is_gguf, source_quantization
 from codespec.model_folders.find import find_folder, find_local
 from codespec.text.control_tokens import read_json
-from codespec_lab.bench.decode.contest import Answer, Contestant, PeerError, Variant, cut_at_end, in_turn, thread_counts
+from codespec_lab.bench.decode.contest import (
+    Answer,
+    Contestant,
+    Family,
+    PeerError,
+    Task,
+    Variant,
+    Workload,
+    cut_at_end,
+    join_answers,
+    thread_counts,
+)
 from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
-from codespec_lab.bench.decode.tasks import Task, Workload
 from codespec_lab.bench.llama_client import Completion, LlamaServerError
 from codespec_lab.bench.llama_server import LlamaServer, Program, find_program
 
@@ -54,12 +63,11 @@ class Files:
     room: int
 
 
-class LlamaContestant:
+class LlamaContestant(Contestant):
     """One way to run llama-server."""
 
     family = FAMILY
     batched = True
-    keyed = False
 
     def __init__(self, name: str, files: Files) -> None:
         self.name = name
@@ -76,9 +84,6 @@ class LlamaContestant:
         kind = self._files.target.kind.lower()
         return [Variant(kind, drafter, *ways) for ways in product(thread_counts(), range(options))]
 
-    def begin(self) -> None:
-        """Do nothing: these n-grams are looked up in the same text only."""
-
     def facts(self, variant: Variant) -> dict[str, Any]:
         """Return the package and the options in use."""
         return {"program": self._files.program.label, "options": " ".join(self._speculation(variant, named=True))}
@@ -87,7 +92,7 @@ class LlamaContestant:
         """Decode the prompts in batches that begin together. Raise PeerError if the server fails."""
         try:
             server = self.server(variant)
-            return in_turn(work.parts(), lambda part: _together(server, part))
+            return join_answers(work.parts(), lambda part: _together(server, part))
         except LlamaServerError as error:
             raise PeerError(str(error)) from error
 
@@ -125,7 +130,7 @@ class LlamaContestant:
         return []
 
 
-class LlamaFamily:
+class LlamaFamily(Family):
     """llama.cpp's contestants, or the reason why they are absent. A prompt and its text take `room` positions at most.
     The program is the one in `folder` if given.
     """
@@ -134,7 +139,7 @@ class LlamaFamily:
 
     def __init__(self, config: EngineConfig, slots: int, room: int, folder: Path | None = None) -> None:
         self.runnable: list[LlamaContestant] = []
-        self.absent: Mapping[str, str] = dict.fromkeys((PLAIN, NGRAM, DRAFT), "")
+        self.absent = dict.fromkeys((PLAIN, NGRAM, DRAFT), "")
         try:
             files = _find_files(config, slots, room, folder)
         except LlamaServerError as error:
@@ -143,10 +148,7 @@ class LlamaFamily:
             names = [PLAIN, NGRAM, *([DRAFT] if files.drafter else [])]
             self.runnable = [LlamaContestant(name, files) for name in names]
             self.absent = {} if files.drafter else {DRAFT: "there is no drafter, or it was not read from a GGUF file"}
-        self.contestants: Sequence[Contestant] = self.runnable
-
-    def keep(self, variants: Collection[Variant]) -> None:
-        """Do nothing: each contestant has only one server."""
+        self.contestants = self.runnable
 
     def close(self) -> None:
         """Stop all servers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,10 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ConfigError
-from codespec_lab.bench.decode.contest import Answer, Contestant, PeerError, Variant, cut_at_end, in_turn, thread_counts
+from codespec_lab.bench.decode.contest import (
+    Answer,
+    Contestant,
+    Family,
+    PeerError,
+    Task,
+    Variant,
+    Workload,
+    cut_at_end,
+    join_answers,
+    thread_counts,
+)
 from codespec_lab.bench.decode.peers import openvino_child
 from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
-from codespec_lab.bench.decode.tasks import Task, Workload
 from codespec_lab.bench.peer_packages import PeerPackage
 
 FAMILY = "OpenVINO"
@@ -40,10 +50,10 @@ class Exported:
     kind: str
 
 
-class OpenVinoContestant:
+class OpenVinoContestant(Contestant):
     """One way to run a converted folder: `way` is "" (plain), LOOKUP or DRAFT."""
 
-    batched = keyed = False
+    batched = False
 
     def __init__(self, python: Path, model: Exported, way: str, drafter: Exported | None) -> None:
         self.name = f"{FAMILY} {model.kind} {way}".strip()
@@ -61,9 +71,6 @@ class OpenVinoContestant:
         ways = product(thread_counts(), range(options))
         return [Variant(self._model.kind, drafter, threads, option) for threads, option in ways]
 
-    def begin(self) -> None:
-        """Do nothing: nothing is learned."""
-
     def facts(self, variant: Variant) -> dict[str, Any]:
         """Return the package and the options in use."""
         settings = self._settings(variant)
@@ -76,7 +83,7 @@ class OpenVinoContestant:
             self.close()
             self._process, self._variant = Process(self._python, self._settings(variant)), variant
         process = self._process
-        return in_turn(replace(work, at_once=1).parts(), lambda part: _decode(process, part.tasks[0], part))
+        return join_answers(replace(work, at_once=1).parts(), lambda part: _decode(process, part.tasks[0], part))
 
     def close(self) -> None:
         """Stop the process."""
@@ -98,13 +105,13 @@ class OpenVinoContestant:
         }
 
 
-class OpenVinoFamily:
+class OpenVinoFamily(Family):
     """The contestants of the converted folders, or the reason why they are absent."""
 
     name = FAMILY
 
     def __init__(self, device: str, folders: Sequence[Path], drafter: Path | None) -> None:
-        self.absent: Mapping[str, str] = {}
+        self.absent = {}
         self._own: list[OpenVinoContestant] = []
         python = PACKAGE.python()
         reason = "" if folders else "name a converted folder by --openvino"
@@ -117,10 +124,7 @@ class OpenVinoFamily:
             ways = ("", LOOKUP, *([DRAFT] if draft else []))
             models = [read_exported(folder) for folder in folders]
             self._own = [OpenVinoContestant(python, model, way, draft) for model in models for way in ways]
-        self.contestants: Sequence[Contestant] = self._own
-
-    def keep(self, variants: Collection[Variant]) -> None:
-        """Do nothing: each contestant has only one process."""
+        self.contestants = self._own
 
     def close(self) -> None:
         """Stop all processes."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from codespec_lab.bench.step import models
-from codespec_lab.bench.step.models import random_model, shape_of, step_bytes
-from codespec_lab.bench.step.report import charts, report
-from codespec_lab.bench.step.run import Key, StepBench, Sweeps, run_step_bench
+from codespec_lab.bench import step_models as models
+from codespec_lab.bench.settings import StepBench
+from codespec_lab.bench.step import Key, Sweeps, charts, report, run_step_bench
+from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
@@ -61,7 +61,9 @@ def test_ratios_are_made_within_a_sweep() -> None:
 
 def small_bench(shape: Shape, **settings: Any) -> StepBench:
     config = resolve({"threads": 1, "prefill_chunk": 32, **settings})
-    return StepBench(config, shape.name, widths=(1, 3), batches=(1, 2), contexts=(16,), sweeps=2, grid=True, prompt=80)
+    return StepBench(
+        config, shape=shape.name, widths=(1, 3), batches=(1, 2), contexts=(16,), sweeps=2, grid=True, prompt=80
+    )
 
 
 def test_a_small_run(small: Shape) -> None:
@@ -134,7 +136,7 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
         times, exact = (2.0, 1.1) if len(own) > 16 else (1.0, 1.5)
         return times * (1.0 if model.calls == FAST else exact)
 
-    monkeypatch.setattr("codespec_lab.bench.step.run.time_forward", pretend)
+    monkeypatch.setattr("codespec_lab.bench.step.time_forward", pretend)
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert all(row["over_fast"] == 1.3 and row["over_fast_range"] == [1.1, 1.5] for row in found["rows"])
     assert found["rows"][0]["ms"] == 1850.0, "the ratio of the medians would be another"
@@ -163,7 +165,7 @@ def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkey
 
 
 def test_figures_of_an_earlier_version_are_drawn() -> None:
-    found = json.loads((Path(__file__).resolve().parents[4] / "docs" / "step.json").read_text(encoding="utf-8"))
+    found = json.loads((Path(__file__).resolve().parents[3] / "docs" / "step.json").read_text(encoding="utf-8"))
     for row in found["rows"]:
         row.pop("over_fast", None), row.pop("over_fast_range", None)
     for name in ("calls", "prompts", "processor"):

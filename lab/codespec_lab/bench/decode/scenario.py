@@ -10,7 +10,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -28,60 +28,19 @@ from codespec.models.loader import find_device, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.text.control_tokens import read_json
-from codespec_lab.bench.decode.contest import Family, Variant, thread_counts
-from codespec_lab.bench.decode.passes import MANY, Lineup, References, calibrate, run_pass
+from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
+from codespec_lab.bench.decode.passes import LATE, MANY, Lineup, References, calibrate, run_pass
 from codespec_lab.bench.decode.peers.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec_lab.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
 from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily
 from codespec_lab.bench.decode.peers.openvino_genai import OpenVinoFamily
-from codespec_lab.bench.decode.summary import summarize
-from codespec_lab.bench.decode.tasks import (
-    CONCURRENCY,
-    SAMPLINGS,
-    Cell,
-    Workload,
-    count_kinds,
-    digest,
-    find_sites,
-    make_tasks,
-)
+from codespec_lab.bench.decode.report import charts, report
+from codespec_lab.bench.decode.summary import mismatches, summarize
+from codespec_lab.bench.harness import Scenario
 from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.results import Deadline, Results, commit_name
-from codespec_lab.bench.sites import Site
-
-LIMIT, TOKENS, REPEATS = 24, 128, 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeBench:
-    """The settings: at most `limit` prompts a cell and `tokens` tokens a text. No pass begins that would end after
-    `minutes`.
-
-    `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
-    `llama_cpp` is the folder of a llama-server to use instead of the package's; `openvino` are folders converted for
-    OpenVINO.
-    """
-
-    config: EngineConfig
-    dtype: str = ""
-    drafter_dtype: str = ""
-    held_out: Path | None = None
-    prompts: Path | None = None
-    file: Path | None = None
-    limit: int = LIMIT
-    tokens: int = TOKENS
-    concurrency: tuple[int, ...] = CONCURRENCY
-    samplings: tuple[str, ...] = tuple(SAMPLINGS)
-    repeats: int = REPEATS
-    minutes: float | None = None
-    llama_cpp: Path | None = None
-    openvino: tuple[Path, ...] = ()
-    openvino_drafter: Path | None = None
-
-    @property
-    def cells(self) -> list[Cell]:
-        """Return all comparisons, in order."""
-        return [Cell(*found) for found in product(self.samplings, self.concurrency)]
+from codespec_lab.bench.settings import DecodeBench
+from codespec_lab.bench.sites import Site, digest, mixed_sites
 
 
 def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
@@ -90,20 +49,20 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     device, drafter = (named if named == "same" else str(find_device(named)) for named in (device, drafter))
     bench = replace(bench, config=replace(bench.config, device=device, drafter_device=drafter))
     results = Results(bench.file, "decode")
-    sites, note = find_sites(bench.held_out, bench.prompts)
+    sites, note = mixed_sites(bench.held_out, bench.prompts)
     models = OwnModels(bench.config, max(MANY, *bench.concurrency), bench.dtype, bench.drafter_dtype)
     section = results.section(bench.config.target_shape, _configuration(bench, models, sites))
     contest = Contest(bench, models, results, section, sites)
     try:
         contest.prepare()
         contest.run()
-    finally:
+    finally:  # also when the user interrupts it: the finished passes are kept with their summary
         contest.close()
-    section["note"] = "; ".join(dict.fromkeys(filter(None, [note, *contest.models.notes])))
-    for measured in results.values["sections"].values():
-        if measured["passes"]:
-            measured["summary"] = summarize(measured)
-    results.write()
+        section["note"] = "; ".join(dict.fromkeys(filter(None, [note, *contest.models.notes])))
+        for measured in results.values["sections"].values():
+            if measured["passes"]:
+                measured["summary"] = summarize(measured)
+        results.write()
     return results.values
 
 
@@ -117,7 +76,7 @@ class Contest:
         self.deadline = Deadline(bench.minutes)
         pair = self.models.pair(self._first_variant())
         self.token_bytes = pair.target.token_bytes
-        count = max(bench.limit, *(cell.size for cell in bench.cells))
+        count = max(bench.limit, *(cell.size for cell in _cells(bench)))
         self.tasks, self.ends = make_tasks(Admission(pair.target, pair.context), sites[:count], bench.tokens)
         room = max(len(task.ids) for task in self.tasks) + bench.tokens
         families: list[Family] = [
@@ -131,18 +90,33 @@ class Contest:
         section["prompts"] = dict(count_kinds(self.tasks[: bench.limit]))
 
     def prepare(self) -> None:
-        """Calibrate, or use an earlier run's calibration."""
-        known = self.section.get("contestants", {})
-        sizes = {size for found in known.values() for size in found.get("fastest", {})}
-        if not known or ("many" not in sizes and max(self.bench.concurrency) > 1):
-            known = self._calibrated()
+        """Calibrate what no earlier run has calibrated, in half of the time at most, and keep each result."""
+        known, bench = self.section.setdefault("contestants", {}), self.bench
+        for name in [name for name, found in known.items() if found.get("absent") == LATE]:
+            del known[name]
         self.lineup.absent = {name: found["absent"] for name, found in known.items() if "absent" in found}
         self.lineup.fastest = {
             name: {size: Variant(**values) for size, values in found["fastest"].items()}
             for name, found in known.items()
             if "fastest" in found
         }
-        self.section["contestants"] = known
+        progress = ProgressBar("calibrate", sum(len(family.contestants) for family in self.lineup.families))
+        deadline = Deadline(bench.minutes / 2 if bench.minutes else None)
+        for contestant, measured in calibrate(self.lineup, self.tasks, max(bench.concurrency) > 1, deadline):
+            fastest, name = self.lineup.fastest.get(contestant.name), contestant.name
+            if fastest and name not in self.lineup.absent and measured:
+                before = known.get(name, {"calibration": []})["calibration"]
+                known[name] = {
+                    "family": contestant.family,
+                    "plain": contestant.plain,
+                    "batched": contestant.batched,
+                    "fastest": {size: variant.as_dict() for size, variant in fastest.items()},
+                    "settings": contestant.facts(fastest["one"]),
+                    "calibration": before + measured,
+                }
+                self.results.write()
+            progress.advance()
+        known |= {name: {"absent": reason} for name, reason in self.lineup.absent.items()}
         self.results.write()
 
     def run(self) -> None:
@@ -174,24 +148,6 @@ class Contest:
         for family in self.lineup.families:
             family.close()
 
-    def _calibrated(self) -> dict[str, Any]:
-        contestants = [contestant for family in self.lineup.families for contestant in family.contestants]
-        several = any(count > 1 for count in self.bench.concurrency)
-        measured = calibrate(self.lineup, self.tasks, several, ProgressBar("calibrate", len(contestants)).advance)
-        found: dict[str, Any] = {}
-        for contestant in contestants:
-            fastest = self.lineup.fastest.get(contestant.name)
-            if fastest and contestant.name not in self.lineup.absent:
-                found[contestant.name] = {
-                    "family": contestant.family,
-                    "plain": contestant.plain,
-                    "batched": contestant.batched,
-                    "fastest": {size: variant.as_dict() for size, variant in fastest.items()},
-                    "settings": contestant.facts(fastest["one"]),
-                    "calibration": measured[contestant.name],
-                }
-        return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items()}
-
     def _measured_costs(self, cell: Cell) -> dict[str, Any]:
         """Measure the cost tables of a pass, by variant. On a shared machine costs change from pass to pass."""
         names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
@@ -209,7 +165,7 @@ class Contest:
         """Return the missing passes: every cell once, then every cell again, so that a short run covers all cells."""
         done = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
         bench, found = self.bench, []
-        for repeat, cell in product(range(bench.repeats), bench.cells):
+        for repeat, cell in product(range(bench.repeats), _cells(bench)):
             workloads = cell.workloads(self.tasks, bench.limit, bench.tokens, self.ends)
             if workloads and (cell.sampling, cell.concurrency, repeat) not in done:
                 found.append((cell, repeat, workloads))
@@ -221,6 +177,11 @@ class Contest:
             p for p in self.section["passes"] if (p["sampling"], p["concurrency"]) == (cell.sampling, cell.concurrency)
         ]
         return float(same[-1]["seconds"]) if same else 0.0
+
+
+def _cells(bench: DecodeBench) -> list[Cell]:
+    """Return all comparisons, in order."""
+    return [Cell(*found) for found in product(bench.samplings, bench.concurrency)]
 
 
 def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
@@ -281,3 +242,6 @@ def _machine(device: str) -> dict[str, str]:
     """Return the hardware and system, with the processor also for a GPU, since it launches the GPU's work."""
     found = {"processor": processor().label, "system": platform.platform()}
     return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}
+
+
+SCENARIO = Scenario(run_decode_bench, report, charts, mismatches)

@@ -1,8 +1,8 @@
 """`codespec bench proposers`: every proposer alone and in chains, on the same prompts and target.
 
 Measure tokens accepted a round, milliseconds a draft, and the speed-up over decoding without drafts, at several
-concurrencies. Prefill is not timed. The rows take turns, batch by batch, so that a busy minute affects all of them, and
-every text must equal the one without drafts.
+concurrencies. Prefill is not timed. The rows take turns, batch by batch, and every text must equal the one without
+drafts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import collections.abc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.pricing import measure_table
 from codespec.engine.tuning import longest_draft
@@ -34,25 +32,14 @@ from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import Completion, CompletionRequest, Stats
-from codespec_lab.bench.decode.tasks import find_sites
+from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
-from codespec_lab.bench.sites import Site
+from codespec_lab.bench.report import table
+from codespec_lab.bench.settings import ProposerBench
+from codespec_lab.bench.sites import Site, mixed_sites
 
 OFF, CHAIN = "off", "chain"
 TABLE_SECONDS = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProposerBench:
-    """The settings: `heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
-
-    config: EngineConfig
-    heads: tuple[Path, ...] = ()
-    held_out: Path | None = None
-    prompts: Path | None = None
-    limit: int = 16
-    tokens: int = 96
-    concurrency: tuple[int, ...] = (1, 4, 8)
 
 
 class TimedChain(ChainProposer):
@@ -167,7 +154,7 @@ def book(done: Sequence[Completion], proposer: TimedChain, tally: Tally) -> None
 
 def run_proposer_bench(bench: ProposerBench) -> dict[str, Any]:
     """Return all figures as plain JSON values. Raise ConfigError if there are too few prompts for one batch."""
-    sites, note = find_sites(bench.held_out, bench.prompts)
+    sites, note = mixed_sites(bench.held_out, bench.prompts)
     if len(sites) < max(bench.concurrency):
         raise ConfigError(f"There are {len(sites)} prompts for {max(bench.concurrency)} at once: give more of them.")
     arena = Arena(bench)
@@ -194,8 +181,7 @@ def _measure(arena: Arena, sites: Sequence[Site], at_once: int) -> list[dict[str
     bar = ProgressBar(f"{at_once} at once", len(starts))
     for turn, start in enumerate(starts):
         requests = [site.request(arena.bench.tokens) for site in sites[start : start + at_once]]
-        names = list(tallies)
-        for row in names[turn % len(names) :] + names[: turn % len(names)]:
+        for row in in_turn(list(tallies), turn):
             arena.run(row, requests, tallies[row])
         bar.advance()
     return [_row(name, at_once, tally, tallies[OFF]) for name, tally in tallies.items()]
@@ -221,8 +207,27 @@ def _row(name: str, at_once: int, tally: Tally, off: Tally) -> dict[str, Any]:
     }
 
 
-def mismatches(found: Mapping[str, Any]) -> list[str]:
+def mismatches(found: Figures) -> list[str]:
     """List the rows in which a text differs from the one without drafts."""
     return [
         f"{row['row']}, {row['at_once']} at once: {row['different']} texts" for row in found["rows"] if row["different"]
     ]
+
+
+def report(found: Figures) -> list[str]:
+    """Return one line per proposer, with three columns for each concurrency."""
+    counts = list(dict.fromkeys(row["at_once"] for row in found["rows"]))
+    by_place = {(row["row"], row["at_once"]): row for row in found["rows"]}
+    rows = [["", *(head for count in counts for head in (f"{count} at once: accepted a round", "ms a draft", "x off"))]]
+    for name in dict.fromkeys(row["row"] for row in found["rows"]):
+        rows.append([name, *(cell for count in counts for cell in _cells(by_place[name, count]))])
+    heading = f"{found['target']['name']}, {found['prompts']} prompts, up to {found['tokens']} tokens each"
+    return [heading, found["processor"], *([found["note"]] if found["note"] else []), *table(rows)]
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    drafts = ["", ""] if row["row"] == OFF else [f"{row['accepted_a_round']:.2f}", f"{row['ms_a_draft']:.2f}"]
+    return [*drafts, f"{row['times_off']:.2f}"]
+
+
+SCENARIO = Scenario(run_proposer_bench, report, mismatches=mismatches)

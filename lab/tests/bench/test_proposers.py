@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from codespec_lab.bench import proposers as bench_run
 from codespec_lab.bench.pair import Pair
-from codespec_lab.bench.proposers import run as bench_run
-from codespec_lab.bench.proposers.report import report
-from codespec_lab.bench.proposers.run import OFF, ProposerBench, mismatches, run_proposer_bench, with_sources
+from codespec_lab.bench.proposers import OFF, mismatches, report, run_proposer_bench, with_sources
+from codespec_lab.bench.settings import ProposerBench
 from codespec_lab.bench.sites import Site
 
 from codespec.config import EngineConfig
@@ -35,13 +35,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bench_run, "load_pair", load)
     sites = [Site(prefix=text[-120:]) for text in prompts(8)]
-    monkeypatch.setattr(bench_run, "find_sites", lambda held_out, given: (sites, "a note"))
+    monkeypatch.setattr(bench_run, "mixed_sites", lambda held_out, given: (sites, "a note"))
     monkeypatch.setattr(bench_run, "TABLE_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("world")
 def test_every_proposer_has_a_row_and_no_text_differs() -> None:
-    bench = ProposerBench(EngineConfig(learn=False), (Path("a"),), limit=4, tokens=12, concurrency=(1, 4))
+    bench = ProposerBench(EngineConfig(learn=False), heads=(Path("a"),), limit=4, tokens=12, concurrency=(1, 4))
     found = run_proposer_bench(bench)
     names = [row["row"] for row in found["rows"]]
     assert names == [OFF, "suffix", "eagle3", "dflash", "draft_model", "chain", "chain+eagle3", "chain+dflash"] * 2

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
-from pathlib import Path, PurePath
-from typing import Any, Literal
+from pathlib import PurePath
+from typing import Any
 
 from codespec import __version__
 from codespec.config import SHIPPED, EngineConfig
@@ -23,8 +23,8 @@ from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
+from codespec_lab.bench.harness import Scenario
 from codespec_lab.bench.llama_client import LlamaClient, LlamaServerError
-from codespec_lab.bench.quality.definitions import add_definitions
 from codespec_lab.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
 from codespec_lab.bench.quality.infilling_rules import (
     cut,
@@ -34,46 +34,44 @@ from codespec_lab.bench.quality.infilling_rules import (
     prompt_ids,
     stops,
 )
-from codespec_lab.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites, sample_sites
-from codespec_lab.bench.quality.summary import Outcome, count_rows, differences
-from codespec_lab.bench.results import commit_name
+from codespec_lab.bench.quality.sites import GapSite, add_definitions, choose_sites, sample_sites
+from codespec_lab.bench.quality.summary import Outcome, count_rows, differences, report
+from codespec_lab.bench.results import Deadline, commit_name, write_json
+from codespec_lab.bench.settings import PROJECT_KINDS, TASK_KINDS, QualityBench
 from codespec_lab.bench.sites import read_held_out_code
-from codespec_lab.bench.typing.summary import common
+from codespec_lab.bench.statistics import common
 from codespec_lab.corpus.held_out import HeldOut
 from codespec_lab.corpus.infilling import BATCH, begins_right, infill_request, is_exact
 
 GROUP = 4 * BATCH  # requests in the queue at once, to keep the batch full
-RequestShape = Literal["editor", "raw", "infilling"]
-Measured = tuple[dict[str, Any], list[Outcome], list[Outcome]]  # facts, outcomes without definitions and with them
+Writer = Callable[[Sequence[GapSite]], list[str]]  # the texts for gaps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QualityBench:
-    """The settings: the target of `config` and the targets to `compare`.
-
-    The sites are `each` for each problem and kind (0: one, or all with the shape `infilling`), of at most `limit`
-    problems and sites a language (0: all); `sample` of each kind are drawn from these (0: all). `formats` are further
-    number formats of the target. `llama_server` is the address of another contestant, which needs the shape
-    `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
-    that the file imports in the prompt. `command` is the user's command line.
+@dataclass(slots=True)
+class Filled:
+    """One contestant's facts and outcomes so far: `plain` in the order of the sites; `defined` by the number of a site,
+    with other files' definitions in the prompt.
     """
 
-    config: EngineConfig
-    compare: Sequence[str] = ()
-    prompts: Path | None = None
-    held_out: Path | None = None
-    kinds: Sequence[str] | None = None
-    seed: int = SEED
-    each: int = 0
-    limit: int = 0
-    sample: int = 0
-    formats: Sequence[str] = ()
-    llama_server: str = ""
-    shape: RequestShape = "editor"
-    left_only: bool = False
-    definitions: bool = False
-    execute: bool = False
-    command: str = ""
+    facts: dict[str, Any]
+    plain: list[Outcome] = field(default_factory=list)
+    defined: dict[int, Outcome] = field(default_factory=dict)
+
+    def fill(self, sites: Sequence[GapSite], write: Writer, judge: Judge) -> Iterator[None]:
+        """Fill all gaps without other files' definitions, then those that have any with them, and yield after each
+        group.
+        """
+        for start in range(0, len(sites), GROUP):
+            group = sites[start : start + GROUP]
+            texts = write([replace(site, snippets=()) for site in group])
+            self.plain += [judge.outcome(site, text) for site, text in zip(group, texts, strict=True)]
+            yield
+        numbers = [number for number, site in enumerate(sites) if site.snippets]
+        for start in range(0, len(numbers), GROUP):
+            some = numbers[start : start + GROUP]
+            texts = write([sites[number] for number in some])
+            self.defined |= {n: judge.outcome(sites[n], text) for n, text in zip(some, texts, strict=True)}
+            yield
 
 
 class Judge:
@@ -104,41 +102,80 @@ class Judge:
 
 
 def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
-    """Return all figures as plain JSON values. Progress goes to stderr. Raise ConfigError, TrainingError or ModelError
-    before any measurement.
+    """Return all figures as plain JSON values; they are kept in the file after each group of gaps. Progress goes to
+    stderr. Raise ConfigError, TrainingError or ModelError before any measurement.
     """
     server = _server(bench)
     contestants = _contestants(bench)
     held_out = read_held_out_code(bench.held_out, bench.prompts)
     sites = _sites(bench, held_out)
     judge = Judge(_tests(bench))
-    execution = judge.check_answers(sites) if bench.execute else None
-    found = [_measure(bench, config, label, sites, judge) for label, config in contestants.items()]
-    if server is not None:
-        found.append(_measure_server(bench, server, sites, judge, found[0][0]["context"]))
-    return {**_conditions(bench, held_out), "execution": execution, **_side_by_side(sites, found)}
+    conditions = _conditions(bench, held_out)
+    conditions["execution"] = judge.check_answers(sites) if bench.execute else None
+    deadline, found = Deadline(bench.minutes), list[Filled]()
+
+    def keep() -> dict[str, Any]:
+        figures = {**conditions, **_side_by_side(sites, found)}
+        if bench.file is not None:
+            write_json(bench.file, figures)
+        return figures
+
+    def fill(facts: dict[str, Any], write: Writer) -> None:
+        found.append(Filled(facts))
+        for _ in found[-1].fill(sites, write, judge):
+            keep()
+            if deadline.too_late(0.0):
+                return
+
+    for label, config in contestants.items():
+        if not (found and deadline.too_late(0.0)):
+            fill(*_engine_writer(bench, config, ProgressBar(label, _count(sites)), label))
+    if server is not None and not deadline.too_late(0.0):
+        with _server_errors(bench.llama_server):
+            fill(*_server_writer(bench, server, ProgressBar("llama.cpp", _count(sites)), found[0].facts["context"]))
+    return keep()
 
 
-def _side_by_side(sites: Sequence[GapSite], found: Sequence[Measured]) -> dict[str, Any]:
-    """Compare the first contestant with the others, and each with itself with definitions. Return all figures."""
+def _count(sites: Sequence[GapSite]) -> int:
+    """Return the number of gaps to fill, those with other files' definitions twice."""
+    return len(sites) + sum(bool(site.snippets) for site in sites)
+
+
+def _side_by_side(sites: Sequence[GapSite], found: Sequence[Filled]) -> dict[str, Any]:
+    """Compare the first contestant with the others, and each with itself with definitions, at the sites that both have
+    filled. Return all figures.
+    """
     targets: list[dict[str, Any]] = []
     compared: list[dict[str, Any]] = []
-    projects = [number for number, site in enumerate(sites) if site.kind in PROJECT_KINDS]
-    theirs = [sites[number] for number in projects]
-    known = sum(bool(site.snippets) for site in theirs)
-    first, outcomes, _ = found[0]
-    for facts, plain, defined in found:
-        name = facts["name"]
-        targets.append({**facts, "rows": count_rows(sites, plain)})
-        if name != first["name"]:
-            compared.append({"target": first["name"], "other": name, "kinds": differences(sites, outcomes, plain)})
-        if defined:
-            notes = [f"{known} of {len(theirs)} sites in held-out code are in files whose imports define something"]
-            other = f"{name} + definitions"
-            without, those = ([given[number] for number in projects] for given in (plain, defined))
-            targets.append({**facts, "name": other, "notes": notes, "rows": count_rows(theirs, those)})
-            compared.append({"target": name, "other": other, "kinds": differences(theirs, without, those)})
+    first = found[0]
+    for one in found:
+        facts, name, filled = one.facts, one.facts["name"], len(one.plain)
+        notes = [f"stopped early: {filled} of {len(sites)} sites are filled"] if filled < len(sites) else []
+        targets.append({**facts, "notes": facts["notes"] + notes, "rows": count_rows(sites[:filled], one.plain)})
+        if one is not first:
+            both = differences(sites[:filled], first.plain[:filled], one.plain)
+            compared.append({"target": first.facts["name"], "other": name, "kinds": both})
+        if one.defined:
+            with_definitions, difference = _with_definitions(sites, one)
+            targets.append(with_definitions)
+            compared.append(difference)
     return {"targets": targets, "differences": compared}
+
+
+def _with_definitions(sites: Sequence[GapSite], one: Filled) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a contestant's figures in held-out code with definitions, and the difference from those without."""
+    numbers = [
+        number
+        for number, site in enumerate(sites[: len(one.plain)])
+        if site.kind in PROJECT_KINDS and (number in one.defined or not site.snippets)
+    ]
+    theirs, plain = [sites[number] for number in numbers], [one.plain[number] for number in numbers]
+    defined = [one.defined.get(number, one.plain[number]) for number in numbers]
+    known = sum(bool(site.snippets) for site in theirs)
+    notes = [f"{known} of {len(theirs)} sites in held-out code are in files whose imports define something"]
+    name, other = one.facts["name"], f"{one.facts['name']} + definitions"
+    target = {**one.facts, "name": other, "notes": notes, "rows": count_rows(theirs, defined)}
+    return target, {"target": name, "other": other, "kinds": differences(theirs, plain, defined)}
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -189,9 +226,9 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
 
 def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
     if bench.shape == "infilling":
-        sites = infilling_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each, limit=bench.limit)
+        sites = infilling_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 0, limit=bench.limit or 0)
     else:
-        sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 1, limit=bench.limit)
+        sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 1, limit=bench.limit or 0)
     if bench.sample:
         sites = sample_sites(sites, bench.sample, bench.seed)
     return add_definitions(sites, held_out) if bench.definitions else sites
@@ -217,25 +254,21 @@ def _server_errors(url: str) -> Iterator[None]:
         raise ConfigError(f"{url} can't be used ({error}): check --llama-server and the log of that server.") from error
 
 
-def _measure_server(
-    bench: QualityBench, server: LlamaClient, sites: Sequence[GapSite], judge: Judge, context: int
-) -> Measured:
-    """Fill all gaps with a llama-server, from the same prompt ids as the target in an engine with this context."""
+def _server_writer(
+    bench: QualityBench, server: LlamaClient, bar: ProgressBar, context: int
+) -> tuple[dict[str, Any], Writer]:
+    """Return the facts of a llama-server, and a writer with the same prompt ids as an engine with this context."""
     tokenizer = TextTokenizer.from_folder(find_folder(bench.config.target))
 
-    def write(chosen: Sequence[GapSite]) -> list[str]:
-        bar = ProgressBar("llama.cpp", len(chosen))
+    def write(sites: Sequence[GapSite]) -> list[str]:
         texts = []
-        for site in chosen:
+        for site in sites:
             ids = prompt_ids(tokenizer, site, bench.left_only, context)
             texts.append(cut(site, server.complete(ids, most_tokens(site), stops=stops(site)).text))
             bar.advance(1)
         return texts
 
-    with _server_errors(bench.llama_server):
-        known = server.facts()
-        outcomes = _fill(sites, write, judge)
-    own = PurePath(bench.config.target).name
+    known, own = server.facts(), PurePath(bench.config.target).name
     differs = own.endswith(".gguf") and own != known.model
     facts = {
         "name": "llama.cpp",
@@ -247,7 +280,7 @@ def _measure_server(
         "build": known.build,
         "notes": [f"the server runs {known.model}, not {own}"] if differs else [],
     }
-    return facts, *outcomes
+    return facts, write
 
 
 def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
@@ -255,45 +288,27 @@ def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
     return "left" if bench.left_only or isinstance(template, FimMissing) else template.order
 
 
-def _measure(bench: QualityBench, config: EngineConfig, label: str, sites: Sequence[GapSite], judge: Judge) -> Measured:
-    """Load a target and fill all gaps with it."""
+def _engine_writer(
+    bench: QualityBench, config: EngineConfig, bar: ProgressBar, label: str
+) -> tuple[dict[str, Any], Writer]:
+    """Load a target. Return its facts and its writer, which adds the engine's notes to the facts."""
     engine = build_engine(config)
-    notes: list[str] = []
-
-    def write(chosen: Sequence[GapSite]) -> list[str]:
-        requests = [request_for(bench, site) for site in chosen]
-        texts, more = _write(engine, requests, ProgressBar(label, len(chosen)).advance)
-        notes.extend(more)
-        infilling = bench.shape == "infilling"
-        return [cut(site, text) if infilling else text for site, text in zip(chosen, texts, strict=True)]
-
-    plain, defined = _fill(sites, write, judge)
     kernel = [f"multiplied by {engine.kernel}"] if engine.kernel else []
     facts = model_facts(engine.target) | {
         "name": label,
         "dtype": engine.target.spec.dtype,
         "context": engine.context,
         "sides": _sides(bench, engine.target.tokenizer),
-        "notes": list(dict.fromkeys([*kernel, *engine.notes, *notes])),
+        "notes": list(dict.fromkeys([*kernel, *engine.notes])),
     }
-    return facts, plain, defined
 
+    def write(sites: Sequence[GapSite]) -> list[str]:
+        texts, notes = _write(engine, [request_for(bench, site) for site in sites], bar.advance)
+        facts["notes"] += [note for note in dict.fromkeys(notes) if note not in facts["notes"]]
+        infilling = bench.shape == "infilling"
+        return [cut(site, text) if infilling else text for site, text in zip(sites, texts, strict=True)]
 
-def _fill(
-    sites: Sequence[GapSite], write: Callable[[Sequence[GapSite]], list[str]], judge: Judge
-) -> tuple[list[Outcome], list[Outcome]]:
-    """Return the outcomes at all sites without other files' definitions, and with them (empty if no site has any).
-    Sites without definitions are filled once.
-    """
-    plain = [replace(site, snippets=()) for site in sites]
-    outcomes = [judge.outcome(site, text) for site, text in zip(sites, write(plain), strict=True)]
-    numbers = [number for number, site in enumerate(sites) if site.snippets]
-    if not numbers:
-        return outcomes, []
-    defined = list(outcomes)
-    for number, text in zip(numbers, write([sites[number] for number in numbers]), strict=True):
-        defined[number] = judge.outcome(sites[number], text)
-    return outcomes, defined
+    return facts, write
 
 
 def engine_settings(config: EngineConfig, target: str) -> EngineConfig:
@@ -308,14 +323,9 @@ def _write(
     engine: Engine, requests: Sequence[CompletionRequest], advance: Callable[[int], None]
 ) -> tuple[list[str], list[str]]:
     """Return the texts, and the engine's notes about them."""
-    texts: list[str] = []
-    notes: list[str] = []
-    for start in range(0, len(requests), GROUP):
-        done = engine.complete(requests[start : start + GROUP])
-        texts += [completion.text for completion in done]
-        notes += [note for completion in done for note in completion.stats.notes]
-        advance(len(done))
-    return texts, notes
+    done = engine.complete(requests)
+    advance(len(done))
+    return [one.text for one in done], [note for one in done for note in one.stats.notes]
 
 
 def _kinds(bench: QualityBench) -> Sequence[str]:
@@ -350,10 +360,13 @@ def _conditions(bench: QualityBench, held_out: HeldOut) -> dict[str, Any]:
         "codespec": __version__,
         "commit": commit_name(),
         "seed": bench.seed,
-        "sample": bench.sample,
+        "sample": bench.sample or 0,
         "shape": bench.shape,
         "left_only": bench.left_only,
         "definitions": bench.definitions,
         "data": {name: digest for name, digest in held_out.digests.items() if kinds & set(used[name])},
         "note": held_out.note if kinds & set(PROJECT_KINDS) else "",
     }
+
+
+SCENARIO = Scenario(run_quality_bench, report)

@@ -13,34 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import count
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
+from codespec.sequence import Candidates
 from codespec.text.align import retokenize, tail_window
 from codespec.types import CompletionRequest, Stats
+from codespec.verify.acceptance import View
 from codespec_lab.bench.daemon import machine_facts, version_facts
-from codespec_lab.bench.prediction.forced import ForcedRule, choices_of
-from codespec_lab.bench.prediction.texts import Rewrite, find_rewrites
+from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.plot import Bar, Chart
+from codespec_lab.bench.report import bounds, format_load, format_ratio, table, verdict_lines
+from codespec_lab.bench.rewrites import Rewrite, find_rewrites
+from codespec_lab.bench.settings import PredictionBench
 
 OFF, RIGHT, USELESS, NONE = "off", "old file", "another file", "no prediction"
 CELLS = (RIGHT, USELESS, NONE)
 LEAST_FASTER, LEAST_USELESS = 5.0, 0.97
 SPARE = 8  # tokens of the context that stay free
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionBench:
-    """The settings: `limit` files of `lines` lines each, all passes `repeats` times."""
-
-    config: EngineConfig
-    held_out: Path | None = None
-    limit: int = 4
-    lines: int = 200
-    repeats: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +83,36 @@ def run_prediction_bench(bench: PredictionBench, tell: Callable[[str], None] = p
         "cells": {cell: _cell(passes[OFF], passes[cell]) for cell in CELLS},
         "mismatches": mismatches(passes),
     }
+
+
+class ForcedRule:
+    """An acceptance rule that accepts the given text only.
+
+    `choices` maps each byte offset after the prompt to the id that begins there; a candidate is accepted if it is that
+    id. The rule reads the choices of all accepted rows as the matching rule does, so that it takes as long.
+    """
+
+    def __init__(self, choices: Mapping[int, int]) -> None:
+        self._choices = choices
+
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        """Return the number of leading candidates that match the given text, and the next id of the text."""
+        for row, candidate in enumerate(candidates.ids):
+            view.chosen(row)
+            if candidate != self._choices[view.positions[row].offset]:
+                return row, self._choices[view.positions[row].offset]
+        last = len(candidates.ids)
+        view.chosen(last)
+        return last, self._choices[view.positions[last].offset]
+
+
+def choices_of(ids: list[int], token_bytes: list[bytes], end: int) -> dict[int, int]:
+    """Return each id by the offset at which it begins, and `end`, which ends the text, after the last one."""
+    offset, choices = 0, {}
+    for number in ids:
+        choices[offset] = number
+        offset += len(token_bytes[number])
+    return {**choices, offset: end}
 
 
 class Writer:
@@ -159,3 +181,44 @@ def _cell(off: Sequence[tuple[str, Pass]], on: Sequence[tuple[str, Pass]]) -> di
 
 def _token_ms(passes: Sequence[tuple[str, Pass]]) -> float:
     return 1000 * median(each.token_seconds for _, each in passes)
+
+
+def report(found: Figures) -> list[str]:
+    """Return the report as lines; ratios are medians over passes, with the minimum and maximum."""
+    settings, machine, off = found["settings"], found["machine"], found["off"]
+    files = f"{len(settings['files'])} files of {settings['lines']} lines, {settings['repeats']} times"
+    rows = [["prediction", "ms a token", "tokens a round", "× off (least–most)", "accepted"]]
+    rows.append(["off", f"{off['token_ms']:.2f}", "1.0", "", ""])
+    for name, cell in found["cells"].items():
+        accepted = (f"{source} {n['accepted']} of {n['drafted']}" for source, n in sorted(cell["by_source"].items()))
+        figures = [f"{cell['token_ms']:.2f}", f"{cell['tokens_a_round']:.1f}", format_ratio(cell["faster"], 2)]
+        rows.append([name, *figures, "; ".join(accepted)])
+    verdicts = {
+        f"{title}: {least:g} × off": found["cells"][name]["faster"]["ratio"] >= least
+        for name, title, least in (
+            (RIGHT, "the old file as prediction", LEAST_FASTER),
+            (USELESS, "another file", LEAST_USELESS),
+        )
+    }
+    return [
+        f"{settings['target']}, {settings['dtype']}, {settings['mode']}; {files}; {format_load(machine)}",
+        machine["processor"],
+        *([found["note"]] if found["note"] else []),
+        "",
+        *table(rows),
+        "",
+        *verdict_lines(verdicts),
+    ]
+
+
+def charts(found: Figures) -> list[Chart]:
+    """Return a chart of the speed-ups by prediction."""
+    bars = [
+        Bar(name, cell["faster"]["ratio"], "best" if name == RIGHT else "plain", bounds(cell["faster"]))
+        for name, cell in found["cells"].items()
+    ]
+    title = "A file written again with five small edits, by what the client predicted"
+    return [Chart(title, "times as fast as without speculation; median, least and most", bars, line=1.0)]
+
+
+SCENARIO = Scenario(run_prediction_bench, report, charts, lambda found: list(found["mismatches"]))

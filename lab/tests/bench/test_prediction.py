@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from codespec_lab.bench.prediction import run
-from codespec_lab.bench.prediction.report import charts, report
-from codespec_lab.bench.prediction.run import CELLS, OFF, RIGHT, USELESS, Pass, PredictionBench, Writer, mismatches
-from codespec_lab.bench.prediction.texts import Rewrite, edit, find_rewrites
+from codespec_lab.bench import prediction
+from codespec_lab.bench.prediction import CELLS, OFF, RIGHT, USELESS, Pass, Writer, charts, mismatches, report
+from codespec_lab.bench.rewrites import Rewrite, edit, find_rewrites
+from codespec_lab.bench.settings import PredictionBench
 
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
@@ -72,9 +72,11 @@ def test_a_text_that_differs_is_told() -> None:
 
 def test_a_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(run, "build_engine", lambda _: engine())
-    monkeypatch.setattr(run, "find_rewrites", lambda *_: ([rewrite()], "a note"))
-    found: dict[str, Any] = run.run_prediction_bench(PredictionBench(config=EngineConfig(), repeats=2), told.append)
+    monkeypatch.setattr(prediction, "build_engine", lambda _: engine())
+    monkeypatch.setattr(prediction, "find_rewrites", lambda *_: ([rewrite()], "a note"))
+    found: dict[str, Any] = prediction.run_prediction_bench(
+        PredictionBench(config=EngineConfig(), repeats=2), told.append
+    )
     found = json.loads(json.dumps(found))
     assert found["mismatches"] == [] and len(told) == 3
     for cell in found["cells"].values():

@@ -4,20 +4,20 @@ price the rounds with fixed cost tables, and time the real engine with some of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.proposers.chain import ChainProposer
+from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
+from codespec_lab.bench.plot import Bar, Chart
 from codespec_lab.bench.policy.policies import (
     FOLDS,
     PolicyRow,
@@ -29,32 +29,28 @@ from codespec_lab.bench.policy.policies import (
     rows_of_thumb,
 )
 from codespec_lab.bench.policy.recording import BATCH, Recording, record
-from codespec_lab.bench.policy.summary import Score, best_of, score, summarize, tokens_by_class, verdicts
+from codespec_lab.bench.policy.summary import (
+    Score,
+    best_of,
+    class_lines,
+    mismatches,
+    score,
+    summarize,
+    tokens_by_class,
+    verdicts,
+)
+from codespec_lab.bench.report import bounds, format_ratio, section_title, table, verdict_lines
 from codespec_lab.bench.results import first_difference
+from codespec_lab.bench.settings import PolicyBench
 from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
 from codespec_lab.bench.steps import Prices, measure_costs, read_costs
 
+RULES = ("plus2minus1", "confidence:0.4", "ds4-80")
+LEARNERS = ("cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")
+CLASSES = 8  # in the chart
 TIMED = ("off", "confidence:0.4", "cost learned", "cost+syntax learned")
 BATCHES = (1, BATCH // 2, BATCH)
 UNGUESSABLE = ("confidence:0.4", "cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyBench:
-    """The settings: `limit` sites a language, `tokens` tokens a completion, `measured` sites to time.
-
-    Prices are for the pair as it is and, with `shape`, also as if the target had that size. `costs` is an earlier run's
-    file with cost tables.
-    """
-
-    config: EngineConfig
-    held_out: Path | None = None
-    prompts: Path | None = None
-    limit: int = 24
-    tokens: int = 64
-    measured: int = 12
-    shape: str = ""
-    costs: Path | None = None
 
 
 @dataclass(slots=True)
@@ -244,3 +240,96 @@ def _sign(timed: Timed, scores: dict[str, Score], name: str, other: str) -> dict
     pairs = zip(scores[name].by_prompt, scores[other].by_prompt, strict=True)
     modelled, measured = median(b.seconds / a.seconds for a, b in pairs), timed.ratio(name, other)
     return {"modelled": modelled, "measured": measured, "agree": (modelled >= 1.0) == (measured >= 1.0)}
+
+
+def report(found: Figures) -> list[str]:
+    """Return the report as lines."""
+    prompts = found["prompts"]
+    lines = [f"{prompts['count']} places in {prompts['projects']} projects, {prompts['tokens']} tokens; "]
+    lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())
+    lines += [found["processor"], *([found["note"]] if found["note"] else [])]
+    for shape, section in found["tables"].items():
+        lines += ["", section_title(_size(shape)), *_section_lines(section), "", *verdict_lines(section["verdicts"])]
+    return lines
+
+
+def charts(found: Figures) -> list[Chart]:
+    """Return charts of the speed by policy for each cost table and batch, and of each class's cost vs the oracle."""
+    drawn = []
+    for shape, section in found["tables"].items():
+        drawn += [_speeds(shape, batch, summary) for batch, summary in section["batch"].items()]
+        drawn.append(_class_costs(shape, section["batch"]["1"]))
+    return drawn
+
+
+def chosen_rows(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the policies to show; the JSON has all fixed lengths."""
+    return ("off", summary["best_fixed"], summary["best_lookup"], *RULES, *LEARNERS, "oracle")
+
+
+def _section_lines(section: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for batch, summary in section["batch"].items():
+        lines += ["", f"modelled, batch {batch}:", *_table(summary)]
+        lines += [
+            f"  {name}: {format_ratio(ratio, 3, 'nothing to compare')}; first rounds "
+            f"{format_ratio(summary['first_rounds'][name], 3)}"
+            for name, ratio in summary["speed"].items()
+        ]
+    lines += ["", "by class (batch 1):"]
+    for name in (section["batch"]["1"]["best_fixed"], "cost+syntax learned"):
+        lines += [f"  {name} {line}" for line in class_lines(section["batch"]["1"], name)]
+    unguessable = ", ".join(f"{name} {ratio:.3f}" for name, ratio in section["unguessable"].items() if name != "off")
+    lines += ["", f"drafts of another prompt (unguessable), times as fast as off: {unguessable}"]
+    return lines + (_measured_lines(section["measured"]) if "measured" in section else [])
+
+
+def _table(summary: Mapping[str, Any]) -> list[str]:
+    counted = ("rounds", "drafted", "accepted", "rejected")
+    rows: list[list[object]] = [["policy", "ms/token", "× off", "× fixed", *counted]]
+    for name in chosen_rows(summary):
+        line = summary["policies"][name]
+        ratios = (f"{line[key]['ratio']:.2f}" for key in ("times_off", "times_best_fixed"))
+        rows.append([name, f"{line['ms_per_token']:.3f}", *ratios, *(line[key] for key in counted)])
+    return table(rows)
+
+
+def _measured_lines(measured: Mapping[str, Any]) -> list[str]:
+    lines = ["", f"by the clock, {measured['prompts']} places, batch 1:"]
+    lines += [f"  NOT EQUAL to plain: {where}" for where in measured["differing"]]
+    rows = [["policy", "tokens/s", "× off", "rounds as replayed"]]
+    for name, line in measured["policies"].items():
+        times, rounds = f"{line['times_off']:.2f}", f"{line['rounds_as_replayed']:.0%}"
+        rows.append([name, f"{line['tokens_per_second']:.1f}", times, rounds])
+    lines += [f"  {line}" for line in table(rows)]
+    for name, sign in measured["signs"].items():
+        agree = "agree" if sign["agree"] else "DISAGREE"
+        lines.append(f"  {name}: modelled {sign['modelled']:.3f}, measured {sign['measured']:.3f}: {agree} in sign")
+    return lines
+
+
+def _speeds(shape: str, batch: str, summary: Mapping[str, Any]) -> Chart:
+    bars = []
+    for name in chosen_rows(summary):
+        times = summary["policies"][name]["times_off"]
+        kind = "best" if name.startswith("cost") else "plain" if name in ("off", "oracle") else "bar"
+        bars.append(Bar(name, times["ratio"], kind, bounds(times)))
+    title = f"Speed against plain decoding: target as large as {_size(shape)}, batch {batch}"
+    return Chart(title, "modelled cost of recorded rounds; 95 % bootstrap intervals over prompts", bars, line=1.0)
+
+
+def _class_costs(shape: str, summary: Mapping[str, Any]) -> Chart:
+    bars = []
+    for context, values in list(summary["by_class"]["cost+syntax learned"].items())[:CLASSES]:
+        rejected, missed = (values[name] / max(1, values["rounds"]) for name in ("rejected", "missed"))
+        note = f"{values['times_oracle']:.2f}  ({rejected:.1f} rejected, {missed:.1f} missed)"
+        bars.append(Bar(context, values["times_oracle"], "bar", note=note))
+    title = f"Cost against the oracle length by class: target as large as {_size(shape)}"
+    return Chart(title, "cost+syntax learned elsewhere; rejected and missed tokens a round in brackets", bars, line=1.0)
+
+
+def _size(shape: str) -> str:
+    return "it is" if shape == "own" else shape
+
+
+SCENARIO = Scenario(run_policy_bench, report, charts, lambda found: mismatches(found["tables"]))

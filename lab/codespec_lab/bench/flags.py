@@ -1,0 +1,108 @@
+"""Flags of a benchmark as the fields of its settings, and the settings that all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from codespec.config import EngineConfig
+
+
+def count(text: str, least: int = 1) -> int:
+    """Parse a whole number of at least `least`, for argparse."""
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of {least} or more")
+    return int(text)
+
+
+def count_or_zero(text: str) -> int:
+    """Parse a whole number, including 0, for argparse."""
+    return count(text, 0)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Parse distinct comma-separated whole numbers, sorted ascending, for argparse."""
+    return tuple(sorted({count(part) for part in text.split(",")}))
+
+
+def one_of(known: Mapping[str, Any] | Sequence[str], text: str) -> tuple[str, ...]:
+    """Split comma-separated names. Raise ArgumentTypeError for one that is not in `known`."""
+    named = tuple(text.split(","))
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(known)}")
+    return named
+
+
+def flag(default: Any, help: str, *, rare: bool = False, name: str = "", **words: Any) -> Any:
+    """Return a dataclass field that is a flag. `name` is the flag without "--" if it is not the field's name, and
+    `words` go to argparse. --help leaves out a `rare` flag.
+    """
+    given = list(default) if words.get("action") == "append" else default
+    return field(default=default, metadata={"flag": (name, rare, {"default": given, "help": help, **words})})
+
+
+def number(default: int | None, help: str, *, parse: Any = count, **words: Any) -> Any:
+    """Return a field for a whole number of 1 or more."""
+    return flag(default, help, type=parse, metavar="N", **words)
+
+
+def numbers(default: tuple[int, ...], help: str) -> Any:
+    """Return a field for comma-separated whole numbers."""
+    return flag(default, help, type=counts, metavar="N,…")
+
+
+def path(help: str, metavar: str = "FILE", **words: Any) -> Any:
+    """Return a field for a path, None by default."""
+    return flag(words.pop("default", None), help, type=Path, metavar=metavar, **words)
+
+
+def switch(help: str, **words: Any) -> Any:
+    """Return a field for a flag without a value."""
+    return flag(False, help, action="store_true", **words)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The settings that all benchmarks share.
+
+    module    the module of codespec_lab.bench with the SCENARIO
+    about     a sentence for --help without capital and full stop; `note` stands below the flags
+    engine    the engine's settings that are flags as well; (): all
+    draws     whether there are charts
+    grows     whether the benchmark writes `file`, its --json file, itself as figures come
+    daemon    whether it runs a daemon
+    """
+
+    config: EngineConfig
+    file: Path | None = field(default=None, kw_only=True)
+
+    module: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    note: ClassVar[str] = ""
+    usage: ClassVar[str] = "[options]"
+    engine: ClassVar[tuple[str, ...]] = ()
+    draws: ClassVar[bool] = True
+    grows: ClassVar[bool] = False
+    daemon: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, config: EngineConfig, given: Mapping[str, Any]) -> Bench:
+        """Return the settings for the flags `given` by name. Raise ConfigError for flags that exclude each other."""
+        named = {one.name: given[one.name] for one in fields(cls) if "flag" in one.metadata}
+        return cls(config, file=given["json"], **named).prepared(given)
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Return the settings completed from flags that are not fields. Raise ConfigError as `of` does."""
+        return self
+
+    def shaped(self, **more: Any) -> Bench:
+        """Return the settings with the target's shape as the field `shape`, "" for its own, in place of a setting of
+        the engine.
+        """
+        shape = self.config.target_shape
+        named = {"shape": "" if shape == "own" else shape, **more}
+        return replace(self, config=replace(self.config, target_shape="own"), **named)

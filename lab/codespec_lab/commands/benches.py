@@ -1,0 +1,55 @@
+"""`codespec bench …`: the benchmarks, each a sub-command whose flags are the fields of its settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from codespec.cli.options import SETTINGS, add_engine_options, engine_config, require_aiohttp, require_torch
+from codespec.cli.parser import Parser
+from codespec_lab.bench.flags import Bench
+from codespec_lab.bench.settings import BENCHES, QualityBench
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command and its benchmarks."""
+    parser: argparse.ArgumentParser = commands.add_parser("bench", help="measure on this machine")
+    benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH", parser_class=type(parser))
+    for name, kind in BENCHES.items():
+        _add_bench(benches, name, kind)
+
+
+def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
+    description = f"{kind.about[0].upper()}{kind.about[1:]}."
+    parser: Parser = benches.add_parser(
+        name, help=kind.about, usage=f"%(prog)s {kind.usage}", description=description, epilog=kind.note or None
+    )
+    for one in fields(kind):
+        if "flag" in one.metadata:
+            flag, rare, words = one.metadata["flag"]
+            add: Callable[..., Any] = partial(parser.add_rare, parser) if rare else parser.add_argument
+            add(f"--{flag or one.name.replace('_', '-')}", dest=one.name, **words)
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
+    if kind.draws:
+        parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
+    left_out = [setting for setting in SETTINGS if kind.engine and setting not in kind.engine]
+    # Benchmarks have no shape of a completion to confuse the target's with, but for this one.
+    aliases = {} if kind is QualityBench else {"target_shape": "--shape"}
+    add_engine_options(parser, aliases=aliases, leave_out=left_out)
+    parser.set_defaults(run=partial(run, kind), **({} if kind.draws else {"plot": None}))
+
+
+def run(kind: type[Bench], options: argparse.Namespace) -> int:
+    """Run a benchmark."""
+    bench = kind.of(engine_config(options), vars(options))
+    require_torch()
+    if kind.daemon:
+        require_aiohttp()
+    from codespec_lab.bench.harness import carry_out
+
+    return carry_out(bench, options.summary, options.plot)

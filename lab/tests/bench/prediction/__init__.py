@@ -1,1 +1,0 @@
-"""`codespec bench prediction`."""
