@@ -18,7 +18,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from codespec.config import EngineConfig
-from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
@@ -26,6 +25,7 @@ from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.speculation.policy import FixedLength
+from codespec.startup.calls import choose_calls
 from codespec.types import Completion, CompletionRequest, Stats
 from codespec_lab.bench.sites import Site
 

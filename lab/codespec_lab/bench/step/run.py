@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import torch
 
 from codespec.config import EngineConfig
-from codespec.models.batch_invariance import CHUNK, LENGTH
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
-from codespec.models.timing import Shape as Rows
-from codespec.models.timing import time_forward, time_prompt
+from codespec.startup.batch_invariance import CHUNK, LENGTH
+from codespec.startup.timing import Shape as Rows
+from codespec.startup.timing import time_forward, time_prompt
 from codespec_lab.bench.step.models import MeasuredCalls, find_measured_calls, random_model, shape_of, step_bytes
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches

@@ -1,0 +1,217 @@
+"""Make the parts of an engine from its settings: load models, size caches, choose call shapes, proposers and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+
+from codespec.config import EngineConfig
+from codespec.errors import ConfigError
+from codespec.model_folders.choice import offer_note
+from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.models.cache import CAPACITY_UNIT, cache_bytes
+from codespec.models.heads.checkpoint import LoadedHead, load_head
+from codespec.models.heads.drafting import HeadRunner, make_runner
+from codespec.models.heads.host import Host
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_drafter, load_model
+from codespec.models.memory_plan import Need, make_room
+from codespec.models.shapes import SHAPES
+from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.head import make_proposer
+from codespec.proposers.prediction import PredictionProposer
+from codespec.proposers.suffix import SuffixProposer
+from codespec.speculation.policy import DraftLengthPolicy
+from codespec.startup.batch_invariance import LEAST_LENGTH
+from codespec.startup.calls import choose_calls
+from codespec.startup.instructions import look_lower, take_kept
+from codespec.startup.policies import choose_policy
+from codespec.startup.prompt_budget import find_reading, prompt_budget
+from codespec.startup.threads import find_threads
+from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, largest_batch, tune
+
+DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
+# Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
+IDLE_FACTOR, IDLE_MB = 4, 256
+MOST_SLOTS = 1024
+# Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
+# target's prompt helps it little.
+WINDOW = 2
+
+
+class Parts(TypedDict):
+    """The arguments of an engine."""
+
+    target: LanguageModel
+    proposer: Proposer | None
+    policy: DraftLengthPolicy
+    context: int
+    prompt_budget: int
+    max_batch: int
+    slots: int
+    prefill_chunk: int
+    warmup: int
+    speculate: bool
+    notes: list[str]
+
+
+def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
+    """Load the configured models and prepare them. `tell` is called with the name of each phase."""
+    torch.set_num_threads(max(1, config.threads))
+    take_kept(config)
+    exact = config.mode == "exact"
+    shape = SHAPES.get(config.target_shape)
+    if config.tensor_parallel > 1:
+        from codespec.models.parallel.worker import load_split  # late: its import takes 0.3 s
+
+        target = load_split(config)
+    else:
+        target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
+    drafter = None
+    if config.drafter != "none" and config.asks_drafter:
+        where = config.device if config.drafter_device == "same" else config.drafter_device
+        drafter = load_drafter(config.drafter, where, config.drafter_dtype)
+    head = load_target_head(target, config)
+    parts = prepare(target, drafter, config, tell, head)
+    if note := offer_note(config):
+        parts["notes"].insert(0, note)
+    return parts
+
+
+def prepare(
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    config: EngineConfig,
+    tell: Callable[[str], None],
+    head: LoadedHead | None,
+) -> Parts:
+    """Allocate cache slots, capture CUDA graphs on a GPU, and measure what is not kept from an earlier start.
+
+    A head's target must already be tapped.
+    """
+    context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
+    lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
+    most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
+    slots = choose_slots(config, lengths, most)
+    chunk, verified = config.prefill_chunk or MOST_CHUNK, max(2, most) * (config.draft_tokens + 1)
+    needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
+    if drafter is not None:
+        needs.append(Need(drafter, slots, reads + 1, reads, most))
+    notes = [*target.spec.notes]
+    make_room(needs, config.graph_rows, tell, notes)
+    on_cpu = [need.model for need in needs if need.model.device.type == "cpu"]
+    if config.threads == 0 and on_cpu:
+        torch.set_num_threads(find_threads(on_cpu[0], notes))
+    for need in needs:
+        found = choose_calls(need.model, notes, chunk)
+        if found.kernel and config.tensor_parallel == 1:
+            tell("trying lower instruction sets")
+            look_lower(config, notes)
+    budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
+    runner = make_runner(head, target) if head is not None else None
+    proposer = _proposer(target, drafter, runner, config, slots, min(reads, WINDOW * budget))
+    policy = choose_policy(config, proposer, target, drafter, notes)
+    tuned = tune(config, policy.costs, most)
+    return Parts(
+        target=target,
+        proposer=proposer,
+        policy=policy,
+        context=context,
+        prompt_budget=budget,
+        max_batch=tuned.batch,
+        slots=slots,
+        prefill_chunk=tuned.chunk,
+        warmup=config.warmup,
+        speculate=config.speculate,
+        notes=notes,
+    )
+
+
+def target_context(target: LanguageModel, config: EngineConfig) -> int:
+    """Return the tokens for prompt and completion: as configured, or the model's maximum within memory limits."""
+    each, usual = slot_bytes({target: CAPACITY_UNIT}) // CAPACITY_UNIT, _context(target, config)
+    batch = largest_batch(config, slot_bytes({target: usual}))
+    room = context_room(config.cache_mb, target_memory(target))
+    return choose_context(config.context, target.spec.max_length, each, batch, room)
+
+
+def target_memory(target: LanguageModel) -> int:
+    """Return the memory available to a target in bytes: the machine's, or the GPU's minus the weights."""
+    if target.device.type != "cuda":
+        return machine_memory() or 0
+    whole: int = torch.cuda.mem_get_info(target.device)[1]
+    return max(0, whole - target.spec.parameters * target.dtype.itemsize)
+
+
+def _context(model: LanguageModel, config: EngineConfig) -> int:
+    return min(model.spec.max_length, config.context or DEFAULT_CONTEXT)
+
+
+def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
+    """Return the cache bytes of one slot in each of these models, given the slot lengths in tokens."""
+    return sum(
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape)
+        for model, length in lengths.items()
+    )
+
+
+def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
+    """Return the number of cache slots for prompts of these lengths.
+
+    There is one per concurrent request, and more for idle documents as far as memory allows. Raises ConfigError if the
+    concurrent requests do not fit.
+    """
+    each = slot_bytes(lengths)
+    if not config.cache_mb:
+        return max(batch, min(IDLE_FACTOR * batch, IDLE_MB * 2**20 // each))
+    fitting = config.cache_mb * 2**20 // each
+    if fitting < batch:
+        needed = -(-batch * each // 2**20)
+        raise ConfigError(
+            f"cache_mb = {config.cache_mb} is too small: {batch} requests at once take {needed} MB; "
+            "raise it, or lower max_batch or context."
+        )
+    return min(fitting, MOST_SLOTS)
+
+
+def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
+    """Load the configured head if the proposers include it, and tap the target for it.
+
+    Raises ConfigError if the head is required but not set, and ModelError if it is invalid or belongs to another
+    target.
+    """
+    if not config.asks_head:
+        if config.proposers == "head":
+            raise ConfigError('proposers = "head" needs a head: set head to the folder of one.')
+        return None
+    head = load_head(Path(config.head).expanduser(), Host.of(target), dtype=target.dtype, device=target.device)
+    target.tap(head.config.layers)
+    return head
+
+
+def _proposer(
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    head: HeadRunner | None,
+    config: EngineConfig,
+    slots: int,
+    window: int,
+) -> Proposer | None:
+    parts: list[Proposer] = []
+    if config.proposers in ("chain", "prediction"):
+        parts.append(PredictionProposer())
+    if config.proposers in ("chain", "suffix"):
+        parts.append(SuffixProposer())
+    if head is not None:
+        parts.append(make_proposer(head, config.prefill_chunk or USUAL_CHUNK))
+    if drafter is not None:
+        shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
+        parts.append(DraftModel(drafter, window, slots, target=shared, chunk=chunk))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else ChainProposer(parts)
