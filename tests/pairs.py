@@ -12,8 +12,8 @@ from unittest import mock
 import torch
 
 from codespec.config import EngineConfig
+from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.engine.load import assemble
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
 from codespec.models.transformers_loader import wrap

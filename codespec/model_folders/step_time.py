@@ -52,7 +52,7 @@ def measure_step(say: Say) -> float | None:
 
 
 def _kept() -> Kept[float]:
-    """Return where the measurement is kept. Its file's name depends only on facts that are known without torch."""
+    """Return the file for the measurement. Its name depends only on facts that are known without torch."""
     try:
         torch = version("torch")
     except PackageNotFoundError:

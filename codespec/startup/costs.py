@@ -44,7 +44,7 @@ def price(
 def kept_table(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
 ) -> Kept[CostTable]:
-    """Return where this machine keeps the table of a target with its drafters and heads.
+    """Return the file for the table of a target with these drafters and heads.
 
     Forwards also depend on the shape of call, the slots and their size, and the captured graphs.
     """

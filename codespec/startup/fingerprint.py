@@ -27,7 +27,7 @@ def kept_file(kind: str, version: int, *facts: object) -> Path:
 
 
 def model_facts(model: LanguageModel) -> tuple[object, ...]:
-    """Return what the time and the bits of a model's forward depend on, except the shape of call and the cache.
+    """Return the facts that determine the time and the bits of a model's forward, without shape of call and cache.
 
     These are the CPU threads, the device, the mode, the model's sizes and number formats, and the kinds of its products
     and attention. Models that differ only in name and weights have the same facts.

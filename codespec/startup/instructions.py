@@ -68,7 +68,7 @@ def holds(config: EngineConfig, instructions: str) -> bool:
 
 
 def _kept(config: EngineConfig) -> Kept[str]:
-    """Return where this machine keeps the result for a target: one of LOWER, or NONE."""
+    """Return the file for a target's result: one of LOWER, or NONE."""
     file = kept_file("instructions", VERSION, config.target, config.dtype, config.target_shape)
     return Kept(file, "instruction set", lambda content: str(content["name"]), lambda name: {"name": name})
 

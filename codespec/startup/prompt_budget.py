@@ -95,7 +95,7 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
 
 
 def _kept(model: LanguageModel) -> Kept[Reading]:
-    """Return where this machine keeps the measurement. It is the same for any number and size of slots."""
+    """Return the file for the measurement. It is the same for any number and size of slots."""
     file = kept_file("reading", VERSION, model_facts(model), model.calls)
     return Kept(file, "time of reading", Reading.from_dict, asdict)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from codespec.cli.options import SETTINGS
 from codespec.config import SHAPES as CHOSEN
 from codespec.config import SHIPPED
-from codespec.engine.load import build_engine
+from codespec.engine.build import build_engine
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
 from codespec.models import linear, shapes

@@ -5,6 +5,7 @@ Nothing is measured here.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +112,17 @@ class TestThreads:
         assert find_threads(target, notes) == 2 and machine == []
         monkeypatch.setattr(threads, "_CHOSEN", [])
         assert find_threads(target, notes) == 2 and machine == [] and notes == [], "nor by another process"
+
+    def test_a_number_that_no_start_would_keep_is_measured_again(self, machine: list[int], tmp_path: Path) -> None:
+        target, notes = model("llama", "gpt2"), list[str]()
+        target.allocate(2, 512)
+        find_threads(target, notes)
+        for number in (99, 0, "many", None):
+            threads._CHOSEN.clear()
+            (file,) = (tmp_path / "codespec" / "threads").glob("*.json")
+            file.write_text(json.dumps({"format": 1, "content": {"threads": number}}))
+            assert find_threads(target, notes) == 2
+            assert "the kept number of threads can't be read" in notes.pop() and not notes
 
     def test_a_variable_bounds_them(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -66,7 +66,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
-    from codespec.engine.load import build_engine
+    from codespec.engine.build import build_engine
 
     began = time.perf_counter()
     try:

@@ -267,7 +267,7 @@ def test_a_start_does_without_transformers(tmp_path: Path) -> None:
     """Importing it takes longer than packing a model of 0.5 billion parameters on two cores."""
     convert(float_folder("llama"), tmp_path, "0" * 64)
     code = (
-        "import sys\nfrom codespec.engine.load import load_engine\n"
+        "import sys\nfrom codespec.engine.build import load_engine\n"
         "folder = sys.argv[1]\n"
         "load_engine({'target': folder, 'drafter': folder, 'dtype': 'int8', 'drafter_dtype': 'int8'})\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'transformers']"

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from codespec.config import EngineConfig
+from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
-from codespec.engine.load import build_engine
 from codespec.text.align import retokenize, tail_window
 from codespec.types import CompletionRequest, Stats
 from codespec_lab.bench.daemon import machine_facts, version_facts
