@@ -1,13 +1,15 @@
-"""Small JSON files in the user's folders. Writes are atomic, and corrupt files are renamed."""
+"""Results that are kept in small JSON files in the user's folders. Writes are atomic, and corrupt files are renamed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, MutableSequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from codespec.bounded_json import read_json_file
 from codespec.regular_file import Unreadable
@@ -18,23 +20,72 @@ _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  
 Result = TypeVar("Result")
 
 
-def load(
-    file: Path, convert: Callable[[Mapping[str, Any]], Result], what: str, then: str, notes: MutableSequence[str]
-) -> Result | None:
-    """Read a file written by `write` and pass its content to `convert`. Return None if it is missing or unusable.
+class Unkept(str):
+    """A note that data can't be saved to disk. The user must free space or fix a folder's permissions."""
 
-    `notes` receives a message that `what` can't be read, with `then` as the consequence. A file that is corrupt or has
-    another format is renamed, so that the message appears once and no data is lost.
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[Result]):
+    """A file with one result. Errors of the file are noted, never raised.
+
+    `parse` raises ArithmeticError, AttributeError, LookupError, TypeError or ValueError for content that `spell` never
+    returns. Notes name the result by `what`; `again` and `each` are the consequences of a corrupt file and of a folder
+    that can't be written.
     """
-    try:
-        return convert(_content(read_json_file(file, finite=True)))
-    except FileNotFoundError:
+
+    file: Path
+    what: str
+    parse: Callable[[Mapping[str, Any]], Result]
+    spell: Callable[[Result], Mapping[str, Any]]
+    again: str = "it is measured again"
+    each: str = "each start measures it again"
+
+    def get(self, measure: Callable[[], Result], notes: MutableSequence[str]) -> Result:
+        """Return the kept result, or measure it now and keep it."""
+        kept = self.load(notes)
+        if kept is None:
+            kept = measure()
+            self.save(kept, notes)
+        return kept
+
+    def load(self, notes: MutableSequence[str]) -> Result | None:
+        """Return the kept result, or None if the file is missing or unusable.
+
+        A file that is corrupt or has another format is renamed, so that it is noted once and no data is lost.
+        """
+        try:
+            return self.parse(_content(read_json_file(self.file, finite=True)))
+        except FileNotFoundError:
+            return None
+        except (Unreadable, *_UNFIT) as error:
+            reason, aside = " ".join(str(error).split())[:160], self._set_aside()
+        except OSError as error:
+            reason, aside = str(error.strerror), ""
+        notes.append(f"the kept {self.what} can't be read ({reason}): {self.again}{aside}")
         return None
-    except (Unreadable, *_UNFIT) as error:
-        notes.append(f"{what} can't be read ({_clip(str(error))}): {then}{_set_aside(file)}")
-    except OSError as error:
-        notes.append(f"{what} can't be read ({error.strerror}): {then}")
-    return None
+
+    def save(self, result: Result, notes: MutableSequence[str]) -> None:
+        """Write the file, or note once why it can't be written."""
+        try:
+            write(self.file, self.spell(result))
+        except OSError as error:
+            note = f"the {self.what} can't be kept in {self.file.parent} ({error.strerror}): {self.each}"
+            if note not in notes:
+                notes.append(Unkept(note))
+
+    def _set_aside(self) -> str:
+        """Rename the file. Return a clause with the new name, or "" if the rename failed."""
+        aside = self.file.with_name(self.file.name + CORRUPT)
+        try:
+            os.replace(self.file, aside)
+        except OSError:
+            return ""
+        return f", and the file is set aside as {aside}"
+
+
+def digest(facts: object) -> str:
+    """Return 24 hexadecimal digits that identify `repr(facts)`, as the name of a file for one set of facts."""
+    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
 
 def _content(values: Any) -> Mapping[str, Any]:
@@ -42,39 +93,6 @@ def _content(values: Any) -> Mapping[str, Any]:
         raise ValueError("not a file of this version")
     content: Mapping[str, Any] = values["content"]
     return content
-
-
-def _set_aside(file: Path) -> str:
-    """Rename the file. Return a clause with the new name, or "" if the rename failed."""
-    aside = file.with_name(file.name + CORRUPT)
-    try:
-        os.replace(file, aside)
-    except OSError:
-        return ""
-    return f", and the file is set aside as {aside}"
-
-
-def _clip(text: str) -> str:
-    return " ".join(text.split())[:160]
-
-
-class Unkept(str):
-    """A note that data can't be saved to disk. The user must free space or fix a folder's permissions."""
-
-
-def keep(file: Path, content: Mapping[str, Any], what: str, then: str, notes: MutableSequence[str]) -> bool:
-    """Write the file and return True on success.
-
-    If it can't be written, return False and add a note that `what` can't be kept, with `then` as the consequence ("":
-    no visible effect).
-    """
-    try:
-        write(file, content)
-    except OSError as error:
-        clause = f"{what} can't be kept in {file.parent} ({error.strerror})"
-        notes.append(Unkept(f"{clause}: {then}" if then else clause))
-        return False
-    return True
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:

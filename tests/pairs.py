@@ -12,10 +12,8 @@ from unittest import mock
 import torch
 
 from codespec.config import EngineConfig
-from codespec.engine.calls import choose_calls
+from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.engine.load import assemble
-from codespec.models.call_search import Finding
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
 from codespec.models.transformers_loader import wrap
@@ -23,6 +21,8 @@ from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.startup.call_search import Finding
+from codespec.startup.calls import choose_calls
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import Completion, CompletionRequest, Stats
 from tests.tiny_models import tiny_network
@@ -105,7 +105,7 @@ def build(
         target.tap(head.config.layers)
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
     exact, check = target.exact, _as_it_is if target in CHECKED else choose_calls
-    with mock.patch("codespec.engine.load.choose_calls", check):  # run the start-up check once per model
+    with mock.patch("codespec.startup.parts.choose_calls", check):  # run the start-up check once per model
         engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)

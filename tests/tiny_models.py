@@ -18,11 +18,11 @@ import transformers
 from torch import nn
 
 from codespec.models.attention import register
-from codespec.models.call_search import find_calls
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel, Steps
 from codespec.models.linear import tiled_linears
 from codespec.models.transformers_loader import wrap
+from codespec.startup.call_search import find_calls
 from codespec.text.tokenizer import TextTokenizer
 
 GAP = 0.4

@@ -1,7 +1,7 @@
 """`make mutants`: plants faults in a copy of this checkout, one by one, and lists those that no test notices.
 
 First come the faults of planted_faults.toml, each with its own tests. Then comes a seeded sample of generated
-faults from four rooms, with the tests that name the faulty module, then all tests of its room. A caught fault is
+faults from five rooms, with the tests that name the faulty module, then all tests of its room. A caught fault is
 remembered in .out/mutants.jsonl as long as its file does not change; a survivor is tried again by the next run.
 """
 
@@ -37,6 +37,7 @@ ROOMS = {
     "server": ("codespec/server", "tests/server"),
     "lsp": ("lsp/codespec_lsp", "tests/lsp"),
     "engine": ("codespec/engine", "tests/engine"),
+    "startup": ("codespec/startup", "tests/startup"),
     "verify": ("codespec/verify", "tests/verify"),
 }
 SAMPLE = 50  # generated faults per room

@@ -78,7 +78,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 def load_engine(config: EngineConfig) -> Engine:
     """Build an engine. Raise ConfigError if the installation lacks the engine's packages."""
     require_torch()
-    from codespec.engine.load import build_engine
+    from codespec.engine.build import build_engine
 
     return build_engine(config)
 

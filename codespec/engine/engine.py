@@ -108,7 +108,7 @@ class Engine:
     @classmethod
     def load(cls, **settings: Any) -> Engine:
         """Load target and drafter with the settings of `EngineConfig`. `drafter=None` means no drafter."""
-        from codespec.engine.load import load_engine
+        from codespec.engine.build import load_engine
 
         return load_engine(settings)
 

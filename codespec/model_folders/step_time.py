@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from math import inf, isfinite
-from pathlib import Path
-from typing import Any
 
 from codespec.catalogue.disk import Say
-from codespec.json_store import load, write
+from codespec.json_store import Kept, digest, write
 from codespec.model_folders.machine import processor_key
 from codespec.user_folders import cache_folder
 
-MEASURE = (sys.executable, "-P", "-m", "codespec.models.step_speed")
+MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
 LONGEST = 120.0  # seconds, including the import of torch
-MOST_RECORDS = 20
 
 
 def read_step() -> float | None:
     """Return the milliseconds per token; infinity if int8 does not run here, None if not measured with this torch."""
-    return _read().get(_key())
+    return _kept().load([])
 
 
 def write_step(milliseconds: float) -> None:
-    """Record a measurement for this processor and this torch. Raises OSError."""
-    records = {**_read(), _key(): milliseconds}
-    recent = dict(list(records.items())[-MOST_RECORDS:])
-    write(_file(), {key: value if isfinite(value) else None for key, value in recent.items()})
+    """Keep a measurement for this processor and this torch. Raises OSError."""
+    kept = _kept()
+    write(kept.file, kept.spell(milliseconds))
 
 
 def measure_step(say: Say) -> float | None:
@@ -45,32 +39,25 @@ def measure_step(say: Say) -> float | None:
     try:
         done = subprocess.run(
             MEASURE, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=LONGEST, check=False,
+            timeout=LONGEST, check=True,
         )  # fmt: skip
-        failed = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:160] if done.returncode else ""
-    except (OSError, subprocess.SubprocessError) as error:
-        failed = str(error)[:160]
-    if failed:
-        say(f"the speed of this machine could not be measured ({failed})")
-    return read_step()
+        write_step(float(done.stdout.split()[-1]))
+        return read_step()
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    except (OSError, LookupError, ValueError, subprocess.SubprocessError) as error:
+        reason = str(error)
+    say(f"the speed of this machine could not be measured ({reason[:160]})")
+    return None
 
 
-def _read() -> dict[str, float]:
-    """Return all measurements, or none if the file is unreadable; the next measurement replaces it."""
-    return load(_file(), _convert, "the measured speed", "it is measured again", []) or {}
-
-
-def _convert(content: Mapping[str, Any]) -> dict[str, float]:
-    return {key: inf if value is None else float(value) for key, value in content.items()}
-
-
-def _file() -> Path:
-    return cache_folder() / "step_time.json"
-
-
-def _key() -> str:
+def _kept() -> Kept[float]:
+    """Return the file for the measurement. Its name depends only on facts that are known without torch."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
         torch = "none"
-    return f"{processor_key()}; torch {torch}"
+    file = cache_folder() / "step_time" / f"{digest((processor_key(), torch))}.json"
+    return Kept(
+        file, "time of a token", lambda content: float(content["milliseconds"]), lambda ms: {"milliseconds": str(ms)}
+    )  # a string, because JSON has no infinity

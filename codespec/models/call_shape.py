@@ -2,8 +2,8 @@
 
 Kernels choose their tiles and summation order according to the number of rows, so a row's bits may depend on how many
 rows are computed with it. They stay the same on any processor if every product has a fixed number of rows and every
-attention call has a fixed number of query rows over whole blocks of keys. `models.call_search` finds the cheapest shape
-with this property on this machine.
+attention call has a fixed number of query rows over whole blocks of keys. `startup.call_search` finds the cheapest
+shape with this property on this machine.
 """
 
 from __future__ import annotations

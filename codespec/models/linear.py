@@ -121,7 +121,7 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
 def can_pack(dtype: torch.dtype) -> str:
     """Check on a small product that the packed op exists and is correct; return "" or the problem.
 
-    Batch invariance is tested on the model itself (`models.call_search`).
+    Batch invariance is tested on the model itself (`startup.call_search`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"

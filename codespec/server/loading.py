@@ -65,7 +65,7 @@ def loader(
                 find_folder(name, dtype)
         progress.phase = "loading the engine's packages"
         check_packages()
-        from codespec.engine.load import build_engine
+        from codespec.engine.build import build_engine
 
         def report(phase: str) -> None:
             progress.phase = phase

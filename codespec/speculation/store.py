@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec import json_store
+from codespec.json_store import CORRUPT, Kept
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.user_folders import make_state_folder, state_folder
 
@@ -19,23 +19,25 @@ class Learned:
     """The stored model of the pair with this fingerprint. Messages for the user go to `notes`."""
 
     def __init__(self, fingerprint: str, notes: MutableSequence[str]) -> None:
-        self.file = learned_folder() / f"{fingerprint}.json"
+        self._file = Kept(
+            learned_folder() / f"{fingerprint}.json",
+            "acceptance model",
+            AcceptanceModel.from_dict,
+            AcceptanceModel.as_dict,
+            again="it is learned afresh",
+            each="make it writable, or set learn = false",
+        )
         self._notes = notes
-        self._failed = False
 
     def load(self) -> AcceptanceModel:
         """Return the stored model, or a new one."""
-        what, then = "what was learned about this pair", "it is learned afresh"
-        return json_store.load(self.file, AcceptanceModel.from_dict, what, then, self._notes) or AcceptanceModel()
+        return self._file.load(self._notes) or AcceptanceModel()
 
     def save(self, model: AcceptanceModel) -> None:
-        """Save the model. After a failure, which is reported, later calls do nothing."""
-        if self._failed:
-            return
-        with suppress(OSError):  # `keep` reports the reason below
+        """Save the model, or report once that it can't be saved."""
+        with suppress(OSError):  # `Kept` reports the reason below
             make_state_folder()
-        then = "make it writable, or set learn = false"
-        self._failed = not json_store.keep(self.file, model.as_dict(), "what was learned", then, self._notes)
+        self._file.save(model, self._notes)
 
 
 def learned_folder() -> Path:
@@ -46,7 +48,7 @@ def learned_folder() -> Path:
 def forget() -> int:
     """Delete the learned state of every pair and return the number of pairs. Raises OSError."""
     files = sorted(learned_folder().glob("*.json"))
-    for file in [*files, *learned_folder().glob(f"*.json{json_store.CORRUPT}")]:
+    for file in [*files, *learned_folder().glob(f"*.json{CORRUPT}")]:
         file.unlink(missing_ok=True)
     return len(files)
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from codespec.cli import main
-from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
+from codespec.startup.call_search import Finding
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
@@ -136,5 +136,5 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 
 def varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every call shape fail the exactness check from now on."""
-    monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: None)
-    monkeypatch.setattr("codespec.engine.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))
+    monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: None)
+    monkeypatch.setattr("codespec.startup.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))

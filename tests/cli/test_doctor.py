@@ -14,12 +14,12 @@ from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
 from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
 from codespec.config import EngineConfig
-from codespec.models.call_search import Finding
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.pair.facts import read_facts
+from codespec.startup.call_search import Finding
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -181,7 +181,7 @@ def arithmetic(command: Command, models: Models, *words: str) -> str:
 
 
 def test_fast_mode_is_said_and_nothing_is_tried(command: Command, models: Models, monkeypatch: Patch) -> None:
-    monkeypatch.setattr("codespec.models.call_search.settle", None)
+    monkeypatch.setattr("codespec.startup.call_search.settle", None)
     said = arithmetic(command, models, "--mode", "fast")
     assert said == "ok: fast mode is set: texts may differ at near-ties, and nothing was tried"
 
@@ -202,7 +202,7 @@ def test_a_start_that_found_no_shape(command: Command, models: Models, monkeypat
 def test_products_that_vary(at_start: bool, command: Command, models: Models, monkeypatch: Patch) -> None:
     """A sum over neighbouring rows leaks into each row, for every call shape; a short text does not always show it."""
     if not at_start:
-        monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: Finding(CallShape(least=2, queries=4)))
+        monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: Finding(CallShape(least=2, queries=4)))
     multiply = TiledLinear.multiply
 
     def leak(layer: TiledLinear, rows: torch.Tensor) -> torch.Tensor:
@@ -219,12 +219,12 @@ def test_the_kept_shape_is_compared_with_the_one_found_now(
     command: Command, models: Models, monkeypatch: Patch
 ) -> None:
     other = CallShape(rows=32, queries=32, most_queries=32)
-    monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: model.use(other) or Finding(other))
+    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: model.use(other) or Finding(other))
     said = arithmetic(command, models)
     assert said.startswith("ok: exact mode holds and ") and said.endswith(
         f"an earlier search chose, which holds too: {other.label}"
     )
-    monkeypatch.setattr("codespec.models.batch_invariance.find_variance", lambda *_: "the cache differs")
+    monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", lambda *_: "the cache differs")
     said = arithmetic(command, models)
     assert (
         said.startswith("warning: exact mode holds and ")

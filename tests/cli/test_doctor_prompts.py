@@ -10,7 +10,7 @@ import pytest
 from codespec.cli.checks.probe import check_prompts
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
-from codespec.engine.prompt_budget import Reading
+from codespec.startup.prompt_budget import Reading
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import lines_of
 from tests.pairs import build, model
@@ -62,14 +62,14 @@ def test_what_was_chosen_and_why(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("codespec.engine.prompt_budget.measure_again", lambda *_: reading)
+    monkeypatch.setattr("codespec.startup.prompt_budget.measure_again", lambda *_: reading)
     found = check_prompts(engine, EngineConfig(**settings))  # type: ignore[arg-type]
     assert said in f"{found.state}: {found.said}: {found.mend}"
 
 
 def test_why_the_context_is_no_longer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.engine.prompt_budget.measure_again", lambda *_: SLOW)
-    monkeypatch.setattr("codespec.engine.load.machine_memory", lambda: 0)
+    monkeypatch.setattr("codespec.startup.prompt_budget.measure_again", lambda *_: SLOW)
+    monkeypatch.setattr("codespec.startup.parts.machine_memory", lambda: 0)
     spec = engine.target.spec
     engine.target.spec = replace(spec, max_length=8192)
     try:

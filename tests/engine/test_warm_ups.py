@@ -9,9 +9,9 @@ import pytest
 
 from codespec.config import EngineConfig
 from codespec.engine.admission import reserve
-from codespec.engine.load import choose_slots
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
+from codespec.startup.parts import choose_slots
 from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
 from tests.pairs import build, drafters, network_for, wrapped

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from codespec.models import attention
-from codespec.models.batch_invariance import find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.startup.batch_invariance import find_variance
 from tests.gpu.models import FLOATS, FORMS, gpu, on_gpu
 from tests.models.rounds import Replay, covering, fresh_prefill, gap, random_rounds
 from tests.tiny_models import sample_ids, tiny_model

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("server", "engine", "speculation", "proposers", "verify", "models", "pair", "model_folders"),
+    *("server", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "model_folders"),
     *("text", "catalogue", "cli"),
 )
 LAYERS = "Imports run only downwards"
@@ -81,7 +81,8 @@ def test_allowed_imports_hold(tree: Path) -> None:
     plant(tree, "codespec/text/a.py", "import codespec.types, codespec.errors, tokenizers")
     plant(tree, "codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify")
     plant(tree, "codespec/verify/a.py", "import codespec.models, codespec.text")
-    plant(tree, "codespec/engine/a.py", "import codespec.proposers, codespec.verify, codespec.speculation")
+    plant(tree, "codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify")
+    plant(tree, "codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.models")
     plant(tree, "codespec/cli/a.py", "import codespec.engine, codespec.server")
     plant(tree, "codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training")
     plant(
@@ -98,6 +99,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/types.py", "import codespec.text", [LAYERS]),
         ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
         ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
+        ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
         ("codespec/server/a.py", "import codespec_lab.bench", [LAB]),
         ("codespec_lsp/a.py", "import codespec_lab.corpus", [LAB]),
         ("codespec_lab/bench/a.py", "import codespec_lab.training", [LAB_LAYERS]),

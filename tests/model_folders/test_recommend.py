@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from math import inf
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def test_another_processor_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_a_corrupt_record_counts_as_none() -> None:
     write_step(33.0)
-    (cache_folder() / "step_time.json").write_text("[")
+    (file,) = (cache_folder() / "step_time").iterdir()
+    file.write_text("[")
     assert read_step() is None
     write_step(34.0)
     assert read_step() == 34.0
@@ -87,13 +89,12 @@ def test_it_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(command: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
         calls.append(command)
-        write_step(12.0)
         return subprocess.CompletedProcess(command, 0, "12.0", "")
 
     monkeypatch.setattr(subprocess, "run", run)
     lines: list[str] = []
     assert measure_step(lines.append) == measure_step(lines.append) == 12.0
-    assert len(calls) == 1 and calls[0][1:] == ("-P", "-m", "codespec.models.step_speed")
+    assert len(calls) == 1 and calls[0][1:] == ("-P", "-m", "codespec.startup.step_speed")
     assert lines == ["measuring once how fast this machine computes a token (some seconds)"]
 
 
@@ -102,5 +103,13 @@ def test_why_it_could_not_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_time, "MEASURE", ("/nowhere/python",))
     assert measure_step(lines.append) is None
     assert len(lines) == 2 and lines[1].startswith("the speed of this machine could not be measured (")
+    for code, reason in (("print('fast')", "fast"), ("raise SystemExit('no kernel')", "no kernel")):
+        monkeypatch.setattr(step_time, "MEASURE", (sys.executable, "-c", code))
+        assert measure_step(lines.append) is None and reason in lines.pop()
+        del lines[2:]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/x")
+    monkeypatch.setattr(step_time, "MEASURE", (sys.executable, "-c", "print(12.0)"))
+    assert measure_step(lines.append) is None and "/dev/null/x" in lines.pop()
+    lines.pop()
     monkeypatch.setattr(step_time, "find_spec", lambda _: None)
     assert measure_step(lines.append) is None and len(lines) == 2, "without torch nothing is said"

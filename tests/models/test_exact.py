@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from codespec.models.batch_invariance import find_variance
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import tiled_linears
 from codespec.models.transformers_loader import wrap
+from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import MIXTURES, shaped, tiny_model, tiny_network
 

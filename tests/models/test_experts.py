@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from codespec.models import experts
-from codespec.models.batch_invariance import find_variance
 from codespec.models.experts import Experts, has_experts, unstack_experts
 from codespec.models.int8.linear import Int8Linear
 from codespec.models.linear import TiledLinear
 from codespec.models.transformers_loader import wrap
+from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, covering
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import MIXTURES, tiny_model, tiny_network

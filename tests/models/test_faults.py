@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from codespec.models import attention
-from codespec.models.batch_invariance import find_variance
 from codespec.models.cache import KVCache
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear
 from codespec.models.rows import Rows
 from codespec.models.span_groups import Group
+from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, covering
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import tiny_model

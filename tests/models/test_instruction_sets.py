@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.engine.calls import FORCED
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import can_pack
 from codespec.models.processor import HIDING, processor
+from codespec.startup.calls import FORCED
 from tests.cli.conftest import SOURCE, Models, write_model
 from tests.cli.processes import run as run_codespec
 
@@ -53,8 +53,8 @@ CHOSEN = (
     "tests/models/test_seam.py::test_ragged_chunks_equal_eager[llama]",
     "tests/models/test_seam.py::test_beyond_one_block_of_keys_equals_eager[gemma2]",
     "tests/models/test_span_groups.py::test_together_says_bit_for_bit_what_apart_does[llama-torch.bfloat16]",
-    "tests/models/test_call_search.py::test_attention_that_changes_below_some_rows[torch.float32]",
-    "tests/models/test_call_search.py::test_what_no_shape_mends_is_announced[place]",
+    "tests/startup/test_call_search.py::test_attention_that_changes_below_some_rows[torch.float32]",
+    "tests/startup/test_call_search.py::test_what_no_shape_mends_is_announced[place]",
     "tests/models/test_exact.py::test_rounds[llama-float32]",
     "tests/models/test_exact.py::test_rounds[llama-bfloat16]",
     "tests/models/test_exact.py::test_every_shape_of_call[16 rows-llama-bfloat16]",

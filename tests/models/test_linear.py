@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from codespec.models import linear
-from codespec.models.batch_invariance import find_variance
 from codespec.models.call_shape import FAST, FEW_ROWS, UNTRIED, CallShape
 from codespec.models.linear import TiledLinear, ask_huge_pages, can_pack, large_kinds, tile_linears, tiled_linears
+from codespec.startup.batch_invariance import find_variance
 from tests.tiny_models import tiny_model
 
 SIZES = st.integers(1, 90)

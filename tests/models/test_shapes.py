@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from codespec.cli.options import SETTINGS
 from codespec.config import SHAPES as CHOSEN
 from codespec.config import SHIPPED
-from codespec.engine import load
+from codespec.engine.build import build_engine
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
 from codespec.models import linear, shapes
@@ -287,10 +287,10 @@ def test_the_setting_names_the_shapes() -> None:
 
 def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer_rows = toy_tokenizer(KIND).vocab_size + 4
-    monkeypatch.setattr(load, "SHAPES", {"qwen2.5-0.5b": replace(TOY, vocabulary=tokenizer_rows + 9)})
+    monkeypatch.setattr("codespec.startup.parts.SHAPES", {"qwen2.5-0.5b": replace(TOY, vocabulary=tokenizer_rows + 9)})
     folder = str(save(tmp_path / "model"))
     config = resolve({"target": folder, "drafter": "none", "target_shape": "qwen2.5-0.5b"}, environment={})
-    engine = load.build_engine(config)
+    engine = build_engine(config)
     assert engine.target.spec.simulated == "toy" and engine.target.choosable == tokenizer_rows
     assert sum("toy" in note for note in engine.notes) == 1
 

@@ -44,9 +44,9 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
         return well(NAME, FAST_SET)
     if engine.mode == "fast":  # startup has just tried all shapes
         return _varying(_variance(engine.notes))
-    from codespec.engine.tuning import MOST_CHUNK
-    from codespec.models.batch_invariance import find_variance, tried_length
-    from codespec.models.call_search import settle
+    from codespec.startup.batch_invariance import find_variance, tried_length
+    from codespec.startup.call_search import settle
+    from codespec.startup.tuning import MOST_CHUNK
 
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
     if model.device.type != "cpu":  # there is no other shape, and each start runs this whole test
@@ -69,8 +69,8 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
 
 
 def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
-    from codespec.engine.calls import fast_calls
-    from codespec.models.timing import cost_over_fast, time_forward, time_prompt
+    from codespec.startup.calls import fast_calls
+    from codespec.startup.timing import cost_over_fast, time_forward, time_prompt
 
     assert model.cache is not None
     context, prompt = min(CONTEXT, model.cache.capacity - VERIFY), min(PROMPT, model.cache.capacity)

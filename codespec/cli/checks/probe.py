@@ -66,7 +66,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
-    from codespec.engine.load import build_engine
+    from codespec.engine.build import build_engine
 
     began = time.perf_counter()
     try:
@@ -101,8 +101,8 @@ def _ms(began: float) -> str:
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     """Check the context and prompt budget that the settings give with the engine's target, regardless of its slots."""
-    from codespec.engine.load import target_context
-    from codespec.engine.prompt_budget import measure_again, prompt_budget
+    from codespec.startup.parts import target_context
+    from codespec.startup.prompt_budget import measure_again, prompt_budget
 
     context, longest = target_context(engine.target, config), engine.target.spec.max_length
     reading = measure_again(engine.target, [])

@@ -10,10 +10,7 @@ from typing import Any
 import torch
 
 from codespec.config import EngineConfig
-from codespec.engine.calls import choose_calls
-from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
-from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
@@ -23,6 +20,9 @@ from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
+from codespec.startup.batch_invariance import LEAST_LENGTH
+from codespec.startup.calls import choose_calls
+from codespec.startup.parts import DEFAULT_CONTEXT
 
 LONGEST = 16  # the longest draft, in target tokens, that the benchmarks allocate for
 

@@ -16,8 +16,8 @@ from itertools import count
 from statistics import median
 from typing import Any
 
+from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
-from codespec.engine.load import build_engine
 from codespec.sequence import Candidates
 from codespec.text.align import retokenize, tail_window
 from codespec.types import CompletionRequest, Stats

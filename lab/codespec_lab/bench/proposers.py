@@ -17,8 +17,6 @@ from typing import Any
 import torch
 
 from codespec.engine.engine import Engine
-from codespec.engine.pricing import measure_table
-from codespec.engine.tuning import longest_draft
 from codespec.errors import ConfigError
 from codespec.models.heads.drafting import HeadRunner, make_runner
 from codespec.models.processor import processor
@@ -31,6 +29,8 @@ from codespec.sequence import Sequence as Text
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.startup.costs import measure_table
+from codespec.startup.tuning import longest_draft
 from codespec.types import Completion, CompletionRequest, Stats
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from codespec.engine.calls import fast_calls
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
-from codespec.models.batch_invariance import SAMPLED, find_variance
-from codespec.models.call_search import settle
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, find_device, weights_folder
 from codespec.models.shapes import Shape
 from codespec.models.transformers_loader import wrap
+from codespec.startup.batch_invariance import SAMPLED, find_variance
+from codespec.startup.call_search import settle
+from codespec.startup.calls import fast_calls
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 

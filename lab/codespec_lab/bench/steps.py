@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from codespec.engine.pricing import table_of
 from codespec.errors import ConfigError
-from codespec.models.timing import Shape, measure
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.policy import DraftLengthPolicy
+from codespec.startup.costs import table_of
+from codespec.startup.timing import Shape, measure
 from codespec_lab.bench.pair import Pair
 
 SWEEP_SECONDS = 6.0

@@ -85,7 +85,7 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int
 
 def _load(config: EngineConfig) -> Engine:
     """Load the engine like every command, and print its notes."""
-    from codespec.engine.load import build_engine
+    from codespec.engine.build import build_engine
 
     say(f"loading {_title(config)}, {config.dtype}; the first start also measures what its rounds cost here")
     engine = build_engine(config, say)

@@ -17,11 +17,11 @@ import torch
 from codespec.config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
-from codespec.engine.policies import choose_policy
-from codespec.engine.tuning import MOST_CHUNK
 from codespec.models.reference import quiet
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.startup.policies import choose_policy
+from codespec.startup.tuning import MOST_CHUNK
 from codespec.types import CompletionRequest, Stats
 from codespec_lab.bench.decode.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec_lab.bench.pair import Pair

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from codespec.config import EngineConfig
+from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.engine.load import assemble
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model, model_facts
 from codespec.progress import ProgressBar

@@ -16,13 +16,13 @@ from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
-from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
-from codespec.models.timing import cost_over_fast, time_prompt
+from codespec.startup.call_search import Finding
+from codespec.startup.timing import cost_over_fast, time_prompt
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import model
 

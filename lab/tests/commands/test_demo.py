@@ -19,8 +19,8 @@ from codespec.catalogue.store import Pulled, folder_of
 from codespec.model_folders import recommend
 from codespec.model_folders.recommend import LARGER, SMALLER, SMALLEST
 from codespec.model_folders.step_time import write_step
-from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
+from codespec.startup.call_search import Finding
 from tests.cli.conftest import Models
 from tests.engine.test_planted_faults import correction_dropped
 
@@ -91,7 +91,7 @@ def test_what_is_shown_stands_in_the_checkout(capsys: pytest.CaptureFixture[str]
 @pytest.mark.usefixtures("small")
 def test_what_the_engines_noticed_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     varies = Finding(FAST, "it varies")
-    monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: varies if model.exact else Finding(FAST))
+    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: varies if model.exact else Finding(FAST))
     correction_dropped(monkeypatch)
     assert demo.main([]) == 0, "near-ties may differ there"
     streams = capsys.readouterr()

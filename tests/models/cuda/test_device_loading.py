@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from codespec.config import EngineConfig
-from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.models import loader, transformers_loader
 from codespec.models.attention import register
@@ -19,6 +17,7 @@ from codespec.models.cuda.invariant_linear import InvariantLinear
 from codespec.models.language_model import LanguageModel
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
+from codespec.startup import parts
 from tests.tiny_models import sample_ids, tiny_model
 
 CUDA = torch.device("cuda")  # only named, not used
@@ -77,10 +76,10 @@ def test_the_drafter_goes_where_it_is_told(
     def loaded(name: str, *, device: str, exact: bool, **_: object) -> None:
         seen.append((device, exact))
 
-    for module in (load, loader):  # drafters are loaded in the second
+    for module in (parts, loader):  # drafters are loaded in the second
         monkeypatch.setattr(module, "load_model", loaded)
-    monkeypatch.setattr(load, "assemble", lambda *_: SimpleNamespace(notes=[]))
-    load.build_engine(EngineConfig(device=device, drafter_device=asked))
+    monkeypatch.setattr(parts, "prepare", lambda *_: {"notes": []})
+    parts.load_parts(EngineConfig(device=device, drafter_device=asked), print)
     assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"
 
 

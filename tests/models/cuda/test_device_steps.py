@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from codespec.models.batch_invariance import find_variance
 from codespec.models.cuda.graphs import BucketStep
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, Round, covering, fresh_prefill, rounds
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import LONGROPE_LIMIT, sample_ids, tiny_model

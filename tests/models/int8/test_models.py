@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader, memory_plan
-from codespec.models.batch_invariance import find_variance
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
@@ -32,6 +31,7 @@ from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
+from codespec.startup.batch_invariance import find_variance
 from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
 from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last
@@ -267,7 +267,7 @@ def test_a_start_does_without_transformers(tmp_path: Path) -> None:
     """Importing it takes longer than packing a model of 0.5 billion parameters on two cores."""
     convert(float_folder("llama"), tmp_path, "0" * 64)
     code = (
-        "import sys\nfrom codespec.engine.load import load_engine\n"
+        "import sys\nfrom codespec.engine.build import load_engine\n"
         "folder = sys.argv[1]\n"
         "load_engine({'target': folder, 'drafter': folder, 'dtype': 'int8', 'drafter_dtype': 'int8'})\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'transformers']"

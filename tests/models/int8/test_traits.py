@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from codespec.models.batch_invariance import find_variance
 from codespec.models.int8.convert import convert
 from codespec.models.int8.network import Int8Network
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.startup.batch_invariance import find_variance
 from tests.models.int8.test_models import change_config, logits, save_float
 from tests.pairs import build
 from tests.tiny_models import WINDOW

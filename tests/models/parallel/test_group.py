@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
-from codespec.engine.load import build_engine
 from codespec.model_folders.choice import resolve
 from codespec.types import CompletionRequest
 

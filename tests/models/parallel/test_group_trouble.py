@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.engine.load import build_engine
+from codespec.engine.build import build_engine
 from codespec.errors import ConfigError, ModelError
 from codespec.model_folders.choice import resolve
 from codespec.models.parallel.group import start_group

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from codespec.engine.engine import Engine
-from codespec.engine.tuning import USUAL_CHUNK
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
@@ -24,6 +23,7 @@ from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy
+from codespec.startup.tuning import USUAL_CHUNK
 from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.policy.recording import Recording, cut_lookup
 from codespec_lab.bench.results import refuse_mismatches

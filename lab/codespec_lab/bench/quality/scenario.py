@@ -13,8 +13,8 @@ from typing import Any
 
 from codespec import __version__
 from codespec.config import SHIPPED, EngineConfig
+from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
-from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
 from codespec.model_folders.find import find_folder
 from codespec.models.loader import model_facts, weights_folder

@@ -14,7 +14,7 @@ from itertools import accumulate
 import torch
 
 from codespec.config import EngineConfig
-from codespec.engine.load import assemble
+from codespec.engine.build import assemble
 from codespec.models.language_model import LanguageModel
 from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from codespec.config import EngineConfig
+from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.engine.load import assemble
 from codespec.errors import TrainingError
 from codespec.models.language_model import LanguageModel
 from codespec.types import Completion, CompletionRequest

@@ -23,7 +23,7 @@ from codespec_lab.corpus.gaps import Gap
 from codespec_lab.corpus.held_out import HeldOut, Task
 
 from codespec.config import EngineConfig
-from codespec.engine.load import build_engine
+from codespec.engine.build import build_engine
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from lab.tests.bench.fake_llama import FakeLlama, llama

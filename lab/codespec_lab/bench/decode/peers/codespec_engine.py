@@ -15,16 +15,10 @@ import torch
 
 from codespec.catalogue.entries import find_entry
 from codespec.config import EngineConfig
-from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
-from codespec.engine.load import DEFAULT_CONTEXT
-from codespec.engine.policies import choose_policy
-from codespec.engine.pricing import measure_table
-from codespec.engine.tuning import longest_draft
 from codespec.errors import ConfigError, ModelError
 from codespec.model_folders.conversions import is_gguf
 from codespec.model_folders.find import find_local
-from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.call_shape import CallShape
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
@@ -38,6 +32,12 @@ from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
+from codespec.startup.batch_invariance import LEAST_LENGTH
+from codespec.startup.calls import choose_calls
+from codespec.startup.costs import measure_table
+from codespec.startup.parts import DEFAULT_CONTEXT
+from codespec.startup.policies import choose_policy
+from codespec.startup.tuning import longest_draft
 from codespec.types import CompletionRequest
 from codespec_lab.bench.decode.contest import (
     Answer,

@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from codespec.models.attention import ForwardContext, Heads, attend_group
-from codespec.models.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
 from codespec.models.int8.linear import integer_kernels
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
 from codespec.models.span_groups import Group, Span
+from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
+from codespec.startup.timing import timed
 
 TILES = (16, 32, 64, 128)  # rows per product call, if not every number is batch-invariant
 MOST_LEAST = 8  # the largest number of rows to which every product may be padded instead
@@ -134,8 +136,9 @@ def _find_products(trial: Trial) -> CallShape | None:
     if least:
         return CallShape(least=measure_least_rows(large_kinds(tiled_linears(trial.model.network)), least))
     for rows in _tiles_by_time(trial, layers):
-        if not any(_tile_varies(trial, layer, rows) for layer in layers):
-            return CallShape(rows=rows)
+        calls = CallShape(rows=rows)
+        if not any(_varies_in_call(trial, layer, calls, rows) for layer in layers):
+            return calls
     return None
 
 
@@ -191,10 +194,6 @@ def _cancelling(trial: Trial, layer: TiledLinear) -> TiledLinear:
     return TiledLinear(weight, bias, CallShape(), packed=layer.packed is not None)
 
 
-def _tile_varies(trial: Trial, layer: TiledLinear, rows: int) -> bool:
-    return _varies_in_call(trial, layer, CallShape(rows=rows), rows)
-
-
 def _varies_in_call(trial: Trial, layer: TiledLinear, calls: CallShape, count: int) -> bool:
     """Return whether a row's bits depend on its index among `count`, its padding, or huge or NaN neighbours."""
     drawn = trial.draw(count + 1, layer.in_features, dtype=layer.dtype)
@@ -236,16 +235,10 @@ def _tiles_by_time(trial: Trial, layers: Sequence[TiledLinear]) -> list[int]:
         for tile in TILES:
             rows = trial.draw(tile, layer.in_features + layer.missing, dtype=layer.dtype)
             layer.multiply(rows)
-            seconds = min(_seconds(lambda layer=layer, rows=rows: layer.multiply(rows)) for _ in range(3))  # type: ignore[misc]
+            seconds = min(timed(partial(layer.multiply, rows), rows.device) for _ in range(3))
             calls = STEPS + (0 if layer is head else PROMPT // tile)
             taken[tile] += times * calls * seconds
     return sorted(TILES, key=taken.__getitem__)
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 # Attention

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from codespec.models import timing
-from codespec.models.timing import Shape, choose_threads, measure
+from codespec.startup import timing
+from codespec.startup.threads import choose_threads
+from codespec.startup.timing import Shape, measure
 from tests.pairs import model
 
 
@@ -49,7 +50,7 @@ def test_two_threads_only_if_their_bad_moments_are_better(
             return 0.01
         return 0.005 + (stall if count % 10 == 0 else 0.0)
 
-    monkeypatch.setattr(timing, "time_forward", forward)
+    monkeypatch.setattr("codespec.startup.threads.time_forward", forward)
     target = model("llama", "gpt2")
     target.allocate(2, 512)
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
-"""Measure the int8 products of one decode step of a 1.5 B model: `python -m codespec.models.step_speed`.
+"""Measure the int8 products of one decode step of a 1.5 B model: `python -m codespec.startup.step_speed`.
 
-Prints the milliseconds and stores them. The weights are random, in several copies, so that they come from memory as in
+Prints the milliseconds. The weights are random, in several copies, so that they come from memory as in
 a real model.
 """
 
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.model_folders.recommend import SLOWEST
-from codespec.model_folders.step_time import write_step
 from codespec.models.int8.kernels import FULL, choose_kernel
 from codespec.models.processor import processor
+from codespec.startup.timing import turns
 
 LAYERS, COPIES = 28, 8
 LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) of attention's two and the MLP's two
@@ -30,7 +30,7 @@ SECONDS, MOST_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Measure and store the result. Return 0, or 1 if it can't be stored, or is slow because the machine is busy."""
+    """Measure and print the result, infinity without a kernel. Return 1 if it is slow because the machine is busy."""
     try:
         milliseconds = measure()
     except ModelError as error:  # no kernel also counts as a result
@@ -39,12 +39,7 @@ def main() -> int:
     if milliseconds > SLOWEST and _is_busy():
         print("the machine is busy: it is measured again later", file=sys.stderr)
         return 1
-    try:
-        write_step(milliseconds)
-    except OSError as error:
-        print(f"{error.filename} can't be written ({error.strerror})", file=sys.stderr)
-        return 1
-    print(f"{milliseconds:.1f}")
+    print(milliseconds)
     return 0
 
 
@@ -92,10 +87,7 @@ def _fastest(step: Callable[[], float], threads: int) -> float:
     torch.set_num_threads(threads)
     for _ in range(WARM_UP):
         step()
-    taken: list[float] = []
-    while not taken or (sum(taken) < SECONDS and len(taken) < MOST_STEPS):
-        taken.append(step())
-    return min(taken)
+    return min(step() for _ in turns(SECONDS, MOST_STEPS))
 
 
 if __name__ == "__main__":

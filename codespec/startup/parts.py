@@ -1,24 +1,17 @@
-"""Build an engine from settings: load models, size caches, choose call shapes, wire proposers and policy."""
+"""Make the parts of an engine from its settings: load models, size caches, choose call shapes, proposers and policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 from codespec.config import EngineConfig
-from codespec.engine.calls import choose_calls
-from codespec.engine.engine import Engine
-from codespec.engine.instructions import look_lower, take_kept
-from codespec.engine.policies import choose_policy
-from codespec.engine.prompt_budget import find_reading, prompt_budget
-from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
-from codespec.model_folders.choice import offer_note, resolve
+from codespec.model_folders.choice import offer_note
 from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
-from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.drafting import HeadRunner, make_runner
@@ -33,6 +26,14 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.head import make_proposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
+from codespec.speculation.policy import DraftLengthPolicy
+from codespec.startup.batch_invariance import LEAST_LENGTH
+from codespec.startup.calls import choose_calls
+from codespec.startup.instructions import look_lower, take_kept
+from codespec.startup.policies import choose_policy
+from codespec.startup.prompt_budget import find_reading, prompt_budget
+from codespec.startup.threads import find_threads
+from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, largest_batch, tune
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 # Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
@@ -43,23 +44,24 @@ MOST_SLOTS = 1024
 WINDOW = 2
 
 
-def load_engine(settings: Mapping[str, Any]) -> Engine:
-    """Build an engine from keyword settings (see `EngineConfig`). Raises ConfigError for unknown ones.
+class Parts(TypedDict):
+    """The arguments of an engine."""
 
-    Settings that are not given come from CODESPEC_* variables, then from the user's configuration file, as for every
-    command.
-    """
-    values = dict(settings)
-    if "drafter" in values and values["drafter"] is None:
-        values["drafter"] = "none"
-    for name in ("target", "drafter"):
-        if isinstance(values.get(name), Path):
-            values[name] = str(values[name])
-    return build_engine(resolve(values))
+    target: LanguageModel
+    proposer: Proposer | None
+    policy: DraftLengthPolicy
+    context: int
+    prompt_budget: int
+    max_batch: int
+    slots: int
+    prefill_chunk: int
+    warmup: int
+    speculate: bool
+    notes: list[str]
 
 
-def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
-    """Load the configured models and build the engine. `tell` is called with the name of each phase."""
+def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
+    """Load the configured models and prepare them. `tell` is called with the name of each phase."""
     torch.set_num_threads(max(1, config.threads))
     take_kept(config)
     exact = config.mode == "exact"
@@ -75,22 +77,22 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     head = load_target_head(target, config)
-    engine = assemble(target, drafter, config, tell, head)
+    parts = prepare(target, drafter, config, tell, head)
     if note := offer_note(config):
-        engine.notes.insert(0, note)
-    return engine
+        parts["notes"].insert(0, note)
+    return parts
 
 
-def assemble(
+def prepare(
     target: LanguageModel,
     drafter: LanguageModel | None,
     config: EngineConfig,
-    tell: Callable[[str], None] = lambda phase: None,
-    head: LoadedHead | None = None,
-) -> Engine:
-    """Build an engine from loaded models and an optional head, whose target must already be tapped.
+    tell: Callable[[str], None],
+    head: LoadedHead | None,
+) -> Parts:
+    """Allocate cache slots, capture CUDA graphs on a GPU, and measure what is not kept from an earlier start.
 
-    Allocates cache slots and, on a GPU, captures CUDA graphs.
+    A head's target must already be tapped.
     """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
@@ -115,10 +117,10 @@ def assemble(
     proposer = _proposer(target, drafter, runner, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, policy.costs, most)
-    return Engine(
-        target,
-        proposer,
-        policy,
+    return Parts(
+        target=target,
+        proposer=proposer,
+        policy=policy,
         context=context,
         prompt_budget=budget,
         max_batch=tuned.batch,

@@ -1,31 +1,28 @@
 """Choose a model's call shape on this machine: search once, then load the result from the user's cache folder.
 
-The search itself is in `codespec.models.call_search`.
+The search itself is in `codespec.startup.call_search`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, MutableSequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from codespec import json_store
 from codespec.bounded_json import parse_json
-from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
-from codespec.models.batch_invariance import CHUNK, SAMPLED, find_variance
-from codespec.models.call_search import Finding, settle
+from codespec.json_store import Kept
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
-from codespec.user_folders import cache_folder
+from codespec.startup.batch_invariance import CHUNK, SAMPLED, find_variance
+from codespec.startup.call_search import Finding, settle
+from codespec.startup.fingerprint import kept_file, model_facts
 
-KIND = 3  # version of the search; other versions are not loaded
+VERSION = 3  # of the search; the results of others are not loaded
 FORCED = "CODESPEC_TEST_CALLS"  # for tests: a shape as JSON that exact models use instead of the search result
 
 
@@ -36,10 +33,10 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     """
     model.threads = None
     forced = os.environ.get(FORCED, "")
-    file = cache_folder() / "calls" / f"{_kept_name(model)}.json"
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:
+        file = Kept(kept_file("calls", VERSION, model_facts(model)), "shape of calls", _parse, _spell)
         found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
     if found.variance:
         model.exact = False
@@ -56,9 +53,9 @@ def fast_calls(model: LanguageModel) -> CallShape:
     return replace(FAST, least=measure_least_rows(large, 1)) if large else FAST
 
 
-def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
-    """Load the cached result and return it if it still holds on a short text."""
-    found = json_store.load(file, _finding, "the kept shape of calls", "it is found again", notes)
+def _kept(model: LanguageModel, file: Kept[Finding], chunk: int, notes: MutableSequence[str]) -> Finding | None:
+    """Load the kept result and return it if it still holds on a short text."""
+    found = file.load(notes)
     if found is None:
         return None
     if not model.exact:
@@ -71,24 +68,26 @@ def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[s
     return replace(found, tried=f"{found.tried}; on an earlier start")
 
 
-def _finding(content: Mapping[str, Any]) -> Finding:
-    return Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
-
-
-def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding:
-    if model.exact and model.device.type == "cpu":
-        found = settle(model, chunk)
-    elif model.exact:  # our device kernels support no other shape
+def _find(model: LanguageModel, file: Kept[Finding], chunk: int, notes: MutableSequence[str]) -> Finding:
+    """Search for a shape and keep it. A device's kernels, and a small model in fast mode, have only one."""
+    if model.exact and model.device.type != "cpu":
         return Finding(model.calls, find_variance(model, chunk))
+    if model.exact:
+        found = settle(model, chunk)
     else:
         found = Finding(fast_calls(model))
         model.use(found.calls)
-        if found.calls is FAST:
-            return found
-    if not found.variance:
-        content = {"calls": found.calls.as_dict(), "tried": found.tried}
-        json_store.keep(file, content, "the shape of calls", "each start finds it again", notes)
+    if not found.variance and found.calls is not FAST:
+        file.save(found, notes)
     return found
+
+
+def _parse(content: Mapping[str, Any]) -> Finding:
+    return Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
+
+
+def _spell(found: Finding) -> Mapping[str, Any]:
+    return {"calls": found.calls.as_dict(), "tried": found.tried}
 
 
 def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | None = None) -> Finding:
@@ -102,13 +101,3 @@ def _read_forced(text: str) -> CallShape:
         return CallShape.from_dict(parse_json(text.encode()))
     except (ValueError, TypeError) as error:  # JSON errors are ValueErrors
         raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
-
-
-def _kept_name(model: LanguageModel) -> str:
-    """Return the cache key: the machine, and the model's matrices and attention."""
-    kinds = {layer.kind for layer in tiled_linears(model.network)}
-    spec = model.spec
-    facts = [model.exact, spec.architecture, spec.lean, spec.packed, model.steps, str(model.device), str(model.dtype)]
-    return fingerprint(
-        KIND, facts, sorted(kinds), sorted(json.dumps(asdict(heads), sort_keys=True) for heads in model.heads)
-    )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec import json_store
 from codespec.engine.engine import Engine
+from codespec.json_store import Kept
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.types import Completion, CompletionRequest
@@ -24,7 +24,7 @@ CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
 @pytest.fixture(autouse=True)
 def cheap_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Return a table in which drafting pays; the tiny models' own would never draft, and depends on the machine."""
-    monkeypatch.setattr("codespec.engine.policies.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
+    monkeypatch.setattr("codespec.startup.policies.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
 
 
 def requests(temperature: float) -> list[CompletionRequest]:
@@ -144,7 +144,7 @@ def test_costs_follow_the_rounds_and_are_kept(tmp_path: Path, monkeypatch: pytes
     run(made, requests(0.0), together=False)
     made.close()
     (file,) = (tmp_path / "codespec" / "costs").iterdir()
-    kept = json_store.load(file, CostTable.from_dict, "", "", [])
+    kept = Kept(file, "", CostTable.from_dict, CostTable.as_dict).load([])
     assert kept is not None and kept.target.seconds(1) < 0.5 * table(0.05, 0.02).target.seconds(1), (
         "no forward took a second"
     )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.engine import pricing
-from codespec.engine.pricing import fingerprint, measure_table, price
-from codespec.models import attention, timing
+from codespec.models import attention
 from codespec.models.cuda.graphs import Graph
 from codespec.models.language_model import LanguageModel
 from codespec.models.span_groups import Grouping
+from codespec.startup import costs, timing
+from codespec.startup.costs import kept_table, measure_table, price
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder
 from tests.pairs import model
 from tests.tiny_models import tiny_model
@@ -25,7 +25,7 @@ __all__ = ["recorder"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(pricing, "BUDGET", 0.05)
+    monkeypatch.setattr(costs, "BUDGET", 0.05)
     return tmp_path / "codespec" / "costs"
 
 
@@ -36,6 +36,11 @@ def pair() -> tuple[LanguageModel, LanguageModel]:
     return target, drafter
 
 
+def name_of(target: LanguageModel, *drafters: LanguageModel) -> str:
+    """Return the name of the file that keeps the table."""
+    return kept_table(target, dict(enumerate(drafters))).file.name  # type: ignore[arg-type]
+
+
 def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = pair()
     notes: list[str] = []
@@ -43,24 +48,24 @@ def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "time_forward", None)  # a measurement would now fail
     assert price(target, {"draft_model": drafter}, notes) == table and notes == []
     assert len(list(folder.iterdir())) == 1
-    assert fingerprint(target) != fingerprint(drafter) != fingerprint(target, drafter)
+    assert name_of(target) != name_of(drafter) != name_of(target, drafter)
 
 
 def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each change alone gives another name."""
     plain, target = tiny_model("llama"), tiny_model("llama", steps="device")
     plain.allocate(4, 512)
-    names = [fingerprint(plain)]
+    names = [name_of(plain)]
     for graph_rows in (0, 16, 128):
         target.allocate(4, 512, graph_rows)
-        names.append(fingerprint(target))
+        names.append(name_of(target))
     target.exact = False
-    names.append(fingerprint(target))
+    names.append(name_of(target))
     for target.device in (torch.device("cuda:0"), torch.device("cuda:1")):
         for card in ("one card", "another card"):
             monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, card=card: card)
-            names.append(fingerprint(target))
-    assert len(set(names)) == len(names) and fingerprint(target) == names[-1]
+            names.append(name_of(target))
+    assert len(set(names)) == len(names) and name_of(target) == names[-1]
 
 
 def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
@@ -72,7 +77,7 @@ def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
     def capture() -> None:
         target.allocate(4, 512, 2)
         target.capture()
-        names[target.graphs] = fingerprint(target)
+        names[target.graphs] = name_of(target)
 
     capture()
     monkeypatch.setattr(attention, "slot_attention", lambda query, *_: query.clone())
@@ -100,8 +105,7 @@ def test_drafts_of_different_lengths_cost_what_they_take_apart(monkeypatch: pyte
     target, _ = pair()
     now = [0.0]
     group = Grouping.of
-    monkeypatch.setattr(pricing, "time", clock := SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(timing, "time", clock)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def timed(*spans: Any, **how: Any) -> Grouping:
         made = group(*spans, **how)
@@ -110,10 +114,10 @@ def test_drafts_of_different_lengths_cost_what_they_take_apart(monkeypatch: pyte
 
     monkeypatch.setattr(Grouping, "of", timed)
     target.allocate(8, 512)
-    monkeypatch.setattr(pricing, "DRAFTS", (8, 16, 24, 32))  # too many rows to pad to
-    assert pricing._differing(target) >= 1.0, "a call each, where one draft takes one"
+    monkeypatch.setattr(costs, "DRAFTS", (8, 16, 24, 32))  # too many rows to pad to
+    assert costs._differing(target) >= 1.0, "a call each, where one draft takes one"
     target.allocate(1, 512)
-    assert pricing._differing(target) == 0.0, "one sequence has nobody to differ from"
+    assert costs._differing(target) == 0.0, "one sequence has nobody to differ from"
 
 
 def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:

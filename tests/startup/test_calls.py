@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.engine import calls
-from codespec.engine.calls import FORCED, choose_calls
 from codespec.errors import ConfigError
-from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
 from codespec.models.rows import Rows
+from codespec.startup import calls
+from codespec.startup.call_search import Finding
+from codespec.startup.calls import FORCED, choose_calls
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch
@@ -114,7 +114,7 @@ def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, monkeypatch: P
     notes: list[str] = []
     model = loaded()
     choose_calls(model, notes)
-    assert model.exact and len(notes) == 2 and "each start finds it again" in notes[1]
+    assert model.exact and len(notes) == 2 and "each start measures it again" in notes[1]
 
 
 def test_a_model_that_varies_is_in_fast_mode(kept: Path, monkeypatch: Patch) -> None:

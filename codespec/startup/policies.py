@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import MutableSequence, Sequence
 from functools import partial
 
 from codespec.config import EngineConfig, split_policy
-from codespec.engine.pricing import keep_table, price, table_file
-from codespec.engine.tuning import longest_draft, longest_prediction
+from codespec.json_store import digest
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
 from codespec.speculation.cost_policy import CostPolicy
@@ -21,6 +19,8 @@ from codespec.speculation.policy import (
     UserCapped,
 )
 from codespec.speculation.store import Learned
+from codespec.startup.costs import kept_table, price
+from codespec.startup.tuning import longest_draft, longest_prediction
 from codespec.types import PREDICTION
 
 
@@ -61,7 +61,7 @@ def _cost_policy(
     heads = [repr(head.config) for head in proposer.heads.values()]
     learned = Learned(pair_fingerprint(target, drafter, heads), notes) if config.learn else None
     costs = price(target, proposer.models, notes, proposer.heads)
-    file = table_file(target, proposer.models, proposer.heads)
+    table = kept_table(target, proposer.models, proposer.heads)
     return CostPolicy(
         costs,
         proposer.names,
@@ -71,7 +71,7 @@ def _cost_policy(
         acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,
         running=True,
-        keep_costs=partial(keep_table, file, notes) if config.learn else None,
+        keep_costs=partial(table.save, notes=notes) if config.learn else None,
     )
 
 
@@ -86,4 +86,4 @@ def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads
         if model is not None
     ]
     facts += heads
-    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+    return digest(facts)

@@ -1,4 +1,4 @@
-"""Derive settings from measured costs: CPU threads, maximum draft length, prefill chunk and batch size.
+"""Derive settings from measured costs: maximum draft length, prefill chunk and batch size.
 
 If a 32-row product costs about as much as one row (AMX, GPUs), long drafts, large chunks and full batches pay off. If
 arithmetic dominates, they do not. Therefore nothing is chosen by processor name.
@@ -6,19 +6,11 @@ arithmetic dominates, they do not. Therefore nothing is chosen by processor name
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
-from typing import Any
 
-from codespec import json_store
 from codespec.config import EngineConfig
-from codespec.engine.fingerprint import fingerprint
-from codespec.models.language_model import LanguageModel
-from codespec.models.processor import processor
-from codespec.models.timing import SHORT, choose_threads
 from codespec.speculation.cost_model import CostTable
-from codespec.user_folders import cache_folder
+from codespec.startup.timing import SHORT
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
 MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64
@@ -26,8 +18,6 @@ BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
 STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
 PAYS = 0.8  # doubling the batch must reduce the cost per token to this share
 FREE = 1.5  # a step counts as cheap up to this multiple of one row's cost
-KIND = 1  # version of the measurement; other versions are not loaded
-_CHOSEN: list[int] = []  # thread count chosen in this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +88,3 @@ def _chunk(costs: CostTable) -> int:
     while chunk > LEAST_CHUNK and costs.target.seconds(chunk) > STALL:
         chunk //= 2
     return chunk
-
-
-def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """Return the cached number of CPU threads for this model, or measure and cache it.
-
-    The number is process-wide, so the first engine with automatic threads decides for later ones. Slots must be free.
-    """
-    if not _CHOSEN:
-        _CHOSEN.append(_kept_threads(model, notes))
-    return _CHOSEN[0]
-
-
-def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    most = _most_threads()
-    if most == 1:
-        return 1
-    file = cache_folder() / "threads" / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
-    kept_threads = json_store.load(file, _threads, "the kept number of threads", "it is measured again", notes)
-    if kept_threads is not None and 1 <= kept_threads <= most:
-        return kept_threads
-    threads = choose_threads(model, most)
-    json_store.keep(file, {"threads": threads}, "the number of threads", "", notes)
-    return threads
-
-
-def _threads(content: Mapping[str, Any]) -> int:
-    return int(content["threads"])
-
-
-def _most_threads() -> int:
-    """Return the number of physical cores, or OMP_NUM_THREADS if lower: it is set on shared machines."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return min(processor().cores, int(told)) if told.isdecimal() and int(told) else processor().cores

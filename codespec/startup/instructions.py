@@ -6,19 +6,17 @@ its environment variable only once, before first use. The current process contin
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator, MutableSequence
-from pathlib import Path
 
-from codespec import __version__, json_store
 from codespec.config import EngineConfig
+from codespec.json_store import Kept
 from codespec.models.processor import processor
-from codespec.user_folders import cache_folder
+from codespec.startup.fingerprint import kept_file
 
+VERSION = 1  # of the trial; the results of others are not loaded
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # widest first
 NONE = "none"
@@ -35,24 +33,25 @@ def take_kept(config: EngineConfig) -> None:
     _LOADED.append(config.target)
     if late or config.mode != "exact" or os.environ.get(VARIABLE):
         return
-    found = _read(config)
-    if found in LOWER:
-        os.environ[VARIABLE] = found
+    instructions = _kept(config).load([])
+    if instructions in LOWER:
+        os.environ[VARIABLE] = instructions
 
 
 def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
     """Try lower instruction sets for a target that is not exact here. Caches the result for the next start."""
-    if os.environ.get(VARIABLE) or _read(config) is not None:
+    kept = _kept(config)
+    if os.environ.get(VARIABLE) or kept.load([]) is not None:
         return
-    found = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
-    json_store.keep(_file(config), {"instructions": found}, "what was found of lower instructions", "", notes)
-    if found != NONE:
-        notes.append(f"the next start takes {VARIABLE}={found}, where exact mode holds")
+    chosen = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
+    kept.save(chosen, notes)
+    if chosen != NONE:
+        notes.append(f"the next start takes {VARIABLE}={chosen}, where exact mode holds")
 
 
 def holds(config: EngineConfig, instructions: str) -> bool:
     """Return whether the target is exact with these instructions, tested in a separate process."""
-    module = ("-P", "-m", "codespec.engine.instructions")  # -P: do not import from the working directory
+    module = ("-P", "-m", "codespec.startup.instructions")  # -P: do not import from the working directory
     command = [sys.executable, *module, config.target, config.dtype, config.target_shape]
     try:
         done = subprocess.run(
@@ -68,10 +67,10 @@ def holds(config: EngineConfig, instructions: str) -> bool:
     return done.returncode == 0
 
 
-def _read(config: EngineConfig) -> str | None:
-    """Return the cached result: one of LOWER, or NONE. Return None if there is none or its file is corrupt."""
-    what, then = "what was found of lower instructions", "it is looked for again"
-    return json_store.load(_file(config), lambda content: str(content.get("instructions")), what, then, [])
+def _kept(config: EngineConfig) -> Kept[str]:
+    """Return the file for a target's result: one of LOWER, or NONE."""
+    file = kept_file("instructions", VERSION, config.target, config.dtype, config.target_shape)
+    return Kept(file, "instruction set", lambda content: str(content["name"]), lambda name: {"name": name})
 
 
 def _lower() -> Iterator[str]:
@@ -82,21 +81,12 @@ def _lower() -> Iterator[str]:
     yield from known if "amx_bf16" in features or "avx512_fp16" in features else known[1:]
 
 
-def _file(config: EngineConfig) -> Path:
-    import torch
-
-    machine = (__version__, platform.node(), processor().label, torch.__version__)
-    facts = (*machine, config.target, config.dtype, config.target_shape)
-    name = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
-    return cache_folder() / "instructions" / f"{name}.json"
-
-
 def main(arguments: list[str]) -> int:
     """Return 0 if the target is exact in this process, else 1. Arguments: target, dtype and shape."""
-    from codespec.models.batch_invariance import LENGTH
-    from codespec.models.call_search import settle
     from codespec.models.loader import load_model
     from codespec.models.shapes import SHAPES
+    from codespec.startup.batch_invariance import LENGTH
+    from codespec.startup.call_search import settle
 
     target, dtype, shape = arguments
     model = load_model(target, dtype=dtype, shape=SHAPES.get(shape))

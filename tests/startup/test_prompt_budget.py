@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from codespec.config import EngineConfig
-from codespec.engine import prompt_budget as module
 from codespec.engine.engine import Engine
-from codespec.engine.load import slot_bytes, target_context
-from codespec.engine.prompt_budget import (
+from codespec.startup import prompt_budget as module
+from codespec.startup.parts import slot_bytes, target_context
+from codespec.startup.prompt_budget import (
     DRAFTER,
     LEAST_PROMPT,
     STEP,
@@ -122,7 +122,7 @@ class TestKept:
 @pytest.fixture(name="slow")
 def fixture_slow(monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Return an engine with a context of 1,024 on a machine that reads 256 tokens in time."""
-    monkeypatch.setattr("codespec.engine.load.find_reading", lambda *_: SLOWEST)
+    monkeypatch.setattr("codespec.startup.parts.find_reading", lambda *_: SLOWEST)
     return build(filling_model("gpt2"), drafter=filling_model("llama3", seed=1), context=1024, max_batch=2)
 
 
@@ -150,7 +150,7 @@ def test_a_raw_prompt_is_not(slow: Engine) -> None:
 
 
 def test_without_a_limit_the_context_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.engine.load.find_reading", lambda *_: SLOWEST)
+    monkeypatch.setattr("codespec.startup.parts.find_reading", lambda *_: SLOWEST)
     engine = build(filling_model("gpt2"), proposers="suffix", context=1024, first_answer_ms=0)
     stats = engine.complete([ask(engine, 5000)])[0].stats
     assert stats.prompt_tokens > 2 * BUDGET
@@ -185,7 +185,7 @@ class TestContext:
     def context(self, memory: int, monkeypatch: pytest.MonkeyPatch, longest: int = 8192, **settings: object) -> int:
         target = model("llama", "gpt2")
         spec = target.spec
-        monkeypatch.setattr("codespec.engine.load.machine_memory", lambda: memory)
+        monkeypatch.setattr("codespec.startup.parts.machine_memory", lambda: memory)
         target.spec = replace(spec, max_length=longest)
         try:
             return target_context(target, EngineConfig(**settings))  # type: ignore[arg-type]

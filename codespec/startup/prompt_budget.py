@@ -1,7 +1,6 @@
 """Limit an editor prompt so that the first completion of a new document arrives in time.
 
-Measures once how long this machine takes to prefill an uncached prompt, then loads the result from the user's cache
-folder.
+Measures once how long this machine takes to prefill an uncached prompt, and keeps the result for later starts.
 
 The prompt length affects the generated text, so nothing that speculation changes may enter here: not the drafter (a
 fixed share of the time is reserved for its prefill), not the policy, not the batch size.
@@ -10,21 +9,16 @@ fixed share of the time is reserved for its prefill), not the policy, not the ba
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, MutableSequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from codespec import json_store
-from codespec.engine.fingerprint import fingerprint
+from codespec.json_store import Kept
 from codespec.models.language_model import LanguageModel
-from codespec.models.rows import Rows
-from codespec.user_folders import cache_folder
+from codespec.startup.fingerprint import kept_file, model_facts
+from codespec.startup.timing import time_rows, turns
 
-KIND = 1  # version of the measurement; other versions are not loaded
+VERSION = 1  # of the measurement; others are not loaded
 FEW, MANY, FAR = 64, 256, 1024  # prefill chunk on slow and on fast machines; context before it; all in tokens
 QUICK = 0.05  # seconds: if FEW take less, MANY are measured
 TRIES, PATIENCE = 5, 1.5  # maximum of runs per point; seconds after which no further run starts
@@ -81,18 +75,9 @@ def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
     return min(tokens, context)
 
 
-def readings_folder() -> Path:
-    """Return the folder of the cached measurements."""
-    return cache_folder() / "reading"
-
-
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
-    """Return the cached measurement, or measure now and cache it. File errors are noted, never fatal.
-
-    Slot 0 must be free.
-    """
-    found = _read(model, notes)
-    return found if found is not None else _keep(model, measure_reading(model), notes)
+    """Return the kept measurement, or measure now and keep it. Slot 0 must be free."""
+    return _kept(model).get(lambda: measure_reading(model), notes)
 
 
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
@@ -100,52 +85,29 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
 
     Not done at every start, because the generated text depends on the result. Slot 0 must be free.
     """
-    before, reading = _read(model, notes), measure_reading(model)
+    kept, reading = _kept(model), measure_reading(model)
+    before = kept.load(notes)
     if before is not None and (before.rows, before.distance) == (reading.rows, reading.distance):
         times = {name: min(getattr(before, name), getattr(reading, name)) for name in ("near", "far", "one")}
         reading = replace(reading, **times)
-    return _keep(model, reading, notes)
-
-
-def _read(model: LanguageModel, notes: MutableSequence[str]) -> Reading | None:
-    return json_store.load(_file(model), Reading.from_dict, "the kept time of reading", "it is measured again", notes)
-
-
-def _keep(model: LanguageModel, reading: Reading, notes: MutableSequence[str]) -> Reading:
-    json_store.keep(_file(model), asdict(reading), "the time of reading", "it is measured each time", notes)
+    kept.save(reading, notes)
     return reading
 
 
-def _file(model: LanguageModel) -> Path:
-    return readings_folder() / f"{_kept_name(model)}.json"
+def _kept(model: LanguageModel) -> Kept[Reading]:
+    """Return the file for the measurement. It is the same for any number and size of slots."""
+    file = kept_file("reading", VERSION, model_facts(model), model.calls)
+    return Kept(file, "time of reading", Reading.from_dict, asdict)
 
 
 def measure_reading(model: LanguageModel) -> Reading:
     """Measure in about `PATIENCE` seconds, or longer if one run takes longer. Leaves slot 0 empty."""
     assert model.cache is not None
-    _time(model, FEW, 0)  # warm-up: compile kernels, start threads
-    rows = MANY if _time(model, FEW, 0) < QUICK else FEW  # fits, because cache blocks are larger
+    time_rows(model, [FEW], 0, keep=1)  # warm-up: compile kernels, start threads
+    rows = MANY if time_rows(model, [FEW], 0, keep=1) < QUICK else FEW  # fits, because cache blocks are larger
     distance = min(FAR, model.cache.capacity - rows)
     shapes = ((rows, 0), (rows, distance), (1, distance))
-    visits: list[list[float]] = []
-    began = time.perf_counter()
-    while not visits or (len(visits) < TRIES and time.perf_counter() - began < PATIENCE):
-        visits.append([_time(model, *shape) for shape in shapes])
+    visits = [[time_rows(model, [count], start, keep=1) for count, start in shapes] for _ in turns(PATIENCE, TRIES)]
     model.rollback(0, 0)
     near, far, one = map(min, zip(*visits, strict=True))
     return Reading(rows, near, far, distance, one)
-
-
-def _time(model: LanguageModel, rows: int, context: int) -> float:
-    model.admit(0, context + rows, context)
-    began = time.perf_counter()
-    float(model.forward([Rows(0, context, [1] * rows)])[0, 0])  # synchronizes on a GPU
-    return time.perf_counter() - began
-
-
-def _kept_name(model: LanguageModel) -> str:
-    """Return the cache key: the machine, the model and how it computes."""
-    spec = {**asdict(model.spec), "name": "", "notes": ()}
-    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
-    facts = [spec, str(model.device), device, str(model.dtype), model.exact, model.steps]
-    return fingerprint(KIND, facts, model.calls.as_dict(), sorted(model.shapes.items()))

@@ -5,6 +5,7 @@ Nothing is measured here.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,12 @@ import pytest
 import torch
 
 from codespec.config import SHIPPED, EngineConfig
-from codespec.engine import load, tuning
 from codespec.engine.engine import Engine
-from codespec.engine.tuning import find_threads, largest_batch, longest_draft, tune
-from codespec.models import timing
 from codespec.models.language_model import LanguageModel
-from codespec.models.timing import choose_threads
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
+from codespec.startup import parts, threads
+from codespec.startup.threads import choose_threads, find_threads
+from codespec.startup.tuning import largest_batch, longest_draft, tune
 from tests.pairs import build, model
 
 MS = 1e-3
@@ -66,7 +66,7 @@ def test_more_at_once_must_fit_into_memory() -> None:
 
 
 def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.engine.policies.price", lambda *_: TILED)
+    monkeypatch.setattr("codespec.startup.policies.price", lambda *_: TILED)
     engine = build(model("llama", "gpt2"), policy="cost", draft_tokens=32, proposers="suffix", learn=False)
     assert engine.max_batch == 16 and engine.policy._tokens >= 31  # type: ignore[attr-defined]
     assert engine._scheduler.prefill_chunk == 256
@@ -86,11 +86,11 @@ class TestThreads:
 
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr(timing, "time_forward", forward)
+        monkeypatch.setattr(threads, "time_forward", forward)
         monkeypatch.setattr(torch, "set_num_threads", lambda count: current.__setitem__(0, count))
         monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
-        monkeypatch.setattr(tuning, "processor", _Cores)
-        monkeypatch.setattr(tuning, "_CHOSEN", [])
+        monkeypatch.setattr(threads, "processor", _Cores)
+        monkeypatch.setattr(threads, "_CHOSEN", [])
         return asked
 
     def test_from_one_to_the_physical_cores(self, machine: list[int]) -> None:
@@ -110,8 +110,19 @@ class TestThreads:
         assert find_threads(target, notes) == 2 and set(machine) == {1, 2, 4, 8}
         machine.clear()
         assert find_threads(target, notes) == 2 and machine == []
-        monkeypatch.setattr(tuning, "_CHOSEN", [])
+        monkeypatch.setattr(threads, "_CHOSEN", [])
         assert find_threads(target, notes) == 2 and machine == [] and notes == [], "nor by another process"
+
+    def test_a_number_that_no_start_would_keep_is_measured_again(self, machine: list[int], tmp_path: Path) -> None:
+        target, notes = model("llama", "gpt2"), list[str]()
+        target.allocate(2, 512)
+        find_threads(target, notes)
+        for number in (99, 0, "many", None):
+            threads._CHOSEN.clear()
+            (file,) = (tmp_path / "codespec" / "threads").glob("*.json")
+            file.write_text(json.dumps({"format": 1, "content": {"threads": number}}))
+            assert find_threads(target, notes) == 2
+            assert "the kept number of threads can't be read" in notes.pop() and not notes
 
     def test_a_variable_bounds_them(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -131,6 +142,6 @@ def test_threads_are_measured_only_where_none_are_given(threads: int, monkeypatc
         measured.append(model)
         return 1
 
-    monkeypatch.setattr(load, "find_threads", find)
+    monkeypatch.setattr(parts, "find_threads", find)
     engine = Engine.load(target=str(SHIPPED / "target"), drafter=None, threads=threads, warmup=0, learn=False)
     assert measured == ([] if threads else [engine.target])

@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models import attention, batch_invariance, call_search, linear, rowwise
-from codespec.models.batch_invariance import find_variance
-from codespec.models.call_search import COUNTS, find_calls, settle
+from codespec.models import attention, linear, rowwise
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, tiled_linears
 from codespec.models.rowwise import replace_activations, silu_mul, steady, steady_rows
+from codespec.startup import batch_invariance, call_search
+from codespec.startup.batch_invariance import find_variance
+from codespec.startup.call_search import COUNTS, find_calls, settle
 from tests.models.rounds import Replay, covering
 from tests.tiny_models import tiny_model
 

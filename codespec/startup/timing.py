@@ -1,20 +1,23 @@
-"""Time a model's forwards on this machine, within a budget of seconds.
+"""Time the forwards of a model or a head on this machine, within a budget of seconds.
 
-Measures by rows, context and batch, by number of threads, and for one shape of call against another. Points are visited
-in turn repeatedly, and each keeps its median, so that a busy moment does not affect one point only. Minimum times would
-reflect the machine's best moments, when additional rows cost less relative to the first than they usually do. The
-models' slots must be free.
+Measures by rows, context and batch, and for one shape of call against another. Points are visited in turn repeatedly,
+and each keeps its median, so that a busy moment does not affect one point only. Minimum times would reflect the
+machine's best moments, when additional rows cost less relative to the first than they usually do. The slots must be
+free.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from statistics import median, median_low
 
 import torch
 
 from codespec.models.call_shape import CallShape
+from codespec.models.heads.drafting import HeadRunner, Reading
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 
@@ -28,8 +31,8 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
     ((1, 4, 16), (1,)),
 )
 MOST_SWEEPS = 12
-TURN = 5  # forwards with one thread count before the next takes its turn
-CLEARLY = 0.9
+HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # positions that a head reads; texts in its batch
+HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # turns, and seconds after two turns in which no further one starts
 LEAST_TURNS, MOST_TURNS = 3, 15  # when comparing two shapes of call
 
 
@@ -48,7 +51,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
                 found[shape].append(time_forward(model, shape))
         sweeps += 1
     for model in models:
-        _empty(model)
+        empty_slots(model)
     # median_low drops a slow first visit, in which kernels are compiled.
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
@@ -63,36 +66,30 @@ def _grid(model: LanguageModel, budget: float) -> list[Shape]:
     return next((grid for grid in grids if 3.0 * once * len(grid) <= budget), grids[-1])
 
 
-def _empty(model: LanguageModel) -> None:
+def empty_slots(model: LanguageModel) -> None:
+    """Discard the contents of all slots."""
     assert model.cache is not None
     for slot in range(model.cache.slots):
         model.rollback(slot, 0)
 
 
-def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """Return the least thread count, doubling from 1 to `most`, that no larger one clearly beats.
+@torch.inference_mode()
+def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
+    """Return the seconds of a draft's first forward by shape (positions to read, batch, context).
 
-    The criterion is the 95th percentile of a small verification: on shared cores several threads often stall. Takes
-    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves the slots empty.
+    Clears all slots of the head's cache.
     """
-    counts = sorted({*(1 << power for power in range(most.bit_length())), most})
-    times: dict[int, list[float]] = {count: [] for count in counts}
-    rows = min(8, model.spec.max_length - 1)
-    verify: Shape = (rows, 1, min(SHORT, model.spec.max_length - rows))
-    before, began = torch.get_num_threads(), time.perf_counter()
-    while not times[most] or time.perf_counter() - began < budget:
-        for threads, found in times.items():
-            torch.set_num_threads(threads)
-            time_forward(model, verify)  # the first forward wakes the threads
-            found += [time_forward(model, verify) for _ in range(TURN)]
-    torch.set_num_threads(before)
-    _empty(model)
-    late = {threads: sorted(found)[int(0.95 * len(found))] for threads, found in times.items()}
-    best = 1
-    for threads in counts:
-        if late[threads] < CLEARLY * late[best]:
-            best = threads
-    return best
+    slots, long = len(runner.cache.done), min(LONG, runner.cache.capacity - 64)
+    shapes = _shapes(HEAD_ROWS, HEAD_ROWS, [batch for batch in HEAD_BATCHES if batch <= slots], long)
+    taken: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+    for _ in turns(HEAD_SECONDS, HEAD_TURNS, 2):
+        for (rows, batch, context), times in taken.items():
+            ids = [1] * (context + 1)
+            readings = [Reading(slot, ids, context - rows // batch) for slot in range(batch)]
+            times.append(timed(partial(runner.first, readings), runner.device))
+    for slot in range(slots):
+        runner.cache.cut(slot, 0)
+    return {shape: median(times) for shape, times in taken.items()}
 
 
 def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
@@ -108,20 +105,36 @@ def time_forward(model: LanguageModel, shape: Shape) -> float:
     return time_rows(model, [rows // batch] * batch, context)
 
 
-def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> float:
-    """Return the seconds of a forward in which slot i computes `counts[i]` rows after `context` positions."""
-    parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
+def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: int | None = None) -> float:
+    """Return the seconds of a forward in which slot i computes `counts[i]` rows after `context` positions.
+
+    The last `keep` rows of each slot get logits, or all.
+    """
+    parts = [Rows(slot, context, [slot + 1] * rows, keep or rows) for slot, rows in enumerate(counts)]
     for part in parts:
         model.admit(part.slot, context + len(part.ids), context)
-    finish(model.device)
+    return timed(lambda: model.forward(parts), model.device)
+
+
+def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
+    """Yield the numbers of up to `most` turns, and after `least` of them stop when `seconds` have passed."""
     began = time.perf_counter()
-    model.forward(parts)
-    finish(model.device)
+    for turn in range(most):
+        if turn >= least and time.perf_counter() - began >= seconds:
+            return
+        yield turn
+
+
+def timed(action: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of an action, including its work on the device."""
+    _finish(device)
+    began = time.perf_counter()
+    action()
+    _finish(device)
     return time.perf_counter() - began
 
 
-def finish(device: torch.device) -> None:
-    """Wait for pending work on a device, so that the clock can be read."""
+def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -129,11 +142,9 @@ def finish(device: torch.device) -> None:
 def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
     """Return the seconds of a `length`-token prompt in slot 0, in chunks of `chunk`, until the last row's logits."""
     model.admit(0, length)
-    began = time.perf_counter()
-    for start in range(0, length, chunk):
-        end = min(start + chunk, length)
-        model.forward([Rows(0, start, [1] * (end - start), keep=int(end == length))])
-    return time.perf_counter() - began
+    ends = [min(start + chunk, length) for start in range(0, length, chunk)]
+    parts = [Rows(0, start, [1] * (end - start), int(end == length)) for start, end in pairwise([0, *ends])]
+    return timed(lambda: [model.forward([part]) for part in parts], model.device)
 
 
 def cost_over_fast(
@@ -148,15 +159,13 @@ def cost_over_fast(
         for timer in timers:
             timer(model)
     ratios: list[list[float]] = [[] for _ in timers]
-    began, turn = time.perf_counter(), 0
-    while turn < LEAST_TURNS or (turn < MOST_TURNS and time.perf_counter() - began < seconds):
+    for turn in turns(seconds, MOST_TURNS, LEAST_TURNS):
         for timer, found in zip(timers, ratios, strict=True):
             taken = {}
             for shape in (calls, fast) if turn % 2 else (fast, calls):
                 model.use(shape)
                 taken[shape] = timer(model)
             found.append(taken[calls] / taken[fast])
-        turn += 1
     model.use(calls)
-    _empty(model)
+    empty_slots(model)
     return [median(found) for found in ratios]

@@ -1,0 +1,45 @@
+"""Build an engine from settings or loaded models. `codespec.startup` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from codespec.config import EngineConfig
+from codespec.engine.engine import Engine
+from codespec.model_folders.choice import resolve
+from codespec.models.heads.checkpoint import LoadedHead
+from codespec.models.language_model import LanguageModel
+from codespec.startup.parts import load_parts, prepare
+
+
+def load_engine(settings: Mapping[str, Any]) -> Engine:
+    """Build an engine from keyword settings (see `EngineConfig`). Raises ConfigError for unknown ones.
+
+    Settings that are not given come from CODESPEC_* variables, then from the user's configuration file, as for every
+    command.
+    """
+    values = dict(settings)
+    if "drafter" in values and values["drafter"] is None:
+        values["drafter"] = "none"
+    for name in ("target", "drafter"):
+        if isinstance(values.get(name), Path):
+            values[name] = str(values[name])
+    return build_engine(resolve(values))
+
+
+def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
+    """Load the configured models and build the engine. `tell` is called with the name of each phase."""
+    return Engine(**load_parts(config, tell))
+
+
+def assemble(
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    config: EngineConfig,
+    tell: Callable[[str], None] = lambda phase: None,
+    head: LoadedHead | None = None,
+) -> Engine:
+    """Build an engine from loaded models and an optional head, whose target must already be tapped."""
+    return Engine(**prepare(target, drafter, config, tell, head))

@@ -1,0 +1,46 @@
+"""The measured step: its result is printed, and a processor without int8 is a result too."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+pytest.importorskip("codespec.models.int8.kernels")
+from codespec.errors import ModelError
+from codespec.startup import step_speed
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use small matrices."""
+    monkeypatch.setattr(step_speed, "LAYER", ((64, 48), (48, 48), (96, 48), (48, 48)))
+    monkeypatch.setattr(step_speed, "SECONDS", 0.01)
+    monkeypatch.setattr(step_speed, "_is_busy", lambda: False)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> float:
+    assert step_speed.main() == 0
+    return float(capsys.readouterr().out)
+
+
+def test_the_result_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 < printed(capsys) < inf
+
+
+def test_no_kernel(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> object:
+        raise ModelError("int8 is not available on this processor.")
+
+    monkeypatch.setattr(step_speed, "choose_kernel", none)
+    assert printed(capsys) == inf
+
+
+def test_a_busy_machine_is_not_slow_for_good(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_speed, "_is_busy", lambda: True)
+    monkeypatch.setattr(step_speed, "measure", lambda: 300.0)
+    assert step_speed.main() == 1 and capsys.readouterr().out == ""
+    monkeypatch.setattr(step_speed, "measure", lambda: 30.0)
+    assert printed(capsys) == 30.0
