@@ -16,8 +16,6 @@ from codespec.engine.policies import choose_policy
 from codespec.engine.prompt_budget import find_reading, prompt_budget
 from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
-from codespec.model_folders.choice import offer_note, resolve
-from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.heads.checkpoint import LoadedHead, load_head
@@ -33,6 +31,8 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.head import make_proposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
+from codespec.store.choice import offer_note, resolve_engine
+from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 # Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
@@ -55,7 +55,7 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
     for name in ("target", "drafter"):
         if isinstance(values.get(name), Path):
             values[name] = str(values[name])
-    return build_engine(resolve(values))
+    return build_engine(resolve_engine(values))
 
 
 def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from codespec.config import EngineConfig
-from codespec.model_folders.conversions import source_quantization
-from codespec.model_folders.machine import computes_bfloat16
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
 from codespec.pair.rows import Pair, Row, model_rows
 from codespec.pair.sample import Sample
 from codespec.pair.tokenizers import cross_rows, tokenizer_rows
+from codespec.store.conversions import source_quantization
+from codespec.store.machine import computes_bfloat16
 
 Verdict = Literal["works", "works, with notes", "can't work"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from codespec.model_folders.conversions import source_quantization
 from codespec.pair.facts import ModelFacts
+from codespec.store.conversions import source_quantization
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
 TYPICAL_CONTEXT = 2048  # default limit of a request, in tokens

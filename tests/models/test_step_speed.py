@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("codespec.models.int8.kernels")
 from codespec.errors import ModelError
-from codespec.model_folders.step_time import read_step
 from codespec.models import step_speed
+from codespec.store.machine import read_step
 
 
 @pytest.fixture(autouse=True)

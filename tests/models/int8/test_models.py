@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from codespec.errors import ModelError
-from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader, memory_plan
 from codespec.models.batch_invariance import find_variance
 from codespec.models.heads.host import Host
@@ -32,6 +31,7 @@ from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
+from codespec.store.conversions import convert_to_int8
 from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
 from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last

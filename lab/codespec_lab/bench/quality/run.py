@@ -16,10 +16,10 @@ from codespec.config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
-from codespec.model_folders.find import find_folder
 from codespec.models.loader import model_facts, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
+from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
@@ -221,7 +221,7 @@ def _measure_server(
     bench: QualityBench, server: LlamaClient, sites: Sequence[GapSite], judge: Judge, context: int
 ) -> Measured:
     """Fill all gaps with a llama-server, from the same prompt ids as the target in an engine with this context."""
-    tokenizer = TextTokenizer.from_folder(find_folder(bench.config.target))
+    tokenizer = TextTokenizer.from_folder(resolve(bench.config.target).folder())
 
     def write(chosen: Sequence[GapSite]) -> list[str]:
         bar = ProgressBar("llama.cpp", len(chosen))

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from codespec.catalogue.entries import find_entry
 from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
@@ -23,8 +22,6 @@ from codespec.engine.policies import choose_policy
 from codespec.engine.pricing import measure_table
 from codespec.engine.tuning import longest_draft
 from codespec.errors import ConfigError, ModelError
-from codespec.model_folders.conversions import is_gguf
-from codespec.model_folders.find import find_local
 from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.call_shape import CallShape
 from codespec.models.int8.kernels import choose_kernel
@@ -39,6 +36,7 @@ from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
+from codespec.store.resolve import resolve
 from codespec.types import CompletionRequest
 from codespec_lab.bench.decode.contest import Answer, Contestant, ModelCache, Variant, formats, thread_counts
 from codespec_lab.bench.decode.peers.decoding import RoundLog, Spoiler, decode
@@ -266,8 +264,8 @@ def suits_int8(name: str) -> bool:
     """Return whether a model is normally run in int8: the catalogue recommends int8, or the weights come from a GGUF
     file and are rounded already. Other weights would lose precision that other programs' float formats keep.
     """
-    entry, local = find_entry(name), find_local(name)
-    return entry.dtype == INT8 if entry else local is not None and is_gguf(local)
+    model = resolve(name)
+    return model.dtype == INT8 if model.entry else model.form == "gguf"
 
 
 def _computes_int8() -> bool:
