@@ -1,1 +1,1 @@
-"""The models: catalogue, downloads, choice for this machine, and from a name to a folder that can be loaded. No torch."""
+"""The models: the catalogue, downloads, the choice for this machine, and from a name to loadable files. No torch."""

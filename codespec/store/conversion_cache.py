@@ -26,7 +26,7 @@ from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
-from codespec.store.disk import Say, drop, locked
+from codespec.store.disk import drop, locked
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # version of converted folders: folders of another version are converted again
@@ -63,18 +63,17 @@ class Conversion:
     nbytes: int
 
 
-def convert_once(conversion: Conversion, say: Say | None = None) -> Path:
-    """Return the converted folder, converting it now if it is not in the cache.
+def convert_once(conversion: Conversion) -> Path:
+    """Return the converted folder, converting it now if it is not in the cache, after a line on stderr.
 
-    Calls `say` with one line before anything slow; by default it prints to stderr. Raises ModelError.
+    Raises ModelError.
     """
-    say = say or _to_stderr
     folder = converted_home() / conversion.digest
     if _is_complete(folder):
         return folder
     with locked(folder.with_suffix(".lock"), conversion.waiting, say):
         if not _is_complete(folder):
-            _convert(conversion, folder, say)
+            _convert(conversion, folder)
     return folder
 
 
@@ -153,7 +152,7 @@ def hash_once(file: Path) -> str:
     return digest
 
 
-def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
+def _convert(conversion: Conversion, folder: Path) -> None:
     part = folder.with_suffix(".part")
     drop(part)  # left by a process that was killed
     part.mkdir()
@@ -260,5 +259,6 @@ def _write_index(values: dict[str, list[Any]]) -> None:
             Path(part).unlink(missing_ok=True)
 
 
-def _to_stderr(sentence: str) -> None:
-    print(f"codespec: {sentence}", file=sys.stderr, flush=True)
+def say(line: str) -> None:
+    """Print a line for the user on stderr."""
+    print(f"codespec: {line}", file=sys.stderr, flush=True)

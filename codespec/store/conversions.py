@@ -17,7 +17,6 @@ from typing import Any
 from codespec.errors import ModelError
 from codespec.regular_file import open_regular
 from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
-from codespec.store.disk import Say
 from codespec.store.model_config import INT8_GGUF, fits_int8
 from codespec.store.pulled import MANIFEST
 from codespec.store.weights import read_header, weight_files
@@ -41,7 +40,7 @@ def is_gguf(path: Path) -> bool:
     return path.suffix.lower() == ".gguf"
 
 
-def convert_gguf(file: Path, say: Say | None = None) -> Path:
+def convert_gguf(file: Path) -> Path:
     """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
     with _readable(file):
         conversion = Conversion(
@@ -54,7 +53,7 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
             mend="take the model's folder in the Hugging Face layout",
             nbytes=file.stat().st_size,
         )
-        return convert_once(conversion, say)
+        return convert_once(conversion)
 
 
 def kept_gguf(file: Path) -> Path | None:
@@ -63,7 +62,7 @@ def kept_gguf(file: Path) -> Path | None:
         return kept_folder(hash_once(file))
 
 
-def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
+def convert_to_int8(source: Path) -> Path | None:
     """Return the int8 folder of a GGUF file or of a folder with float weights, converted now unless cached.
 
     Returns None for an architecture that is quantized on loading. Raises ModelError.
@@ -87,7 +86,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
             mend="use dtype bfloat16",
             nbytes=sum(file.stat().st_size for file in files),
         )
-        return convert_once(conversion, say)
+        return convert_once(conversion)
 
 
 def _fits_int8(source: Path) -> bool:
@@ -169,7 +168,7 @@ def _size(value: Any) -> float:
     return value if isinstance(value, int) else inf
 
 
-def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
+def merge_adapter(base: Path, adapter: Path) -> Path:
     """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
 
     Raises ModelError.
@@ -188,7 +187,7 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
             mend="merge it with peft on another machine",
             nbytes=sum(file.stat().st_size for file in weights),
         )
-        return convert_once(conversion, say)
+        return convert_once(conversion)
 
 
 def text_files(folder: Path) -> list[Path]:

