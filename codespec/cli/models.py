@@ -58,7 +58,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch the model and its drafter, convert GGUF files, and print how to use them; return 0."""
-    from codespec.store.catalogue import find_entry, read_catalogue
+    from codespec.store.catalogue import find_entry, is_gguf, read_catalogue
     from codespec.store.pull import find_sources, pull
     from codespec.store.pulled import find_pulled
 
@@ -73,7 +73,7 @@ def run_pull(options: argparse.Namespace) -> int:
     for sources in wanted:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None
         model = pull(sources, _note, arrived)
-        if model.model.lower().endswith(".gguf"):
+        if is_gguf(model.model):
             from codespec.store.resolve import resolve
 
             pulled = resolve(model.name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ModelError, TokenizerError
+from codespec.store.conversions import source_quantization
 from codespec.store.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
@@ -41,6 +42,11 @@ class ModelFacts:
     def context(self) -> int | None:
         """Maximum context length in tokens."""
         return context_length(self.config)
+
+    @property
+    def quantization(self) -> str:
+        """Original format of a converted model ("Q4_1"), or "" for any other."""
+        return source_quantization(self.config)
 
     @property
     def vocab_rows(self) -> int | None:

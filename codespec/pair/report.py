@@ -17,7 +17,6 @@ from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, 
 from codespec.pair.rows import Pair, Row, model_rows
 from codespec.pair.sample import Sample
 from codespec.pair.tokenizers import cross_rows, tokenizer_rows
-from codespec.store.conversions import source_quantization
 from codespec.store.machine import computes_bfloat16
 
 Verdict = Literal["works", "works, with notes", "can't work"]
@@ -136,7 +135,7 @@ def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
 
 
 def _dtype(key: str, side: ModelFacts) -> Setting:
-    if side.weights.dtype == "F32" and not source_quantization(side.config):
+    if side.weights.dtype == "F32" and not side.quantization:
         return Setting(key, "float32", "as it is stored")
     if not computes_bfloat16():
         return Setting(key, "float32", "this processor has no bfloat16 products")

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from codespec.pair.facts import ModelFacts
-from codespec.store.conversions import source_quantization
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
 TYPICAL_CONTEXT = 2048  # default limit of a request, in tokens
@@ -107,7 +106,7 @@ def _stored(pair: Pair) -> Row:
 
 def stored_as(side: ModelFacts) -> str:
     """Return a model's dtype. A converted model also names its source quantization, whose loss its weights keep."""
-    source = source_quantization(side.config)
+    source = side.quantization
     return f"{side.weights.dtype} from {source}" if source else side.weights.dtype
 
 

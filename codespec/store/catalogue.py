@@ -5,6 +5,7 @@ Holds the facts of each model's card and its recommended drafter, independent of
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
 
 
@@ -172,6 +174,16 @@ def find_entry(name: str) -> Entry | None:
     if "/" not in name:
         return entries.get(name.lower())
     return next((entry for entry in entries.values() if entry.hub and entry.hub.id.lower() == name.lower()), None)
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether a name is `owner/model`."""
+    return _HUB_ID.fullmatch(name) is not None and not is_gguf(name)
+
+
+def is_gguf(name: str) -> bool:
+    """Return whether a name is that of a GGUF file, from its suffix."""
+    return Path(name).suffix.lower() == ".gguf"
 
 
 @cache

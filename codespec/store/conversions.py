@@ -35,11 +35,6 @@ _ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)"
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
-def is_gguf(path: Path) -> bool:
-    """Return whether a path names a GGUF file, from its suffix."""
-    return path.suffix.lower() == ".gguf"
-
-
 def convert_gguf(file: Path) -> Path:
     """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
     with _readable(file):

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from codespec.errors import ConfigError, ModelError
-from codespec.store.catalogue import Entry, Hub, Index, find_entry
+from codespec.store.catalogue import Entry, Hub, Index, find_entry, is_gguf, is_hub_id
 from codespec.store.conversion_cache import made_from, remove_converted
 from codespec.store.disk import (
     NoRoom,
@@ -46,7 +46,7 @@ def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source,
 
     `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
     """
-    entry = None if looks_like_path(wanted) else find_entry(wanted)
+    entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
         if where != ANY:
             raise ConfigError(f"--source is for models of the catalogue: {wanted} has one source.")
@@ -68,11 +68,11 @@ def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
 
 
 def _single_source(wanted: str, name: str) -> Source:
-    if looks_like_path(wanted):
+    if _is_path(wanted):
         return _local_source(Path(wanted).expanduser(), name)
     if name:
         raise ConfigError(f"--name is for files and folders: {wanted} is known by its own name.")
-    if "/" not in wanted:
+    if not is_hub_id(wanted):
         raise ConfigError(
             f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
             "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
@@ -81,10 +81,10 @@ def _single_source(wanted: str, name: str) -> Source:
     return HubSource(wanted)
 
 
-def looks_like_path(wanted: str) -> bool:
+def _is_path(wanted: str) -> bool:
     """Return whether `wanted` is a path on this disk; owner/name always means the hub."""
-    ends = wanted.lower().endswith(".gguf")
-    return ends or wanted.startswith((".", "/", "~")) or "\\" in wanted or wanted.count("/") > 1
+    spelled = is_gguf(wanted) or wanted.startswith((".", "~")) or "/" in wanted or "\\" in wanted
+    return spelled and not is_hub_id(wanted)
 
 
 def _local_source(path: Path, name: str) -> Source:

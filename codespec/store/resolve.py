@@ -8,7 +8,6 @@ a project is never used instead.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Literal
 
 from codespec.config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
-from codespec.store.catalogue import Entry, find_entry
+from codespec.store.catalogue import Entry, find_entry, is_gguf, is_hub_id
 from codespec.store.conversions import (
     ADAPTER_WEIGHTS,
     TEXTS,
@@ -26,7 +25,6 @@ from codespec.store.conversions import (
     convert_to_int8,
     int8_recipe,
     is_adapter,
-    is_gguf,
     kept_gguf,
     merge_adapter,
 )  # fmt: skip
@@ -37,7 +35,6 @@ from codespec.text.control_tokens import read_json
 ANY = "any"  # number format for callers that read only the configuration and the tokenizer
 # Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
-_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 # Settings that two engines must share to write the same text, and also the same drafts.
 TEXT_SETTINGS = (
     "dtype", "device", "mode", "target_shape", "tensor_parallel", "context", "first_answer_ms", "cache_mb", "max_batch",
@@ -145,7 +142,7 @@ def resolve(name: str) -> ModelRef:
         raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
     if hub:
         return ModelRef(name, "hub", None, entry)
-    if entry is None and (path.is_dir() or (is_gguf(path) and path.is_file())):
+    if entry is None and (path.is_dir() or (is_gguf(name) and path.is_file())):
         return _local(name, path, entry)
     raise ModelError(_why_missing(name, path))
 
@@ -172,11 +169,6 @@ def check_folder(folder: Path) -> None:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
         read_header(file)
-
-
-def is_hub_id(name: str) -> bool:
-    """Return whether a name is `owner/model`."""
-    return _HUB_ID.fullmatch(name) is not None and not is_gguf(Path(name))
 
 
 def identity_of(config: EngineConfig) -> dict[str, Any]:
@@ -230,7 +222,7 @@ def _why_missing(name: str, path: Path) -> str:
         return f"{name} has not been pulled: run `codespec models pull {name}`{here}."
     if path.is_file():
         return f"{path} is a file, not a model folder: give a folder, a .gguf file or a hub id."
-    if is_gguf(path):
+    if is_gguf(name):
         return f"There is no file {path}: check the path."
     return f"There is no model folder {path}: give a folder in the Hugging Face layout, a .gguf file or a hub id."
 

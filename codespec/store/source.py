@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from codespec.errors import ConfigError, ModelError
+from codespec.store.catalogue import is_gguf
 from codespec.store.disk import Say, drop, is_own_file
 from codespec.store.pulled import MANIFEST
 
@@ -89,7 +90,7 @@ def check_complete(files: Collection[str], label: str) -> None:
 def _why_no_weights(files: Collection[str]) -> str:
     if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
         return "its weights are pickled, and a pickle can run code when it is loaded; choose one with safetensors files"
-    if any(file.lower().endswith(".gguf") for file in files):
+    if any(is_gguf(file) for file in files):
         return "it holds GGUF files; download the one you want and run `codespec models pull FILE.gguf`"
     return "it holds no model*.safetensors; choose a model in the Hugging Face layout"
 

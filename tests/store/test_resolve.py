@@ -11,9 +11,9 @@ from huggingface_hub.utils import filter_repo_objects
 
 from codespec.errors import ModelError
 from codespec.store import resolve as resolving
-from codespec.store.catalogue import find_entry
+from codespec.store.catalogue import find_entry, is_hub_id
 from codespec.store.pulled import Pulled, folder_of
-from codespec.store.resolve import is_hub_id, resolve
+from codespec.store.resolve import resolve
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec.config import EngineConfig
+from codespec.store.catalogue import is_gguf
 from codespec.store.conversion_cache import SOURCE
-from codespec.store.conversions import base_model_name, is_gguf, source_quantization
+from codespec.store.conversions import base_model_name, source_quantization
 from codespec.store.pulled import pulled
 from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
@@ -168,7 +169,7 @@ def find_original(name: str) -> Original | None:
     if model.form == "gguf" and model.path is not None:
         return Original(model.path, kind)
     digest = config[SOURCE].get("sha256")
-    kept = [model.path for model in pulled().values() if digest in model.sha256.values() and is_gguf(model.path)]
+    kept = [model.path for model in pulled().values() if digest in model.sha256.values() and is_gguf(model.model)]
     return Original(kept[0], kind) if kept else None
 
 
