@@ -20,16 +20,7 @@ from typing import Any
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import ModelFile
 from codespec.store.disk import Say, drop, is_own_file
-from codespec.store.source import (
-    Fetched,
-    Plan,
-    check_complete,
-    check_file,
-    is_wanted,
-    is_whole,
-    partial_of,
-    sha256_of,
-)
+from codespec.store.source import Fetched, Plan, check_complete, check_file, is_wanted, is_whole, partial_of, sha256_of
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -135,12 +126,7 @@ def _download(client: Any, repository: str, commit: str, file: HubFile, partial:
             stream.truncate(0)
         begun = stream.tell()
         client.file_download.http_get(
-            url,
-            stream,
-            resume_size=begun,
-            headers=headers,
-            expected_size=file.size,
-            displayed_filename=file.name,
+            url, stream, resume_size=begun, headers=headers, expected_size=file.size, displayed_filename=file.name
         )
 
 
