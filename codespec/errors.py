@@ -24,6 +24,11 @@ def install_mend(extras: str = "engine", flags: str = "") -> str:
     return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, at most 160 characters, to quote it in a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(" .")
+
+
 class CodespecError(Exception):
     """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError."""
 

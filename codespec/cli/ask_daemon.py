@@ -17,7 +17,7 @@ from codespec import __version__
 from codespec.cli.daemon_call import Address, Found, find_address
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ConfigError, RequestError, ServeError
-from codespec.model_folders.identity import find_difference, identity_of
+from codespec.store.resolve import find_difference, identity_of
 from codespec.types import (
     MOST_SIDE,
     Completion,

@@ -43,16 +43,17 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the report and return 0. Raise PairError after it if the pair can't work."""
-    from codespec.model_folders.choice import resolve
+    from codespec.store.choice import resolve_engine
 
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
-    config = resolve(named, options.config)
+    config = resolve_engine(named, options.config)
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check: name one with --drafter.")
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
+    from codespec.store.resolve import resolve
 
-    target, drafter = read_facts(config.target), read_facts(config.drafter)
+    target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
     report = check_pair(target, drafter, choose_sample(options.files))
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))

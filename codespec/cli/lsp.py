@@ -47,6 +47,6 @@ def _model(name: str | None) -> str | None:
     """Return the model's canonical name. Raise ConfigError if it is unknown: no daemon could start with it."""
     if name is None:
         return None
-    from codespec.model_folders.choice import model_name
+    from codespec.store.choice import model_name
 
     return model_name(name)

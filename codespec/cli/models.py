@@ -58,9 +58,9 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch the model and its drafter, convert GGUF files, and print how to use them; return 0."""
-    from codespec.catalogue.entries import find_entry, read_catalogue
-    from codespec.catalogue.pull import find_sources, pull
-    from codespec.catalogue.store import find_pulled
+    from codespec.store.catalogue import find_entry, is_gguf, read_catalogue
+    from codespec.store.pull import find_sources, pull
+    from codespec.store.pulled import find_pulled
 
     wanted = [find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
@@ -73,11 +73,11 @@ def run_pull(options: argparse.Namespace) -> int:
     for sources in wanted:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None
         model = pull(sources, _note, arrived)
-        if model.model.lower().endswith(".gguf"):
-            from codespec.model_folders.choice import usual_dtype
-            from codespec.model_folders.find import find_folder
+        if is_gguf(model.model):
+            from codespec.store.resolve import resolve
 
-            find_folder(model.name, usual_dtype(model.name))
+            pulled = resolve(model.name)
+            pulled.folder(pulled.dtype)
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
@@ -88,8 +88,8 @@ def run_pull(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Delete a model and print the disk space freed; return 0."""
-    from codespec.catalogue.disk import written
-    from codespec.catalogue.pull import remove
+    from codespec.store.disk import written
+    from codespec.store.pull import remove
 
     freed = remove(options.model, _note)
     print(f"removed {options.model}: {written(freed)} freed")
@@ -98,9 +98,8 @@ def run_remove(options: argparse.Namespace) -> int:
 
 def _advise(name: str) -> None:
     """Recommend another default model if it suits the machine better. Measure the machine if its speed decides."""
-    from codespec.model_folders.choice import pull_command
-    from codespec.model_folders.recommend import LARGER, SMALLER, recommend, takes_larger
-    from codespec.model_folders.step_time import measure_step
+    from codespec.store.choice import LARGER, SMALLER, pull_command, recommend, takes_larger
+    from codespec.store.machine import measure_step
 
     if name not in (LARGER, SMALLER):
         return

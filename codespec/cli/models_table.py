@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from codespec.catalogue.disk import written
-from codespec.catalogue.entries import BYTES, OWN_DRAFTERS, Entry, Index, Rounding, read_advice, read_catalogue
-from codespec.catalogue.pull import partly
-from codespec.catalogue.store import models_home, pulled
-from codespec.catalogue.wheel import provenance
-from codespec.model_folders.machine import has_gpu, machine_memory
-from codespec.model_folders.recommend import recommend
+from codespec.store.catalogue import BYTES, OWN_DRAFTERS, Entry, Index, Rounding, read_advice, read_catalogue
+from codespec.store.choice import recommend
+from codespec.store.disk import written
+from codespec.store.machine import has_gpu, machine_memory
+from codespec.store.pull import partly
+from codespec.store.pulled import models_home, pulled
+from codespec.store.wheel import provenance
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
 _TO_THE_RIGHT = ("download", "memory")

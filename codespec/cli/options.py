@@ -16,7 +16,7 @@ from codespec.levels import read_caps
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.model_folders.choice import Choice
+    from codespec.store.choice import Choice
 
 SETTINGS = tuple(declared(EngineConfig))
 
@@ -89,7 +89,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
     config = choose_config(options, **overrides).config
-    from codespec.model_folders.find import check_models
+    from codespec.store.resolve import check_models
 
     check_models(config)
     return config
@@ -97,7 +97,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
     """Return the settings for the given flags, and why target and drafter were chosen. The models may be missing."""
-    from codespec.model_folders.choice import choose  # imports tokenizers and more, which `--help` does not need
+    from codespec.store.choice import choose  # imports tokenizers and more, which `--help` does not need
 
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)

@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure_once(options: argparse.Namespace) -> None:
     """Measure the machine if no model is named and its speed decides which default model is served."""
-    from codespec.model_folders.choice import default_depends_on_speed, named_model
-    from codespec.model_folders.step_time import measure_step
+    from codespec.store.choice import default_depends_on_speed, named_model
+    from codespec.store.machine import measure_step
 
     if default_depends_on_speed() and not named_model(
         {"model": options.model, "target": options.target}, options.config

@@ -8,10 +8,10 @@ from typing import Any
 
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
-from codespec.model_folders.choice import resolve
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import load_parts, prepare
+from codespec.store.choice import resolve_engine
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:
@@ -26,7 +26,7 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
     for name in ("target", "drafter"):
         if isinstance(values.get(name), Path):
             values[name] = str(values[name])
-    return build_engine(resolve(values))
+    return build_engine(resolve_engine(values))
 
 
 def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:

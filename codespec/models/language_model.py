@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -77,6 +78,7 @@ class LanguageModel:
         self.network = network
         self.tokenizer = tokenizer
         self.spec = spec
+        self.folder: Path | None = None  # of its files; None for a model that was not loaded from any
         self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
         self.dtype = dtype

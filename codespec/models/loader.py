@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from codespec.errors import ModelError
-from codespec.model_folders.find import check_folder, find_folder
 from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.int8.blueprint import Blueprint, is_converted
@@ -24,6 +23,7 @@ from codespec.models.memory_plan import demand_memory
 from codespec.models.model_check import check_seam
 from codespec.models.shapes import Shape
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.store.resolve import check_folder, resolve
 from codespec.text.control_tokens import read_json
 
 if TYPE_CHECKING:
@@ -56,17 +56,18 @@ def load_model(
     check_folder(folder)
     config = read_json(folder / "config.json")
     if is_converted(config):
-        if dtype != "int8":
-            raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
-        return _load_int8(folder, config, name, exact)
-    from codespec.models.transformers_loader import load_float_model
+        model = _load_int8(folder, config, name, exact)
+    else:
+        from codespec.models.transformers_loader import load_float_model
 
-    return load_float_model(folder, name, where, dtype, exact, shape, tp_group)
+        model = load_float_model(folder, name, where, dtype, exact, shape, tp_group)
+    model.folder = folder
+    return model
 
 
 def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:
     """Return the folder whose weights `load_model` reads; an enlarged model always reads float weights."""
-    return find_folder(name, "float32" if enlarged else dtype)
+    return resolve(name).folder("float32" if enlarged else dtype)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -122,8 +123,8 @@ def find_device(device: str) -> torch.device:
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
     """Return a model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
-    folder = weights_folder(model.spec.name, model.spec.dtype, enlarged=bool(model.spec.simulated))
-    digest = hashlib.sha256()
+    folder, digest = model.folder, hashlib.sha256()
+    assert folder is not None
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
         with file.open("rb") as stream:  # weights may exceed free memory
             hashlib.file_digest(stream, lambda: digest)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from codespec.errors import ModelError
-from codespec.model_folders.machine import available_memory
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.cuda.graphs import Buckets
+from codespec.store.machine import available_memory
 
 if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel

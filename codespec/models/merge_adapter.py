@@ -1,6 +1,6 @@
 """Merge a peft adapter into its model: `python -m codespec.models.merge_adapter BASE ADAPTER FOLDER SHA256`.
 
-The result is a folder in the Hugging Face layout; `model_folders.conversions` calls this and manages the cache. Runs as
+The result is a folder in the Hugging Face layout; `store.conversions` calls this and manages the cache. Runs as
 a separate process, so that any failure of a broken adapter becomes one sentence on stderr, with exit code 2.
 """
 
@@ -18,12 +18,12 @@ from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.conversions import adapted_layers
-from codespec.model_folders.weights import weight_files
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
+from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
+from codespec.store.conversions import adapted_layers
+from codespec.store.weights import weight_files
 from codespec.text.control_tokens import read_json
 
 TOKENIZER = (

@@ -23,10 +23,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError
-from codespec.model_folders.model_config import check_claims, not_held, why_unsuitable
-from codespec.model_folders.weights import Tensor as StoredTensor
 from codespec.models.attention import NAME
 from codespec.models.model_check import FAILURES, one_line, refusal, sample_ids
+from codespec.store.model_config import check_claims, not_held, why_unsuitable
+from codespec.store.weights import Tensor as StoredTensor
 from codespec.text.control_tokens import read_json
 
 PROBE = "codespec-window-probe"

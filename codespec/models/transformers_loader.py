@@ -19,8 +19,6 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError
-from codespec.model_folders.model_config import architecture
-from codespec.model_folders.weights import read_weights
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
@@ -38,6 +36,8 @@ from codespec.models.row_norms import replace_norms
 from codespec.models.rowwise import replace_activations
 from codespec.models.shapes import Shape, enlarge
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.store.model_config import architecture
+from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
-from codespec.model_folders.weights import Weights, read_weights
+from codespec.store.conversions import source_quantization
+from codespec.store.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
+from codespec.store.resolve import ModelRef
+from codespec.store.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json
 from codespec.text.fim import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
@@ -43,6 +44,11 @@ class ModelFacts:
         return context_length(self.config)
 
     @property
+    def quantization(self) -> str:
+        """Original format of a converted model ("Q4_1"), or "" for any other."""
+        return source_quantization(self.config)
+
+    @property
     def vocab_rows(self) -> int | None:
         """Rows of the embedding according to config.json."""
         value = text_config(self.config).get("vocab_size")
@@ -69,15 +75,15 @@ class ModelFacts:
         return tuple(reason for reason in (self.unsuitable, self.lossy, self.overflow) if reason)
 
 
-def read_facts(name: str) -> ModelFacts:
-    """Read a folder or hub id. Raises ModelError for missing or broken files."""
-    folder = find_folder(name)
+def read_facts(model: ModelRef) -> ModelFacts:
+    """Read a model's files. Raises ModelError for missing or broken ones."""
+    folder = model.folder()
     config = _config(folder)
     check_claims(folder)
     settings = read_json(folder / "tokenizer_config.json")
     tokenizer, lossy = _tokenizer(folder)
     return ModelFacts(
-        name=name,
+        name=model.name,
         config=config,
         weights=read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings"))),
         tokenizer=tokenizer,

@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from codespec.config import EngineConfig
-from codespec.model_folders.conversions import source_quantization
-from codespec.model_folders.machine import computes_bfloat16
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
 from codespec.pair.rows import Pair, Row, model_rows
 from codespec.pair.sample import Sample
 from codespec.pair.tokenizers import cross_rows, tokenizer_rows
+from codespec.store.machine import computes_bfloat16
 
 Verdict = Literal["works", "works, with notes", "can't work"]
 
@@ -136,7 +135,7 @@ def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
 
 
 def _dtype(key: str, side: ModelFacts) -> Setting:
-    if side.weights.dtype == "F32" and not source_quantization(side.config):
+    if side.weights.dtype == "F32" and not side.quantization:
         return Setting(key, "float32", "as it is stored")
     if not computes_bfloat16():
         return Setting(key, "float32", "this processor has no bfloat16 products")

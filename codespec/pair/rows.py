@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from codespec.model_folders.conversions import source_quantization
 from codespec.pair.facts import ModelFacts
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
@@ -107,7 +106,7 @@ def _stored(pair: Pair) -> Row:
 
 def stored_as(side: ModelFacts) -> str:
     """Return a model's dtype. A converted model also names its source quantization, whose loss its weights keep."""
-    source = source_quantization(side.config)
+    source = side.quantization
     return f"{side.weights.dtype} from {source}" if source else side.weights.dtype
 
 

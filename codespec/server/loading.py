@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.catalogue.entries import find_entry
-from codespec.catalogue.store import find_pulled
 from codespec.config import SHIPPED, EngineConfig
-from codespec.model_folders.choice import STARTER_NAME, offer
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.identity import identity_of
+from codespec.store.catalogue import find_entry
+from codespec.store.choice import STARTER_NAME, offer
+from codespec.store.pulled import find_pulled
+from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.catalogue.entries import Entry
     from codespec.engine.engine import Engine
+    from codespec.store.catalogue import Entry
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ def loader(
         progress.phase = "finding the models"
         for name, dtype in ((config.target, config.dtype), (config.drafter, config.drafter_dtype)):
             if name != "none":
-                find_folder(name, dtype)
+                resolve(name).folder(dtype)
         progress.phase = "loading the engine's packages"
         check_packages()
         from codespec.engine.build import build_engine

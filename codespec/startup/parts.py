@@ -10,8 +10,6 @@ import torch
 
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.model_folders.choice import offer_note
-from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.drafting import HeadRunner, make_runner
@@ -34,6 +32,8 @@ from codespec.startup.policies import choose_policy
 from codespec.startup.prompt_budget import find_reading, prompt_budget
 from codespec.startup.threads import find_threads
 from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, largest_batch, tune
+from codespec.store.choice import offer_note
+from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 # Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codespec.cli import main
-from codespec.model_folders.choice import resolve
+from codespec.store.choice import resolve_engine
 from tests.pair.folders import TEXT, write_model
 
 # The command without torch and transformers, as on an editor's machine.
@@ -55,7 +55,7 @@ def test_the_table_fits_and_says_it_all(here: Path, capsys: pytest.CaptureFixtur
     ):
         assert any(line.startswith(label) for line in lines), label
     settings = tomllib.loads(out[out.index('target = "') :])
-    assert resolve(settings).drafter == "./drafter"
+    assert resolve_engine(settings).drafter == "./drafter"
 
 
 def test_json_is_one_object(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

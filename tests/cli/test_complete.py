@@ -233,7 +233,7 @@ def test_weights_that_lose_a_bit_are_not_said(
     place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user cannot change it; the doctor and the daemon's metrics report it."""
-    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # rounded after loading
+    monkeypatch.setattr("codespec.store.resolve.convert_to_int8", lambda _: None)  # rounded after loading
     monkeypatch.setattr(
         "codespec.models.transformers_loader.choose_kernel", lambda: Choice(choose_kernel().kernel, HALF)
     )

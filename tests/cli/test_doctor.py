@@ -20,6 +20,7 @@ from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.pair.facts import read_facts
 from codespec.startup.call_search import Finding
+from codespec.store.resolve import resolve
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -131,7 +132,7 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
 def test_memory(
     free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    needed = models_check.needed_bytes(EngineConfig(), read_facts(str(models.target)), None)
+    needed = models_check.needed_bytes(EngineConfig(), read_facts(resolve(str(models.target))), None)
     if free is not None:
         (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free * needed / 1024:.0f} kB\n")
     monkeypatch.setattr(models_check, "FREE_MEMORY", tmp_path / "meminfo")
@@ -139,7 +140,7 @@ def test_memory(
 
 
 def test_the_estimate_is_what_is_allocated(models: Models) -> None:
-    facts, model = read_facts(str(models.target)), load_model(str(models.target))
+    facts, model = read_facts(resolve(str(models.target))), load_model(str(models.target))
     model.allocate(3, 1024)
     assert model.cache is not None and 3 * slot_size(facts, "float32", 1024) == model.cache.nbytes
     assert weight_size(facts, "float32") == 4 * model.spec.parameters
@@ -157,7 +158,7 @@ def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch,
 
 def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr("codespec.model_folders.machine.PROCESSOR", tmp_path / "none")
+    monkeypatch.setattr("codespec.store.machine.PROCESSOR", tmp_path / "none")
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     found = look("--threads", "2", "--dtype", "bfloat16")
     assert found["cores"].endswith("on 1 usable core(s) wait for each other: set threads = 1 or less")

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.catalogue.entries import Entry, Rounding, find_entry
 from codespec.cli.checks import int8
 from codespec.cli.checks.finding import Finding
 from codespec.cli.main import main
@@ -16,6 +15,7 @@ from codespec.config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models.int8 import kernels
 from codespec.models.int8.kernels import FBGEMM, FULL, HALF, Choice
+from codespec.store.catalogue import Entry, Rounding, find_entry
 from tests.cli.doctors import Look, fixture_look  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codespec.catalogue.entries import Entry, find_entry
-from codespec.catalogue.store import folder_of
-from codespec.model_folders import find
-from codespec.model_folders.choice import pull_command
-from codespec.model_folders.recommend import recommend
+from codespec.store import resolve
+from codespec.store.catalogue import Entry, find_entry
+from codespec.store.choice import pull_command, recommend
+from codespec.store.pulled import folder_of
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -46,7 +45,7 @@ def without_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
         entry = find_entry(name)
         return entry and replace(entry, adapter="")
 
-    monkeypatch.setattr(find, "find_entry", find_bare)
+    monkeypatch.setattr(resolve, "find_entry", find_bare)
 
 
 def pull(name: str, model: Path) -> None:

@@ -1,6 +1,6 @@
 """`codespec models`: the table, the messages and calls of a pull, removal, all without loading a model.
 
-tests/catalogue tests downloads with a hub and wheels.
+tests/store tests downloads with a hub and wheels.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from codespec.catalogue import pull as pulling
-from codespec.catalogue.disk import written
-from codespec.catalogue.entries import Rounding, read_catalogue
-from codespec.catalogue.source import Source
-from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import models_table
 from codespec.errors import ConfigError
-from codespec.model_folders import recommend
-from codespec.model_folders.choice import pull_command, resolve
-from codespec.model_folders.recommend import LARGER, SMALLER
-from codespec.model_folders.step_time import write_step
+from codespec.store import choice
+from codespec.store import pull as pulling
+from codespec.store.catalogue import Rounding, read_catalogue
+from codespec.store.choice import LARGER, SMALLER, pull_command, resolve_engine
+from codespec.store.disk import written
+from codespec.store.machine import write_step
+from codespec.store.pulled import Pulled, folder_of
+from codespec.store.resolve import ModelRef
+from codespec.store.source import Source
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
@@ -50,7 +50,7 @@ def gguf(tmp_path: Path) -> Path:
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the names passed to the converter instead of converting."""
     found: list[str] = []
-    monkeypatch.setattr("codespec.model_folders.find.find_folder", lambda name, dtype: found.append(f"{name} {dtype}"))
+    monkeypatch.setattr(ModelRef, "folder", lambda model, dtype: found.append(f"{model.name} {dtype}"))
     return found
 
 
@@ -108,7 +108,7 @@ def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypa
 @pytest.mark.parametrize(("gpu", "best"), [(False, "qwen2.5-coder-0.5b-instruct"), (True, "deepseek-coder-6.7b")])
 def test_which_is_recommended(gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`recommend` has its own tests of the rule."""
-    monkeypatch.setattr(recommend, "machine_memory", lambda: 25_000_000_000)
+    monkeypatch.setattr(choice, "machine_memory", lambda: 25_000_000_000)
     monkeypatch.setattr(models_table, "has_gpu", lambda: gpu)
     found = models_table.overview()
     lines = models_table.render(found)
@@ -148,7 +148,7 @@ def test_what_int8_costs_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pull_says_which_suits_the_machine(
     name: str, step: float, advice: str, command: Command, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recommend, "machine_memory", lambda: 25_000_000_000)
+    monkeypatch.setattr(choice, "machine_memory", lambda: 25_000_000_000)
     write_step(step)
     done = command("models", "pull", name)
     assert done.code == 0 and asked == [name]
@@ -197,8 +197,8 @@ def test_what_a_pull_says_can_be_chosen(command: Command, asked: list[str], monk
     monkeypatch.delenv("CODESPEC_MODEL", raising=False)
     put("qwen2.5-coder-7b")
     with pytest.raises(ConfigError, match=r"0\.5b has not been pulled"):
-        resolve({"model": "qwen2.5-coder-7b"}, None, {})
-    config = resolve({"model": "qwen2.5-coder-7b", "drafter": "none"}, None, {})
+        resolve_engine({"model": "qwen2.5-coder-7b"}, None, {})
+    config = resolve_engine({"model": "qwen2.5-coder-7b", "drafter": "none"}, None, {})
     assert (config.target, config.drafter) == ("qwen2.5-coder-7b", "none")
     put("qwen2.5-coder-0.5b")
     done = command("models", "pull", "qwen2.5-coder-7b", "--no-drafter")
@@ -250,4 +250,4 @@ def test_mistakes(words: list[str], said: str, command: Command) -> None:
 def test_nothing_heavy_is_loaded(words: list[str]) -> None:
     done = run("models", *words, python=("-X", "importtime"))
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "codespec.catalogue.store" in imported and not imported & {*HEAVY, "huggingface_hub"}
+    assert "codespec.store.pulled" in imported and not imported & {*HEAVY, "huggingface_hub"}

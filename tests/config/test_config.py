@@ -1,6 +1,6 @@
 """Settings: their sources and precedence, their types, and rejected values.
 
-tests/model_folders/test_choice.py covers the precedence between `model`, `target` and `drafter`.
+tests/store/test_choice.py covers the precedence between `model`, `target` and `drafter`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from codespec.config import POLICIES, SHIPPED, EngineConfig
 from codespec.declared import declared
 from codespec.errors import ConfigError
 from codespec.levels import user_file
-from codespec.model_folders.choice import resolve
 from codespec.serve_config import ServeConfig, resolve_serve
+from codespec.store.choice import resolve_engine
 
 DEFAULTS = asdict(EngineConfig())
 NAMES = list(DEFAULTS)
@@ -99,26 +99,30 @@ def test_file_then_environment_then_flags(
 ) -> None:
     file.write_text(as_toml(in_file))
     expected = {**DEFAULTS, **with_followed_dtype({**in_file, **variables, **flags})}
-    assert asdict(resolve(flags, file, as_variables(variables))) == expected
+    assert asdict(resolve_engine(flags, file, as_variables(variables))) == expected
 
 
 @given(SOME)
 def test_each_source_gives_the_same_object(file: Path, values: dict[str, Any]) -> None:
     file.write_text(as_toml(values))
-    assert resolve(values, environment={}) == resolve({}, file, {}) == resolve({}, environment=as_variables(values))
+    assert (
+        resolve_engine(values, environment={})
+        == resolve_engine({}, file, {})
+        == resolve_engine({}, environment=as_variables(values))
+    )
 
 
 @given(SOME, st.sets(st.sampled_from(NAMES)))
 def test_a_flag_that_is_none_says_nothing(values: dict[str, Any], unsaid: set[str]) -> None:
     said = {name: value for name, value in values.items() if name not in unsaid}
     flags = {**dict.fromkeys(unsaid), **said}
-    assert resolve(flags, environment={}) == resolve(said, environment={})
+    assert resolve_engine(flags, environment={}) == resolve_engine(said, environment={})
 
 
 def test_without_an_environment_given_it_is_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODESPEC_THREADS", "3")
-    assert resolve({}).threads == 3
-    assert resolve({}, environment={}).threads == 0
+    assert resolve_engine({}).threads == 3
+    assert resolve_engine({}, environment={}).threads == 0
 
 
 @given(
@@ -128,7 +132,7 @@ def test_without_an_environment_given_it_is_the_process_environment(monkeypatch:
 def test_a_value_is_kept_as_it_is_or_refused_by_name(name: str, value: Any) -> None:
     """Nothing is rounded, cut or reinterpreted; only an integer may stand for a float."""
     try:
-        got = getattr(resolve({name: value}, environment={}), name)
+        got = getattr(resolve_engine({name: value}, environment={}), name)
     except ConfigError as error:
         assert name in str(error) or str(value) in str(error)
         return
@@ -141,7 +145,7 @@ def test_a_value_is_kept_as_it_is_or_refused_by_name(name: str, value: Any) -> N
 def test_any_text_in_a_variable_is_read_or_refused(name: str, text: str) -> None:
     variable = f"CODESPEC_{name.upper()}"
     try:
-        got = getattr(resolve({}, environment={variable: text}), name)
+        got = getattr(resolve_engine({}, environment={variable: text}), name)
     except ConfigError as error:
         assert any(word in str(error) for word in (variable, f"{name} = ", "home folder"))
         return
@@ -154,46 +158,46 @@ def test_any_text_in_a_variable_is_read_or_refused(name: str, text: str) -> None
     [("1", True), ("true", True), ("Yes", True), ("0", False), ("FALSE", False), ("no", False)],
 )
 def test_spellings_of_true_and_false(name: str, text: str, value: bool) -> None:
-    assert getattr(resolve({}, environment={f"CODESPEC_{name.upper()}": text}), name) is value
+    assert getattr(resolve_engine({}, environment={f"CODESPEC_{name.upper()}": text}), name) is value
 
 
 @pytest.mark.parametrize("text", ["", "2", "on", "truee", " true"])
 def test_no_spellings_of_true_and_false(text: str) -> None:
     with pytest.raises(ConfigError, match=r"CODESPEC_SPECULATE = .*: it must be true or false"):
-        resolve({}, environment={"CODESPEC_SPECULATE": text})
+        resolve_engine({}, environment={"CODESPEC_SPECULATE": text})
 
 
 @pytest.mark.parametrize("name", LEAST)
 def test_least(name: str) -> None:
-    assert getattr(resolve({name: LEAST[name]}, environment={}), name) == LEAST[name]
+    assert getattr(resolve_engine({name: LEAST[name]}, environment={}), name) == LEAST[name]
     below = -1 if name == "context" else LEAST[name] - 1
     with pytest.raises(ConfigError, match=f"{name} = {below} is too small: it must be at least {LEAST[name]}"):
-        resolve({name: below}, environment={})
+        resolve_engine({name: below}, environment={})
 
 
 def test_context_0_means_the_models_own() -> None:
-    assert resolve({"context": 0}, environment={}).context == 0
+    assert resolve_engine({"context": 0}, environment={}).context == 0
     with pytest.raises(ConfigError, match="context = 63 is too small"):
-        resolve({"context": 63}, environment={})
+        resolve_engine({"context": 63}, environment={})
 
 
 @pytest.mark.parametrize("name", MOST)
 def test_most(name: str) -> None:
-    assert getattr(resolve({name: MOST[name]}, environment={}), name) == MOST[name]
+    assert getattr(resolve_engine({name: MOST[name]}, environment={}), name) == MOST[name]
     with pytest.raises(ConfigError, match=f"{name} = {MOST[name] + 1} is too large: it must be at most {MOST[name]}"):
-        resolve({name: MOST[name] + 1}, environment={})
+        resolve_engine({name: MOST[name] + 1}, environment={})
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 def test_confidence_is_a_probability(value: float) -> None:
     with pytest.raises(ConfigError, match=r"^min_confidence = .* it must be at (least 0|most 1)"):
-        resolve({"min_confidence": value}, environment={})
+        resolve_engine({"min_confidence": value}, environment={})
 
 
 @pytest.mark.parametrize("device", ["", "gpu", "meta", "mps", "CPU", "cuda:", "cuda:x", "cuda:1000", "cpu\n"])
 def test_devices_that_are_none(device: str) -> None:
     with pytest.raises(ConfigError, match="is not one of auto, cpu, cuda"):
-        resolve({"device": device}, environment={})
+        resolve_engine({"device": device}, environment={})
 
 
 @pytest.mark.parametrize(
@@ -207,29 +211,29 @@ def test_devices_that_are_none(device: str) -> None:
     ],
 )
 def test_the_drafters_dtype_follows_unless_it_is_named(settings: dict[str, str], drafters: str) -> None:
-    assert resolve(settings, environment={}).drafter_dtype == drafters
-    assert resolve({}, environment=as_variables(settings)).drafter_dtype == drafters
+    assert resolve_engine(settings, environment={}).drafter_dtype == drafters
+    assert resolve_engine({}, environment=as_variables(settings)).drafter_dtype == drafters
 
 
 def test_a_named_drafter_dtype_is_not_overruled_from_another_source() -> None:
-    got = resolve({"dtype": "bfloat16"}, environment={"CODESPEC_DRAFTER_DTYPE": "float32"})
+    got = resolve_engine({"dtype": "bfloat16"}, environment={"CODESPEC_DRAFTER_DTYPE": "float32"})
     assert (got.dtype, got.drafter_dtype) == ("bfloat16", "float32")
 
 
 def test_home_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    got = resolve({"target": "~/models/t", "drafter": "a~b"}, environment={})
+    got = resolve_engine({"target": "~/models/t", "drafter": "a~b"}, environment={})
     assert (got.target, got.drafter) == (str(tmp_path / "models/t"), "a~b")
     with pytest.raises(ConfigError, match="~nobody-here/t begins with a home folder that is not known: give the whole"):
-        resolve({"target": "~nobody-here/t"}, environment={})
+        resolve_engine({"target": "~nobody-here/t"}, environment={})
 
 
 @pytest.mark.parametrize("key", ["thread", "Threads", "target.path", "", "engine"])
 def test_unknown_keys(key: str, file: Path) -> None:
     file.write_text(f'"{key}" = 1\n')
     calls: dict[str, Callable[[], EngineConfig]] = {
-        f"{key} in {file}": lambda: resolve({}, file, {}),
-        key: lambda: resolve({key: 1}, environment={}),
+        f"{key} in {file}": lambda: resolve_engine({}, file, {}),
+        key: lambda: resolve_engine({key: 1}, environment={}),
     }
     for label, call in calls.items():
         with pytest.raises(ConfigError) as caught:
@@ -240,20 +244,23 @@ def test_unknown_keys(key: str, file: Path) -> None:
 def test_unknown_variables_of_ours_are_errors_too() -> None:
     """A misspelt variable would otherwise be ignored silently."""
     with pytest.raises(ConfigError, match="Unknown setting CODESPEC_THREDS: known are"):
-        resolve({}, environment={"CODESPEC_THREDS": "2"})
-    assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 0
+        resolve_engine({}, environment={"CODESPEC_THREDS": "2"})
+    assert (
+        resolve_engine({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads
+        == 0
+    )
 
 
 @pytest.mark.parametrize("data", [b"threads =", b"threads = 1\nthreads = 2", b"{"])
 def test_broken_files(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(ConfigError, match=re.escape(f"{file} is not valid TOML (")):
-        resolve({}, file, {})
+        resolve_engine({}, file, {})
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't be read .No such file or directory.: check its path"):
-        resolve({}, tmp_path / "none.toml", {})
+        resolve_engine({}, tmp_path / "none.toml", {})
 
 
 @pytest.fixture
@@ -266,14 +273,14 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_users_own_file_is_read_where_none_is_named(own_file: Path, file: Path) -> None:
-    assert user_file() is None and resolve({}, environment={}).warmup == DEFAULTS["warmup"]
+    assert user_file() is None and resolve_engine({}, environment={}).warmup == DEFAULTS["warmup"]
     own_file.write_text("warmup = 7\ncontext = 128\n[serve]\nport = 4321\n")
     assert user_file() == own_file
-    got = resolve({"context": 256}, environment={})
+    got = resolve_engine({"context": 256}, environment={})
     assert (got.warmup, got.context) == (7, 256)
     assert resolve_serve({}, None, {}).port == 4321
     file.write_text("threads = 2\n")
-    named = resolve({}, file, {})
+    named = resolve_engine({}, file, {})
     assert (named.threads, named.warmup) == (2, DEFAULTS["warmup"]), "a file that is named replaces it"
     assert resolve_serve({}, file, {}).port == ServeConfig().port
 
@@ -281,11 +288,11 @@ def test_the_users_own_file_is_read_where_none_is_named(own_file: Path, file: Pa
 def test_an_own_file_that_can_not_be_read_is_told(own_file: Path) -> None:
     own_file.write_text("warmup = [")
     with pytest.raises(ConfigError, match=re.escape(f"{own_file} is not valid TOML (")):
-        resolve({}, environment={})
+        resolve_engine({}, environment={})
     own_file.unlink()
     own_file.symlink_to("nowhere.toml")
     with pytest.raises(ConfigError, match=re.escape(f"{own_file} can't be read (No such file or directory)")):
-        resolve({}, environment={})
+        resolve_engine({}, environment={})
     own_file.unlink()
     own_file.mkdir()
     with pytest.raises(ConfigError, match=re.escape(f"{own_file} can't be read (Is a directory)")):

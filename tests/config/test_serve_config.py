@@ -9,9 +9,9 @@ import pytest
 
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.model_folders.choice import resolve
 from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.server.loading import public_name
+from codespec.store.choice import resolve_engine
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_flags_win_over_variables_over_the_file(file: Path) -> None:
 
 def test_one_file_and_one_environment_serve_both(file: Path) -> None:
     environment = {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_TOKEN": "x" * 20, "CODESPEC_CONTEXT": "128"}
-    assert resolve({}, file, environment) == EngineConfig(warmup=7, context=128)
+    assert resolve_engine({}, file, environment) == EngineConfig(warmup=7, context=128)
     assert resolve_serve({}, file, environment) == ServeConfig(port=4, queue=2, host="::1")
 
 
@@ -68,7 +68,7 @@ def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Pat
     assert notes == [f"{name} has no effect any more: remove it" for name in names]
     file.write_text("memory_mb = 0\n")
     with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
-        resolve({}, file, {})
+        resolve_engine({}, file, {})
 
 
 def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:

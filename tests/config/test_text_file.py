@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from codespec.cli.complete import read_source, split_at
 from codespec.errors import CodespecError
 from codespec.ignore_files import IgnoreFiles
-from codespec.model_folders.choice import resolve
+from codespec.store.choice import resolve_engine
 from codespec.text_file import NotUtf8, decode_text, read_text
 from codespec.token_file import read_token
 
@@ -31,7 +31,7 @@ MARKS = {"utf-16": "", "utf-16-le": "\ufeff", "utf-16-be": "\ufeff", "utf-32": "
 # Each way to read a user's text, and its result for the `text` above.
 READERS: dict[str, tuple[str, Callable[[Path], object], object]] = {
     "a place in a source": ("x = \ny\n", lambda file: split_at(read_source(file), 1, 5)[0], "x = "),
-    "the configuration": ("threads = 3\n", lambda file: resolve({}, file, {}).threads, 3),
+    "the configuration": ("threads = 3\n", lambda file: resolve_engine({}, file, {}).threads, 3),
     "a token": (f"{TOKEN}\n", lambda file: read_token(str(file), {}), TOKEN),
     "prompts": (json.dumps({"prompt": "a\u2028b"}) + "\n", lambda file: read_prompts(file)[0].prefix, "a\u2028b"),
 }

@@ -14,10 +14,10 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from codespec.errors import ModelError
-from codespec.model_folders.model_config import why_unsuitable
 from codespec.models import attention
 from codespec.models.reference import quiet
 from codespec.models.transformers_loader import wrap
+from codespec.store.model_config import why_unsuitable
 
 TINY: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim"), 64),

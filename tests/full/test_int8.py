@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from codespec.catalogue.store import find_pulled
-from codespec.model_folders.recommend import LARGER, SMALLER
+from codespec.store.choice import LARGER, SMALLER
+from codespec.store.pulled import find_pulled
 from tests.full.on_off import run_on_off
 from tests.full.report import write_report
 

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from codespec.engine.engine import Engine
-from codespec.model_folders.choice import resolve
+from codespec.store.choice import resolve_engine
 from codespec.types import CompletionRequest, Stats
 from tests.full.on_off import BATCH, compare, complete, equal, load_drafting, read_requests, total
 from tests.full.report import write_report
@@ -70,7 +70,7 @@ def test_equals_generate(requests: list[CompletionRequest]) -> None:
     """Plain, float32: the same ids as transformers' own greedy `generate` with its own attention and cache."""
     engine = Engine.load(dtype="float32", warmup=0, policy="fixed:8", max_batch=BATCH)
     ours = complete(engine, requests, BATCH, speculate=True)
-    network = AutoModelForCausalLM.from_pretrained(resolve({}).target, dtype=torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(resolve_engine({}).target, dtype=torch.float32)
     same = 0
     for request, done in zip(requests, ours, strict=True):
         ids = torch.tensor([engine.target.tokenizer.encode(request.prefix)])

@@ -11,10 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.pull import find_sources, pull
 from codespec.engine.engine import Engine
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.recommend import SMALLEST as REFERENCE
+from codespec.store.choice import SMALLEST as REFERENCE
+from codespec.store.pull import find_sources, pull
+from codespec.store.resolve import resolve
 from codespec.types import CompletionRequest
 from tests.full.on_off import BATCH, complete, equal, read_requests, total
 from tests.full.report import write_report
@@ -46,7 +46,7 @@ def test_on_equals_off_equals_generate(requests: list[CompletionRequest]) -> Non
     off = complete(engine, requests, BATCH, speculate=False)
     alone = complete(engine, requests, 1, speculate=True)
     together = complete(engine, requests, BATCH, speculate=True)
-    network = AutoModelForCausalLM.from_pretrained(find_folder(REFERENCE, "float32"), dtype=torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(resolve(REFERENCE).folder("float32"), dtype=torch.float32)
     ends, same = sorted(engine.target.tokenizer.model_eos_ids), 0
     for request, done in zip(requests, off, strict=True):
         ids = torch.tensor([engine.target.tokenizer.encode(request.prefix)])

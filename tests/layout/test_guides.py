@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from codespec.catalogue.disk import written
-from codespec.catalogue.entries import OWN_DRAFTERS, read_advice, read_catalogue
 from codespec.cli.models_table import overview
+from codespec.store.catalogue import OWN_DRAFTERS, read_advice, read_catalogue
+from codespec.store.disk import written
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = re.compile(r"\[([^\]]+)\]\(\.\./\.\./((?:tests|lab/tests|editors)/[^)#]+)\)")

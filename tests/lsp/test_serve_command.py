@@ -9,7 +9,7 @@ import pytest
 from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.serve_command import absolute_environment, is_path, with_absolute_paths
 
-from codespec.model_folders.find import is_hub_id
+from codespec.store.catalogue import is_hub_id
 
 NAMES = ["owner/model", "Owner/Model-1.5b", "a/.b"]
 PATHS = ["./model", "../model", "./owner/model", ".hidden", "a/b/c", "a/", "m.gguf", "owner/m.GGUF", "/a/b", ".\\model"]

@@ -18,7 +18,6 @@ from codespec.config import SHAPES as CHOSEN
 from codespec.config import SHIPPED
 from codespec.engine.build import build_engine
 from codespec.errors import ModelError
-from codespec.model_folders.choice import resolve
 from codespec.models import linear, shapes
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear_layers import weight_and_bias
@@ -26,6 +25,7 @@ from codespec.models.loader import load_model, model_facts
 from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES, Shape, Sizes
 from codespec.models.transformers_loader import wrap
+from codespec.store.choice import resolve_engine
 from codespec.types import CompletionRequest
 from tests.kin import sibling
 from tests.models.test_loader import save
@@ -282,14 +282,14 @@ def test_filters_do_not_see_the_padding(enlarged: LanguageModel) -> None:
 
 def test_the_setting_names_the_shapes() -> None:
     assert ("own", *SHAPES) == CHOSEN
-    assert resolve({}, environment={}).target_shape == "own" and "target_shape" in SETTINGS
+    assert resolve_engine({}, environment={}).target_shape == "own" and "target_shape" in SETTINGS
 
 
 def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer_rows = toy_tokenizer(KIND).vocab_size + 4
     monkeypatch.setattr("codespec.startup.parts.SHAPES", {"qwen2.5-0.5b": replace(TOY, vocabulary=tokenizer_rows + 9)})
     folder = str(save(tmp_path / "model"))
-    config = resolve({"target": folder, "drafter": "none", "target_shape": "qwen2.5-0.5b"}, environment={})
+    config = resolve_engine({"target": folder, "drafter": "none", "target_shape": "qwen2.5-0.5b"}, environment={})
     engine = build_engine(config)
     assert engine.target.spec.simulated == "toy" and engine.target.choosable == tokenizer_rows
     assert sum("toy" in note for note in engine.notes) == 1

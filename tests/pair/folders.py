@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.sample import Sample
+from codespec.store.resolve import resolve
 from tests.toy_tokenizers import held_out_texts, toy_backend
 
 TEXT = held_out_texts()[1][:24_000]
@@ -38,7 +39,7 @@ def write_model(folder: Path, kind: str, *, width: int = 8, **config: Any) -> Pa
 
 def toy_facts(folder: Path, kind: str, **settings: Any) -> ModelFacts:
     """Return the facts of such a folder."""
-    return read_facts(str(write_model(folder / kind, kind, **settings)))
+    return read_facts(resolve(str(write_model(folder / kind, kind, **settings))))
 
 
 def toy_sample(text: str = TEXT) -> Sample:

@@ -8,9 +8,9 @@ import huggingface_hub
 import pytest
 
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.model_config import context_length, why_unsuitable
 from codespec.pair.facts import read_facts
+from codespec.store.model_config import context_length, why_unsuitable
+from codespec.store.resolve import resolve
 from tests.pair.folders import toy_facts, write_model
 
 
@@ -62,7 +62,7 @@ def test_a_missing_file_is_one_sentence(name: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", "gpt2")
     (folder / name).unlink()
     with pytest.raises(ModelError, match=r"has no .*: "):
-        read_facts(str(folder))
+        read_facts(resolve(str(folder)))
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
@@ -70,7 +70,7 @@ def test_a_broken_file_is_one_sentence(name: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", "gpt2")
     (folder / name).write_text("{")
     with pytest.raises(CodespecError, match="cannot be read as JSON: fetch the model again"):
-        read_facts(str(folder))
+        read_facts(resolve(str(folder)))
 
 
 def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert find_folder("owner/model") == tmp_path
+    assert resolve("owner/model").folder() == tmp_path
     texts = ["*.json", "*.jinja", "merges.txt", "*.model"]
     assert asked == [("owner/model", [*texts, "model*.safetensors", "adapter_model.safetensors"])]
 
@@ -90,7 +90,7 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
 def test_a_hub_id_that_is_not_reachable_is_one_sentence(name: str) -> None:
     """conftest.py disables the network."""
     with pytest.raises(ModelError, match=r"the hub does not give it \(.*\): check the name and the network") as raised:
-        find_folder(name)
+        resolve(name).folder()
     assert "\n" not in str(raised.value)
 
 
@@ -98,4 +98,4 @@ def test_a_hub_id_that_is_not_reachable_is_one_sentence(name: str) -> None:
 def test_a_missing_folder_is_never_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
     with pytest.raises(ModelError, match="There is no model folder"):
-        find_folder(name)
+        resolve(name).folder()

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from codespec.config import EngineConfig
-from codespec.model_folders.choice import resolve
 from codespec.pair.facts import read_facts
 from codespec.pair.report import PairReport, check_pair, recommend, toml
 from codespec.pair.retokenization import PerfectDrafts
 from codespec.pair.rows import Pair, Row
+from codespec.store.choice import resolve_engine
+from codespec.store.resolve import resolve
 from tests.pair.folders import toy_facts, toy_sample, write_model
 
 KEYS = [
@@ -71,10 +72,10 @@ def test_a_drafter_that_is_not_smaller_is_a_note_and_left_out(tmp_path: Path) ->
 
 def test_a_side_without_fill_in_the_middle_is_a_note(tmp_path: Path) -> None:
     mine, folder = toy_facts(tmp_path / "target", "gpt2"), write_model(tmp_path / "drafter", "qwen")
-    assert row(check_pair(mine, read_facts(str(folder)), toy_sample()), "fim").finding == "ok"
+    assert row(check_pair(mine, read_facts(resolve(str(folder))), toy_sample()), "fim").finding == "ok"
     file = folder / "tokenizer.json"
     file.write_text(file.read_text().replace("fim_suffix", "sfx"))
-    drafter = read_facts(str(folder))
+    drafter = read_facts(resolve(str(folder)))
     fim = row(check_pair(mine, drafter, toy_sample()), "fim")
     assert (fim.target, fim.drafter, fim.finding) == ("codespec (psm)", "none", "note")
     assert "lacks <|fim_suffix|>" in fim.why and "the drafter guesses without" in fim.why
@@ -127,7 +128,7 @@ def test_settings_follow_what_was_measured(tmp_path: Path) -> None:
     def advice(*shares: float) -> dict[str, Any]:
         settings = recommend(pair, perfect_drafts(*shares))
         values = tomllib.loads(toml(settings))
-        resolve(values)  # every key and value is valid in EngineConfig
+        resolve_engine(values)  # every key and value is valid in EngineConfig
         return values
 
     assert advice(0.75, 0.85, 0.92)["draft_tokens"] == EngineConfig().draft_tokens

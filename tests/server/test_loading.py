@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from codespec.catalogue.store import Pulled, folder_of
 from codespec.config import SHIPPED, EngineConfig
 from codespec.server.loading import Loaded, model_names, public_name
+from codespec.store.pulled import Pulled, folder_of
 from tests.server.daemons import serving_load
 from tests.server.fakes import FakeEngine
 

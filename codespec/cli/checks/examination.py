@@ -14,9 +14,9 @@ from codespec.cli.options import choose_config
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.levels import user_file
-from codespec.model_folders.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
 from codespec.serve_config import ServeConfig, resolve_serve
+from codespec.store.choice import Choice, offer_note
 from codespec.token_file import read_token
 
 

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from codespec.catalogue.entries import find_entry
 from codespec.cli.checks.finding import Finding, from_error, warning, well
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.model_folders.machine import computes_bfloat16, has_gpu
+from codespec.store.catalogue import find_entry
+from codespec.store.machine import computes_bfloat16, has_gpu
 
 if TYPE_CHECKING:
     from codespec.models.int8.kernels import Choice

@@ -15,7 +15,7 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError, install_mend
-from codespec.model_folders.machine import computes_bfloat16
+from codespec.store.machine import computes_bfloat16
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
 ENGINE_PACKAGES = ("torch", "transformers", "safetensors", "numpy", "aiohttp")

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codespec.catalogue.entries import BYTES
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.find import find_fetched, looks_local
-from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
-from codespec.model_folders.model_config import text_config
 from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair
 from codespec.pair.rows import stored_as
+from codespec.store.catalogue import BYTES
+from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.store.model_config import text_config
+from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing
 
 FREE_MEMORY = Path("/proc/meminfo")
@@ -34,11 +34,12 @@ NEARLY = 0.8  # share of the free memory
 
 def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     """Check that a model's folder exists, is complete and can be used; also return what its files say."""
-    if not looks_local(name) and find_fetched(name) is None:
-        mend = "the first start fetches it; `hf download` does so now"
-        return warning(role, f"{name} is a hub id and not on this machine yet", mend), None
     try:
-        facts = read_facts(name)
+        model = resolve(name)
+        if model.fetched() is None:
+            mend = "the first start fetches it; `hf download` does so now"
+            return warning(role, f"{name} is a hub id and not on this machine yet", mend), None
+        facts = read_facts(model)
     except ModelError as error:
         return from_error(role, error), None
     if facts.reasons:

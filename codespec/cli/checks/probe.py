@@ -14,8 +14,8 @@ from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError
-from codespec.model_folders.machine import CACHE_SHARE, MEMORY_SHARE
 from codespec.pair.facts import ModelFacts
+from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE
 from codespec.types import Completion, CompletionRequest, Stats
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Convert a GGUF file into a folder in the Hugging Face layout: `python -m codespec.models.gguf.convert FILE FOLDER
 SHA256`.
 
-`model_folders.conversions` runs this in a separate process and caches the result. It loads neither torch nor
+`store.conversions` runs this in a separate process and caches the result. It loads neither torch nor
 transformers, whose reader ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as
 long. Every failure is one sentence on stderr, with exit code 2.
 """
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
 from codespec.models.gguf.architecture import Json, Plan, make_plan
 from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
+from codespec.store.conversion_cache import FORMAT, SOURCE
 
 ROOM = 1 << 25  # upper bound in bytes for all files except the weights
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from codespec.errors import ModelError
-from codespec.model_folders.conversions import INT8_RECIPE, int8_recipe
+from codespec.store.conversions import INT8_RECIPE, int8_recipe
 
 KEY = "codespec_int8"
 MOST = 1 << 48  # upper bound for valid sizes

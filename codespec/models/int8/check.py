@@ -15,7 +15,6 @@ from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
-from codespec.model_folders.model_config import architecture, context_length, fits_int8
 from codespec.models.attention import NAME, ForwardContext, Seam, register
 from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import FULL, Choice
@@ -27,6 +26,7 @@ from codespec.models.int8.rotation import mix
 from codespec.models.lean import Angles, attention_window
 from codespec.models.reference import read_config
 from codespec.models.span_groups import Span
+from codespec.store.model_config import architecture, context_length, fits_int8
 
 PROBE_ROWS = 6
 TOLERANCE = 0.02  # relative to the largest value: rounding a half the other way changes one product by 1/127 of it

@@ -18,11 +18,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from codespec.catalogue.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.conversions import INT8_RECIPE, text_files
-from codespec.model_folders.model_config import check_claims
-from codespec.model_folders.weights import read_weights, weight_files
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
@@ -33,6 +29,10 @@ from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_t
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
 from codespec.models.memory_plan import demand_memory
 from codespec.regular_file import copy_regular
+from codespec.store.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
+from codespec.store.conversions import INT8_RECIPE, text_files
+from codespec.store.model_config import check_claims
+from codespec.store.weights import read_weights, weight_files
 from codespec.text.control_tokens import read_json
 
 _FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.model_folders.weights import read_header, read_layout
 from codespec.models.attention import Seam
 from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.network import Int8Network, Read
 from codespec.models.int8.recipe import EMBEDDING
+from codespec.store.weights import read_header, read_layout
 
 WEIGHTS = "model.safetensors"  # all weights are in one file
 _FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}

@@ -15,10 +15,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from codespec.model_folders.weights import read_header, weight_files
 from codespec.models.gguf.architecture import Plan
 from codespec.models.gguf.header import Header
 from codespec.models.gguf.weights import read_values
+from codespec.store.weights import read_header, weight_files
 
 PIECE = 1 << 22  # values per piece
 

@@ -17,9 +17,6 @@ from torch import Tensor
 
 from codespec import __version__
 from codespec.errors import ConfigError, ModelError
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.machine import machine_memory
-from codespec.model_folders.weights import read_weights
 from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
@@ -28,6 +25,9 @@ from codespec.models.processor import processor
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from codespec.pair.held_out import held_out_files
+from codespec.store.machine import machine_memory
+from codespec.store.resolve import resolve
+from codespec.store.weights import read_weights
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec.text_file import NotUtf8, read_text
@@ -124,7 +124,7 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
 
 def weight_bytes(name: str, dtype: str) -> int:
     """Return the memory that a model's weights take in a number format while it is loaded."""
-    folder = find_folder(name, dtype)
+    folder = resolve(name).folder(dtype)
     config = read_json(folder / "config.json")
     if is_converted(config):
         return Blueprint.read(config).parameters  # one byte each

@@ -12,22 +12,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codespec.catalogue.disk import written
-from codespec.catalogue.entries import Entry, find_entry, read_catalogue
-from codespec.catalogue.pull import find_sources, pull
-from codespec.catalogue.store import find_pulled
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
 from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.model_folders.choice import STARTER_NAME, choose, named_model, offer, usual_dtype
-from codespec.model_folders.find import find_folder
-from codespec.model_folders.machine import computes_bfloat16
-from codespec.model_folders.recommend import DEFAULTS, SMALLEST, recommend, takes_larger
-from codespec.model_folders.step_time import measure_step
 from codespec.models.processor import processor
 from codespec.progress import StageBar
+from codespec.store.catalogue import Entry, find_entry, read_catalogue
+from codespec.store.choice import (
+    DEFAULTS,
+    SMALLEST,
+    STARTER_NAME,
+    choose,
+    named_model,
+    offer,
+    recommend,
+    takes_larger,
+)
+from codespec.store.disk import written
+from codespec.store.machine import computes_bfloat16, measure_step
+from codespec.store.pull import find_sources, pull
+from codespec.store.pulled import find_pulled
+from codespec.store.resolve import resolve
 from codespec.types import CompletionRequest
 from codespec_lab.bench.results import refuse_mismatches
 from codespec_lab.commands.demo_show import show
@@ -176,7 +183,8 @@ def say(line: str) -> None:
 
 def _fetch(entry: Entry) -> None:
     model = pull(find_sources(entry.name), say)
-    find_folder(model.name, usual_dtype(model.name))  # converts the model and prints a message
+    pulled = resolve(model.name)
+    pulled.folder(pulled.dtype)  # converts the model and prints a message
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from codespec.catalogue.conversion_cache import SOURCE
-from codespec.catalogue.entries import find_entry
 from codespec.errors import TrainingError
+from codespec.store.catalogue import find_entry
+from codespec.store.conversion_cache import SOURCE
 from codespec.text.control_tokens import read_json
 from codespec_lab.corpus.documents import read_documents
 from codespec_lab.training.adapt_samples import AdaptStream

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from codespec.errors import TrainingError
-from codespec.model_folders.find import find_folder
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.progress import StageBar
+from codespec.store.resolve import resolve
 from codespec_lab.corpus.build import build_corpus
 from codespec_lab.corpus.documents import read_documents, write_atomically
 from codespec_lab.corpus.fetch import STARTER_LIST, fetch_packages, read_package_list
@@ -104,7 +104,7 @@ def _train_tokenizers(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _cut_tokenizer(args: argparse.Namespace, work: WorkFolder) -> bool:
-    cut_tokenizer(work, find_folder(args.model))
+    cut_tokenizer(work, resolve(args.model).folder())
     return True
 
 
@@ -167,7 +167,7 @@ def _measure(args: argparse.Namespace, held_out: HeldOut) -> None:
     pairs = {"before": args.compare} if args.compare else {}
     pairs["after" if pairs else "pair"] = (args.target, args.drafter)
     for name in (name for pair in pairs.values() for name in pair if name != "none"):
-        find_folder(name)  # report a missing model before minutes of work
+        resolve(name).folder()  # report a missing model before minutes of work
     scores = {
         label: evaluate_pair(target, drafter, eval_set, device=args.device, label=label)
         for label, (target, drafter) in pairs.items()

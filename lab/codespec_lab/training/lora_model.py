@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.conversion_cache import hash_once
 from codespec.errors import TrainingError
-from codespec.model_folders.find import find_base_folder
+from codespec.store.conversion_cache import hash_once
+from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.corpus.documents import write_atomically
@@ -47,7 +47,7 @@ class LoraModel:
     def __init__(
         self, name: str, *, rank: int, sentinels: tuple[str, ...] = (), seed: int = 0, dtype: str, device: str = "cpu"
     ) -> None:
-        self.name, self.folder, self.rank = name, find_base_folder(name), rank
+        self.name, self.folder, self.rank = name, resolve(name).base_folder(), rank
         self.tokenizer = TextTokenizer.from_folder(self.folder)
         network = _load_network(self.folder, dtype).to(device)
         self._table: Tensor = network.get_input_embeddings().weight

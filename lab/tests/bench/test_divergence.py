@@ -10,9 +10,9 @@ import pytest
 from codespec_lab.bench import divergence
 from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weight_bytes
 
-from codespec.catalogue.entries import Rounding
 from codespec.config import SHIPPED
 from codespec.models.int8.kernels import choose_kernel
+from codespec.store.catalogue import Rounding
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
@@ -39,7 +39,7 @@ def test_int8_says_how_far_its_weights_go(
     models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The names are those of the catalogue's figures."""
-    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    monkeypatch.setattr("codespec.store.resolve.convert_to_int8", lambda _: None)  # it is rounded once loaded
     out = tmp_path / "divergence.json"
     words = ["--target", models.target, "--drafter", "none", "--tokens", "300", "--threads", "1", "--json", out]
     done = command("bench", "divergence", "--dtype", "int8", *words)

@@ -15,7 +15,6 @@ from codespec_lab.bench.step import Key, Sweeps, charts, report, run_step_bench
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
-from codespec.model_folders.choice import resolve
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
@@ -23,6 +22,7 @@ from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
 from codespec.startup.call_search import Finding
 from codespec.startup.timing import cost_over_fast, time_prompt
+from codespec.store.choice import resolve_engine
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import model
 
@@ -60,7 +60,7 @@ def test_ratios_are_made_within_a_sweep() -> None:
 
 
 def small_bench(shape: Shape, **settings: Any) -> StepBench:
-    config = resolve({"threads": 1, "prefill_chunk": 32, **settings})
+    config = resolve_engine({"threads": 1, "prefill_chunk": 32, **settings})
     return StepBench(
         config, shape=shape.name, widths=(1, 3), batches=(1, 2), contexts=(16,), sweeps=2, grid=True, prompt=80
     )
@@ -90,7 +90,7 @@ def test_a_small_run(small: Shape) -> None:
 
 def test_a_model_that_is_here_is_measured_in_int8_too() -> None:
     """`--target` or `--model` measures its own weights, of which int8 reads a quarter of float32's bytes."""
-    config = resolve({"threads": 1, "prefill_chunk": 32})
+    config = resolve_engine({"threads": 1, "prefill_chunk": 32})
     kinds = ("float32", "int8")
     bench = StepBench(config, dtypes=kinds, widths=(1, 3), batches=(1,), contexts=(16,), sweeps=1, prompt=0)
     found = run_step_bench(bench, lambda phase: None)

@@ -14,13 +14,13 @@ from codespec_lab.bench.sites import CHECKOUT
 from codespec_lab.commands import demo
 from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
-from codespec.catalogue.entries import Entry
-from codespec.catalogue.store import Pulled, folder_of
-from codespec.model_folders import recommend
-from codespec.model_folders.recommend import LARGER, SMALLER, SMALLEST
-from codespec.model_folders.step_time import write_step
 from codespec.models.call_shape import FAST
 from codespec.startup.call_search import Finding
+from codespec.store import choice
+from codespec.store.catalogue import Entry
+from codespec.store.choice import LARGER, SMALLER, SMALLEST
+from codespec.store.machine import write_step
+from codespec.store.pulled import Pulled, folder_of
 from tests.cli.conftest import Models
 from tests.engine.test_planted_faults import correction_dropped
 
@@ -48,7 +48,7 @@ def nothing_pulled(few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """One number format, a data folder without models, memory for every default model, and no measured speed."""
     monkeypatch.delenv("CODESPEC_MODEL", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(recommend, "machine_memory", lambda: 16_000_000_000)
+    monkeypatch.setattr(choice, "machine_memory", lambda: 16_000_000_000)
     monkeypatch.setattr(demo, "measure_step", lambda say: None)
     monkeypatch.setattr(demo, "computes_bfloat16", lambda: False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from codespec.catalogue.store import find_pulled
 from codespec.errors import ModelError, TokenizerError
 from codespec.models.gguf.header import read_header
 from codespec.models.gguf.tokenizer import FAMILIES, Vocabulary, read_vocabulary
+from codespec.store.pulled import find_pulled
 from codespec.text.tokenizer import TextTokenizer
 from tests.models.gguf import llama_cpp_ids as theirs
 

@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from codespec.errors import ModelError
-from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader, memory_plan
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
@@ -32,6 +31,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.startup.batch_invariance import find_variance
+from codespec.store.conversions import convert_to_int8
 from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
 from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last
@@ -149,24 +149,31 @@ def test_from_a_gguf_file(form: str, tmp_path: Path) -> None:
     assert (logits(model, ids).argmax(-1) == logits(plain, ids).argmax(-1)).float().mean() > 0.7
 
 
-def test_a_folder_is_converted_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_converted_once_and_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    source, said = float_folder("llama", seed=7), list[str]()
-    first = convert_to_int8(source, said.append)
-    assert first is not None and convert_to_int8(source, said.append) == first and len(said) == 1
-    assert convert_to_int8(first, said.append) is None
+    source = float_folder("llama", seed=7)
+    capfd.readouterr()
+    first = convert_to_int8(source)
+    assert first is not None and convert_to_int8(source) == first
+    assert capfd.readouterr().err.count("to int8 (once)") == 1
+    assert convert_to_int8(first) is None
     settings = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**settings, "rms_norm_eps": 1e-3}))
-    assert convert_to_int8(source, said.append) not in (None, first)
+    assert convert_to_int8(source) not in (None, first)
 
 
-def test_a_truncated_folder_is_refused_before_anything_is_said(tmp_path: Path) -> None:
-    source, said = copytree(float_folder("llama"), tmp_path / "cut"), list[str]()
+def test_a_truncated_folder_is_refused_before_anything_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = copytree(float_folder("llama"), tmp_path / "cut")
+    capfd.readouterr()
     weights = source / "model.safetensors"
     os.truncate(weights, weights.stat().st_size // 2)
     with pytest.raises(ModelError, match="is truncated or corrupt"):
-        convert_to_int8(source, said.append)
-    assert not said
+        convert_to_int8(source)
+    assert not capfd.readouterr().err
 
 
 def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read(

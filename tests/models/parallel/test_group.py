@@ -8,7 +8,7 @@ import pytest
 
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
-from codespec.model_folders.choice import resolve
+from codespec.store.choice import resolve_engine
 from codespec.types import CompletionRequest
 
 PREFIXES = (
@@ -28,7 +28,7 @@ def texts(engine: Engine, temperature: float = 0.0) -> list[str]:
 
 @pytest.fixture(scope="module")
 def split() -> Iterator[Engine]:
-    engine = build_engine(resolve({"tensor_parallel": 2, "warmup": 0, "policy": "fixed:4", "context": 512}))
+    engine = build_engine(resolve_engine({"tensor_parallel": 2, "warmup": 0, "policy": "fixed:4", "context": 512}))
     yield engine
     assert engine.target.tp_group is not None
     engine.target.tp_group.close()
@@ -36,7 +36,7 @@ def split() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def whole() -> Engine:
-    return build_engine(resolve({"warmup": 0, "drafter": "none", "context": 512}))
+    return build_engine(resolve_engine({"warmup": 0, "drafter": "none", "context": 512}))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -11,13 +11,13 @@ import pytest
 
 from codespec.engine.build import build_engine
 from codespec.errors import ConfigError, ModelError
-from codespec.model_folders.choice import resolve
 from codespec.models.parallel.group import start_group
+from codespec.store.choice import resolve_engine
 from codespec.types import CompletionRequest
 
 
 def test_a_worker_that_dies_is_reported() -> None:
-    engine = build_engine(resolve({"tensor_parallel": 2, "drafter": "none", "context": 256}))
+    engine = build_engine(resolve_engine({"tensor_parallel": 2, "drafter": "none", "context": 256}))
     group = engine.target.tp_group
     assert group is not None
     engine.complete([CompletionRequest(prefix="x = ", max_tokens=8)])
@@ -57,9 +57,9 @@ def test_a_worker_waits_for_its_next_call(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_share_that_can_not_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no config\.json"):
-        build_engine(resolve({"tensor_parallel": 2, "target": str(tmp_path)}))
+        build_engine(resolve_engine({"tensor_parallel": 2, "target": str(tmp_path)}))
 
 
 def test_padding_and_sharing_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="can't be padded"):
-        build_engine(resolve({"tensor_parallel": 2, "target_shape": "qwen2.5-0.5b"}))
+        build_engine(resolve_engine({"tensor_parallel": 2, "target_shape": "qwen2.5-0.5b"}))

@@ -22,11 +22,11 @@ import transformers
 from codespec import __version__
 from codespec.config import EngineConfig
 from codespec.engine.admission import Admission
-from codespec.model_folders.conversions import source_quantization
-from codespec.model_folders.find import find_folder
 from codespec.models.loader import find_device, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
+from codespec.store.conversions import source_quantization
+from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
 from codespec_lab.bench.decode.passes import LATE, MANY, Lineup, References, calibrate, run_pass
@@ -189,7 +189,7 @@ def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
     facts = pair.facts()
     for role, name in (("target", config.target), ("drafter", config.drafter)):
         if role in facts:
-            facts[role]["stored"] = source_quantization(read_json(find_folder(name) / "config.json"))
+            facts[role]["stored"] = source_quantization(read_json(resolve(name).folder() / "config.json"))
     return facts
 
 

@@ -16,10 +16,10 @@ from codespec.config import SHIPPED, EngineConfig
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.model_folders.find import find_folder
 from codespec.models.loader import model_facts, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
+from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
@@ -258,7 +258,7 @@ def _server_writer(
     bench: QualityBench, server: LlamaClient, bar: ProgressBar, context: int
 ) -> tuple[dict[str, Any], Writer]:
     """Return the facts of a llama-server, and a writer with the same prompt ids as an engine with this context."""
-    tokenizer = TextTokenizer.from_folder(find_folder(bench.config.target))
+    tokenizer = TextTokenizer.from_folder(resolve(bench.config.target).folder())
 
     def write(sites: Sequence[GapSite]) -> list[str]:
         texts = []

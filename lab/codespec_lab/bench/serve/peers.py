@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.config import EngineConfig
-from codespec.model_folders.find import find_folder
+from codespec.store.resolve import resolve
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
@@ -85,7 +85,7 @@ class ServePeers:
 
     def __init__(self, config: EngineConfig, load: Load, folder: Path | None) -> None:
         self._tokens = load.tokens
-        tokenizer = TextTokenizer.from_folder(find_folder(config.target))
+        tokenizer = TextTokenizer.from_folder(resolve(config.target).folder())
         self._prompts = [_prompt(tokenizer, site, load.context - load.tokens) for site in load.sites]
         room = max(len(prompt.ids) for prompt in self._prompts) + load.tokens
         self._family = LlamaFamily(config, load.slots, room, folder)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.entries import find_entry
+from codespec.store.catalogue import find_entry
 from codespec.text.control_tokens import read_json
 from codespec_lab.corpus.documents import write_atomically
 

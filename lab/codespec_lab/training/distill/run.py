@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from codespec.errors import PairError
-from codespec.model_folders.machine import computes_bfloat16
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.progress import StageBar
+from codespec.store.machine import computes_bfloat16
 from codespec_lab.training.distill.acceptance import LENGTH, Estimate, Measured, measure
 from codespec_lab.training.distill.card import Comparison, licence_of, write_card
 from codespec_lab.training.distill.files import Split, general_code, read_code, split

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import PairError, TrainingError
-from codespec.model_folders.find import find_folder
+from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 
@@ -70,7 +70,7 @@ def check_target(settings: Settings) -> bool:
     """Return whether to train on infilling, not only on continuations. Raise PairError if the target cannot infill."""
     if settings.plain:
         return False
-    template = find_template(TextTokenizer.from_folder(find_folder(settings.target)))
+    template = find_template(TextTokenizer.from_folder(resolve(settings.target).folder()))
     if isinstance(template, FimMissing):
         raise PairError(
             f"{settings.target} cannot fill in between a prefix and a suffix ({template.reason}): add --plain to "

@@ -19,8 +19,8 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.config import SHIPPED
 from codespec.errors import ModelError, TrainingError
-from codespec.model_folders.find import find_folder
 from codespec.models.reference import quiet
+from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.training.pair import SHAPES
@@ -47,7 +47,7 @@ class Student:
 
     def __init__(self, name: str, *, seed: int, lora: bool | None = None, device: str = "cpu") -> None:
         self.name, self.is_new = name, name.startswith(NEW)
-        self.folder = SHIPPED / "drafter" if self.is_new else find_folder(name, "float32")
+        self.folder = SHIPPED / "drafter" if self.is_new else resolve(name).folder("float32")
         self.tokenizer = TextTokenizer.from_folder(self.folder)
         found = find_template(self.tokenizer)
         self.template = None if isinstance(found, FimMissing) else found

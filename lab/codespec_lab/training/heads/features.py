@@ -19,13 +19,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from codespec.catalogue.conversion_cache import hash_once
 from codespec.engine.admission import Admission
 from codespec.errors import RequestError, TrainingError
-from codespec.model_folders.find import find_folder
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.progress import ProgressBar
+from codespec.store.conversion_cache import hash_once
 from codespec.types import CompletionRequest
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.distill.texts import DistillationExample
@@ -128,9 +127,9 @@ def collect_features(
 
 def _key(model: LanguageModel, layers: Sequence[int], examples: Sequence[DistillationExample]) -> str:
     """Return a cache key of the target, its layers and the examples."""
-    folder = find_folder(model.spec.name, model.spec.dtype)
+    assert model.folder is not None
     facts: dict[str, Any] = {
-        "target": [hash_once(file) for file in sorted(folder.glob("*.safetensors"))],
+        "target": [hash_once(file) for file in sorted(model.folder.glob("*.safetensors"))],
         "tokenizer": model.tokenizer.fingerprint,
         "layers": list(layers),
         "dtype": str(model.dtype),

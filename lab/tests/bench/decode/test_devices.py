@@ -19,6 +19,8 @@ from codespec.config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models import loader
 from codespec.models.memory_plan import Need
+from codespec.store.catalogue import find_entry
+from codespec.store.resolve import ModelRef
 from tests.models.gguf.files import write_model
 
 GPU = EngineConfig(device="cuda")
@@ -31,7 +33,10 @@ def write_gguf(folder: Path) -> str:
 
 
 def test_int8_is_tried_for_a_model_that_people_run_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codespec_engine, "find_local", lambda name: Path(name))
+    def find(name: str) -> ModelRef:
+        return ModelRef(name, "gguf" if name.endswith(".gguf") else "folder", Path(name), find_entry(name))
+
+    monkeypatch.setattr(codespec_engine, "resolve", find)
     floats, own, file = ("float32", "bfloat16"), EngineConfig(), write_gguf(tmp_path)
     for config in (own, replace(own, target="smollm2-135m"), replace(own, target=file, device="cuda")):
         assert "int8" not in (*OwnModels(config, 4).formats, *OwnModels(config, 4).drafter_formats)

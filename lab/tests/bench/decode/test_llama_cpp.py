@@ -20,9 +20,10 @@ from codespec_lab.bench.llama_client import LlamaServerError
 from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, find_program
 from codespec_lab.bench.sites import PROMPTS, Site
 
-from codespec.catalogue.conversion_cache import SOURCE
-from codespec.catalogue.store import Pulled, folder_of
 from codespec.config import EngineConfig
+from codespec.store.conversion_cache import SOURCE
+from codespec.store.pulled import Pulled, folder_of
+from codespec.store.resolve import ModelRef
 from tests.cli.conftest import write_model
 
 FAKE = '''#!PYTHON
@@ -255,7 +256,7 @@ def test_the_original_is_the_named_file_or_a_pulled_one(tmp_path: Path, monkeypa
     adapter.mkdir()
     named = tmp_path / "named.gguf"
     named.write_bytes(b"GGUF")
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.llama_cpp.find_folder", lambda name: folder)
+    monkeypatch.setattr(ModelRef, "folder", lambda model: folder)
     assert find_original(str(named)) == Original(named, "Q4_1")
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(named)}))
     (adapter / "adapter_model.safetensors").write_bytes(b"")

@@ -13,12 +13,9 @@ from typing import Any
 
 import torch
 
-from codespec.catalogue.entries import find_entry
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
-from codespec.model_folders.conversions import is_gguf
-from codespec.model_folders.find import find_local
 from codespec.models.call_shape import CallShape
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
@@ -38,6 +35,7 @@ from codespec.startup.costs import measure_table
 from codespec.startup.parts import DEFAULT_CONTEXT
 from codespec.startup.policies import choose_policy
 from codespec.startup.tuning import longest_draft
+from codespec.store.resolve import resolve
 from codespec.types import CompletionRequest
 from codespec_lab.bench.decode.contest import (
     Answer,
@@ -268,8 +266,8 @@ def suits_int8(name: str) -> bool:
     """Return whether a model is normally run in int8: the catalogue recommends int8, or the weights come from a GGUF
     file and are rounded already. Other weights would lose precision that other programs' float formats keep.
     """
-    entry, local = find_entry(name), find_local(name)
-    return entry.dtype == INT8 if entry else local is not None and is_gguf(local)
+    model = resolve(name)
+    return model.dtype == INT8 if model.entry else model.form == "gguf"
 
 
 def _computes_int8() -> bool:

@@ -27,11 +27,11 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from codespec.config import EngineConfig
-from codespec.model_folders.find import find_folder
 from codespec.models.loader import DTYPES as TORCH_DTYPES
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import quiet
 from codespec.models.shapes import SHAPES, enlarge
+from codespec.store.resolve import resolve
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,
@@ -275,7 +275,7 @@ def load_network(name: str, dtype: str) -> Any:
     transformers_logging.disable_progress_bar()
     with quiet():
         return loader.from_pretrained(
-            find_folder(name, "float32"),
+            resolve(name).folder("float32"),
             dtype=TORCH_DTYPES[dtype],
             attn_implementation="sdpa",
             trust_remote_code=False,
@@ -284,7 +284,7 @@ def load_network(name: str, dtype: str) -> Any:
 
 
 def _tokenizer(name: str) -> Any:
-    file = find_folder(name) / "tokenizer.json"
+    file = resolve(name).folder() / "tokenizer.json"
     return PreTrainedTokenizerFast(tokenizer_file=str(file), clean_up_tokenization_spaces=False)
 
 

@@ -14,11 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.conversion_cache import SOURCE
-from codespec.catalogue.store import pulled
 from codespec.config import EngineConfig
-from codespec.model_folders.conversions import base_model_name, is_adapter, is_gguf, source_quantization
-from codespec.model_folders.find import find_folder, find_local
+from codespec.store.catalogue import is_gguf
+from codespec.store.conversion_cache import SOURCE
+from codespec.store.conversions import base_model_name, source_quantization
+from codespec.store.pulled import pulled
+from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec_lab.bench.decode.contest import (
     Answer,
@@ -160,17 +161,17 @@ def find_original(name: str) -> Original | None:
     """Return the GGUF file that `name` refers to or was converted from; None if there is none or it was deleted. If an
     adapter was merged into the model, the file is the base model.
     """
-    config = read_json(find_folder(name) / "config.json")
+    model = resolve(name)
+    config = read_json(model.folder() / "config.json")
     kind = source_quantization(config)
     if not kind:
         return None
-    there = find_local(name)
-    if there is not None and is_adapter(there):
-        there = find_local(base_model_name(there))
-    if there is not None and is_gguf(there):
-        return Original(there, kind)
+    if model.form == "adapter" and model.path is not None:
+        model = resolve(base_model_name(model.path))
+    if model.form == "gguf" and model.path is not None:
+        return Original(model.path, kind)
     digest = config[SOURCE].get("sha256")
-    kept = [model.path for model in pulled().values() if digest in model.sha256.values() and is_gguf(model.path)]
+    kept = [model.path for model in pulled().values() if digest in model.sha256.values() and is_gguf(model.model)]
     return Original(kept[0], kind) if kept else None
 
 

@@ -1,0 +1,236 @@
+"""Choose target and drafter from the settings, and recommend a model for this machine.
+
+`model` sets both, `target` and `drafter` set one each, and the default is the best pair on this machine. One rule
+decides the default, the suggestion to pull, lists and pages: it uses the machine's memory, its recorded speed and the
+catalogue's advice. Downloads and measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from codespec.config import SHIPPED, EngineConfig, make_config
+from codespec.errors import ConfigError
+from codespec.levels import read_levels
+from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, read_advice, read_catalogue
+from codespec.store.disk import written
+from codespec.store.machine import computes_bfloat16, has_gpu, machine_memory, read_step
+from codespec.store.pulled import find_pulled
+
+STARTER_NAME = "starter"
+LARGER, SMALLER, SMALLEST = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct", "smollm2-135m"
+DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models chosen, downloaded or suggested by default
+SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
+FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
+ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPair:
+    """Target and drafter of a model's name, as EngineConfig takes them.
+
+    `dtype` is the target's recommended number format ("": the default).
+    """
+
+    target: str
+    drafter: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A configuration, and the reason for its target and drafter in a few words."""
+
+    config: EngineConfig
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A catalogue model, and the reason as a clause for the user."""
+
+    model: str
+    why: str
+
+
+def resolve_engine(
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> EngineConfig:
+    """Return the configuration from a TOML file, CODESPEC_* variables and flags that are not None; the later wins.
+
+    The default file is the user's own. Raises ConfigError naming the first invalid key or variable, or a model that is
+    unknown or not pulled.
+    """
+    return choose(flags, file, environment).config
+
+
+def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Choice:
+    """Return the configuration of `resolve_engine` with the reason."""
+    values, place = _merge(flags, file, environment)
+    name = values.get("model", "")
+    if name:
+        return Choice(_with_pair(values, name), f"named by {place}")
+    if "target" in values:
+        return Choice(make_config(_with_format(values)), "target and drafter are named one by one")
+    name, recommended = default_model(), recommend().model
+    if name == STARTER_NAME:
+        return Choice(make_config(values), f"{recommended} has not been pulled")
+    why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
+    return Choice(_with_pair(values, name), f"the default, since {why}")
+
+
+def default_model() -> str:
+    """Return the default model: the recommended one if pulled, else another pulled default, else the starter pair."""
+    return next((name for name in (recommend().model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
+
+
+def default_depends_on_speed() -> bool:
+    """Return whether both larger default models are pulled and fit in memory, so that speed decides."""
+    return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
+
+
+def named_model(
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return the model or target that the settings name, pulled or not, or "" if they name none."""
+    values, _ = _merge(flags, file, environment)
+    return str(values.get("model") or values.get("target") or "")
+
+
+def named_pair(name: str) -> NamedPair:
+    """Return the pair of a catalogue name, its hub id, "starter", or a model that was pulled from elsewhere.
+
+    The last gets the starter pair's drafter, which fits any target. Raises ConfigError for other names.
+    """
+    if name == STARTER_NAME:
+        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
+    entry = find_entry(name)
+    if entry:
+        own = OWN_DRAFTERS.get(entry.drafter)
+        return NamedPair(entry.name, str(SHIPPED / own) if own else entry.drafter, entry.dtype)
+    if find_pulled(name):
+        return NamedPair(name, EngineConfig().drafter, "")
+    raise ConfigError(f"model = {name!r} is not one of {', '.join((STARTER_NAME, *read_catalogue()))}.")
+
+
+def offer(config: EngineConfig) -> Entry | None:
+    """Return the model to suggest pulling if the starter pair runs only for lack of a better one, else None."""
+    return find_entry(recommend().model) if not config.model and config.target == EngineConfig().target else None
+
+
+def offer_note(config: EngineConfig) -> str:
+    """Return the suggestion of `offer` as a clause for the user, or "" if there is none."""
+    entry = offer(config)
+    return f"the small starter pair answers; {pull_command(entry.name)} brings a real one" if entry else ""
+
+
+def pull_command(name: str) -> str:
+    """Return the command that pulls a catalogue model, with the download size."""
+    entry = find_entry(name)
+    return f"`codespec models pull {name}`" + (f" ({written(entry.size)})" if entry else "")
+
+
+def model_name(name: str) -> str:
+    """Return the model's own name, given that or its hub id. Raises ConfigError for an unknown one."""
+    return name if name in ("", STARTER_NAME) else named_pair(name).target
+
+
+def recommend(*, gpu: bool = False) -> Recommendation:
+    """Return the model recommended for this machine, on its processor or on its GPU."""
+    return decide(machine_memory(), read_step(), gpu=gpu)
+
+
+def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
+    """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
+
+    With a GPU: the largest model that fits in memory. Otherwise 1.5 B in int8 if it fits in memory and a token is known
+    to take at most `SLOWEST` milliseconds, else 0.5 B, else SmolLM2.
+    """
+    fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
+    if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
+        return Recommendation(fitting[-1], "the largest that the memory takes, on a GPU")
+    if memory is None:
+        return Recommendation(SMALLER, "how much memory there is here is not known")
+    if SMALLER not in fitting:
+        return Recommendation(SMALLEST, f"there are {written(memory)} of memory here")
+    if LARGER not in fitting:
+        return Recommendation(SMALLER, f"the 1.5B model needs more than {written(memory)} of memory")
+    if step is None:
+        return Recommendation(SMALLER, "how fast this machine computes has not been measured yet")
+    if step == inf:
+        return Recommendation(SMALLER, "int8 does not run on this processor")
+    took = f"a token of the 1.5B model takes {step:.0f} ms here"
+    return Recommendation(LARGER, took) if step <= SLOWEST else Recommendation(SMALLER, took)
+
+
+def takes_larger() -> bool:
+    """Return whether the larger default model fits in memory, so that the speed decides."""
+    return decide(machine_memory(), 0.0).model == LARGER
+
+
+def _merge(
+    flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None
+) -> tuple[dict[str, Any], str]:
+    """Return all levels merged, and the place that set `model`.
+
+    A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same
+    level both hold: the target as given, the drafter of the model. A drafter replaces only a drafter.
+    """
+    values: dict[str, Any] = {}
+    place = ""
+    for level in read_levels(EngineConfig, flags, file, environment):
+        if "model" in level.values:
+            place = level.place
+            values.pop("target", None)
+            values.pop("drafter", None)
+        elif "target" in level.values:
+            values.pop("model", None)
+        values.update(level.values)
+    return values, place
+
+
+def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
+    """Return the configuration with a model's pair, except for values that are set explicitly."""
+    pair = named_pair(name)
+    found = {**values, "model": model_name(name)}
+    if "target" in values or not (pair.dtype or name == STARTER_NAME):
+        found = {**_with_format(found)}
+    if "target" not in values:
+        found["target"] = _on_this_machine(pair.target)
+        dtype = _fitting_format(pair.dtype, found.get("device", "cpu"))
+        if dtype:
+            found.setdefault("dtype", dtype)
+    if "drafter" not in values:
+        found["drafter"] = _on_this_machine(pair.drafter)
+    return make_config(found)
+
+
+def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with the GPU number format of a user's own target, unless one is set."""
+    device = values.get("device", "cpu")
+    on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu())
+    dtype = _fitting_format("bfloat16", device) if on_gpu else ""
+    beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
+    return {"dtype": dtype, **beside, **values} if dtype and "dtype" not in values else values
+
+
+def _on_this_machine(name: str) -> str:
+    """Return the name. Raises ConfigError for a catalogue model that has not been pulled."""
+    if find_entry(name) is not None and find_pulled(name) is None:
+        raise ConfigError(f"{name} has not been pulled: run {pull_command(name)}.")
+    return name
+
+
+def _fitting_format(dtype: str, device: str) -> str:
+    """Return the recommended number format, or another that is fast on the target's device; "": the default.
+
+    The device `auto` may turn out to be the processor.
+    """
+    on_gpu = device.startswith("cuda")
+    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
+        dtype = "bfloat16"  # int8 runs only on processors, and not on all of them
+    return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

@@ -1,0 +1,200 @@
+"""Create model folders that need a conversion before they can be loaded, each once (`catalogue.conversion_cache`).
+
+A folder is converted from a GGUF file, rounded to int8, or merged from a model and a peft adapter. The converters
+run in separate processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import ModelError
+from codespec.regular_file import open_regular
+from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
+from codespec.store.model_config import INT8_GGUF, fits_int8
+from codespec.store.pulled import MANIFEST
+from codespec.store.weights import read_header, weight_files
+from codespec.text.control_tokens import read_json
+
+INT8_CONVERTER = "codespec.models.int8.convert"
+INT8_RECIPE = "int8 2"  # changing the recipe forces a new conversion
+GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
+# Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
+_GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings beyond a model's own layers
+_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings whose entries peft matches as patterns
+_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name or its end: as a regex it never backtracks
+_ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)")
+TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
+
+
+def convert_gguf(file: Path) -> Path:
+    """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
+    with _readable(file):
+        conversion = Conversion(
+            hash_once(file),
+            GGUF_CONVERTER,
+            (str(file.absolute()),),
+            progress=f"converting {file.name} (once)",
+            waiting="another process converts this file: waiting for it",
+            failed=f"{file} could not be converted",
+            mend="take the model's folder in the Hugging Face layout",
+            nbytes=file.stat().st_size,
+        )
+        return convert_once(conversion)
+
+
+def kept_gguf(file: Path) -> Path | None:
+    """Return the float folder of a GGUF file if cached, else None."""
+    with _readable(file):
+        return kept_folder(hash_once(file))
+
+
+def convert_to_int8(source: Path) -> Path | None:
+    """Return the int8 folder of a GGUF file or of a folder with float weights, converted now unless cached.
+
+    Returns None for an architecture that is quantized on loading. Raises ModelError.
+    """
+    with _readable(source):
+        if not _fits_int8(source):
+            return None
+        files = weight_files(source) if source.is_dir() else [source]
+        texts = text_files(source) if source.is_dir() else []
+        if source.is_dir():
+            for file in files:
+                read_header(file)  # raises at once if truncated
+        parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
+        conversion = Conversion(
+            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+            INT8_CONVERTER,
+            (str(source.absolute()),),
+            progress=f"converting {source.name} to int8 (once)",
+            waiting="another process converts this model: waiting for it",
+            failed=f"{source} could not be converted to int8",
+            mend="use dtype bfloat16",
+            nbytes=sum(file.stat().st_size for file in files),
+        )
+        return convert_once(conversion)
+
+
+def _fits_int8(source: Path) -> bool:
+    if source.is_dir():
+        config = read_json(source / "config.json")
+        return fits_int8(config) and not int8_recipe(config)
+    with open_regular(source) as stream:
+        found = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
+    return found is not None and found[2][: found[1][0]].decode() in INT8_GGUF
+
+
+def int8_recipe(config: Any) -> str:
+    """Return the recipe of a folder's int8 conversion, from its config.json, or "" for float weights."""
+    source = config.get(SOURCE)
+    return str(source.get("recipe", "")) if isinstance(source, dict) else ""
+
+
+def source_quantization(config: Any) -> str:
+    """Return the original format of a converted model ("Q4_1"), from its config.json, or "" for any other model."""
+    source = config.get(SOURCE)
+    return str(source.get("quantization", "")) if isinstance(source, dict) else ""
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder contains an adapter and no whole model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
+
+
+def base_model_name(adapter: Path) -> str:
+    """Return the model that an adapter was trained for, from its configuration. Raises ModelError if missing."""
+    name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for: export the adapter again.")
+    return name
+
+
+def check_adapter(adapter: Path) -> None:
+    """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
+    settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
+    if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
+        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
+    for name in _NAMING:
+        if not _names_layers(settings.get(name) or [], most=len(tensors)):
+            raise ModelError(f"The adapter {adapter} has more in {name} than names of layers: take another one.")
+    patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
+    lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
+    claimed = {
+        "rank": max([settings.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())], key=_size),
+        "number of tokens": sum(len(listed) for listed in lists if isinstance(listed, list)),
+    }
+    held = {
+        "rank": max((min(tensor.shape) for tensor in tensors if len(tensor.shape) == 2), default=0),
+        "number of tokens": max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0),
+    }
+    for what, value in claimed.items():
+        if _size(value) > held[what]:
+            raise ModelError(
+                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
+            )
+
+
+def adapted_layers(adapter: Path) -> list[str]:
+    """Return the names of the layers that an adapter changes, from its weights.
+
+    The settings may name them by patterns, which are untrusted and never matched: one can take a regex engine minutes.
+    """
+    found = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
+    return sorted({match[1] for match in found if match is not None})
+
+
+def _names_layers(values: Any, most: int) -> bool:
+    """Return whether `values` contains at most `most` layer names, as a list or as the keys of an object."""
+    fits = isinstance(values, list | dict) and len(values) <= most
+    return fits and all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in values)
+
+
+def _size(value: Any) -> float:
+    """Return a size as a number, or infinity for any other value."""
+    return value if isinstance(value, int) else inf
+
+
+def merge_adapter(base: Path, adapter: Path) -> Path:
+    """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
+
+    Raises ModelError.
+    """
+    check_adapter(adapter)
+    with _readable(adapter):
+        weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
+        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *text_files(base), *text_files(adapter))]
+        conversion = Conversion(
+            hashlib.sha256("".join(parts).encode()).hexdigest(),
+            ADAPTER_MERGER,
+            (str(base.absolute()), str(adapter.absolute())),
+            progress=f"merging the adapter {adapter} into its model (once)",
+            waiting="another process merges this adapter: waiting for it",
+            failed=f"The adapter {adapter} could not be merged",
+            mend="merge it with peft on another machine",
+            nbytes=sum(file.stat().st_size for file in weights),
+        )
+        return convert_once(conversion)
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Return a folder's configuration, tokenizer and chat template, which a converted or merged model copies."""
+    return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ModelError about its file, or about `path` if the error names none."""
+    try:
+        yield
+    except OSError as error:
+        where, why = error.filename or path, error.strerror or error
+        raise ModelError(f"{where} can't be used ({why}): check the path and its permissions.") from error

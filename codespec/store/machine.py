@@ -1,0 +1,150 @@
+"""Query this machine's memory, processor and speed, and choose how many tokens of context fit.
+
+The context does not depend on the drafter or the currently free memory, so a document's prompt is the same with and
+without speculation, and from one day to the next. The speed is the time per token of a 1.5 B model in int8. It is
+measured once, in a separate process, and recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from codespec.json_store import Kept, digest, write
+from codespec.store.disk import Say
+from codespec.user_folders import cache_folder
+
+PROCESSOR = Path("/proc/cpuinfo")
+GPU_DEVICE = Path("/dev/nvidiactl")
+CONTAINER_MEMORY = Path("/sys/fs/cgroup/memory.max")
+MEMORY = Path("/proc/meminfo")
+USUAL_CONTEXT = 2048  # tokens: minimum context if memory is short, up to the model's own limit
+CONTEXT_UNIT = 512  # tokens: caches are allocated in multiples of this
+MEMORY_SHARE = 16  # 1/16 of the machine's memory is for keys and values of concurrent requests
+CACHE_SHARE = 4  # 1/4 of cache_mb is for concurrent requests; the rest is for idle documents
+MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
+LONGEST = 120.0  # seconds of a speed measurement, including the import of torch
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory of this machine or its container, or None if the system does not report it."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    try:
+        return min(whole, int(CONTAINER_MEMORY.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or no limit
+        return whole
+
+
+def available_memory() -> int | None:
+    """Return the bytes still available to a program, including swap, at most `machine_memory`.
+
+    Falls back to `machine_memory` if the system does not report free memory.
+    """
+    whole = machine_memory()
+    try:
+        fields = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
+        free = sum(int(fields[name].removesuffix("kB")) << 10 for name in ("MemAvailable", "SwapFree"))
+    except (OSError, ValueError, KeyError):  # not Linux
+        return whole
+    return min(whole, free) if whole and free else whole
+
+
+def has_gpu() -> bool:
+    """Return whether an NVIDIA GPU and its driver seem present, without loading any library."""
+    return shutil.which("nvidia-smi") is not None or GPU_DEVICE.exists()
+
+
+def computes_bfloat16() -> bool:
+    """Return whether the processor has bfloat16 products; False if the system does not report it."""
+    try:
+        flags = PROCESSOR.read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def processor_key() -> str:
+    """Return the processor's name and the number of logical cores this process may use, as a key for measurements."""
+    fields: dict[str, str] = {}
+    try:
+        for line in PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass  # not Linux
+    known = [fields[key] for key in ("model name", "cpu family", "model", "stepping", "CPU part") if key in fields]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{' '.join(known) or platform.processor() or platform.machine()}, {usable} cores"
+
+
+def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
+    """Return the context in tokens, prompt and completion together, for each of `batch` requests.
+
+    A token takes `token_bytes`. The result is the setting, or (0) as many tokens as fit into `room` bytes but at least
+    USUAL_CONTEXT; never more than the model's limit.
+    """
+    if setting:
+        return min(longest, setting)
+    fitting = room // (batch * max(1, token_bytes))
+    return min(longest, max(USUAL_CONTEXT, fitting - fitting % CONTEXT_UNIT))
+
+
+def context_room(cache_mb: int, memory: int | None) -> int:
+    """Return the bytes for keys and values of concurrent requests: a share of cache_mb, else of the memory."""
+    return cache_mb * 2**20 // CACHE_SHARE if cache_mb else (memory or 0) // MEMORY_SHARE
+
+
+def read_step() -> float | None:
+    """Return the milliseconds per token; infinity if int8 does not run here, None if not measured with this torch."""
+    return _kept().load([])
+
+
+def write_step(milliseconds: float) -> None:
+    """Keep a measurement for this processor and this torch. Raises OSError."""
+    kept = _kept()
+    write(kept.file, kept.spell(milliseconds))
+
+
+def measure_step(say: Say) -> float | None:
+    """Return the result of `read_step`, after a measurement of some seconds if there is none yet.
+
+    If the measurement fails, returns None and reports the reason to `say`.
+    """
+    known = read_step()
+    if known is not None or find_spec("torch") is None:
+        return known
+    say("measuring once how fast this machine computes a token (some seconds)")
+    try:
+        done = subprocess.run(
+            MEASURE, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=LONGEST, check=True,
+        )  # fmt: skip
+        write_step(float(done.stdout.split()[-1]))
+        return read_step()
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    except (OSError, LookupError, ValueError, subprocess.SubprocessError) as error:
+        reason = str(error)
+    say(f"the speed of this machine could not be measured ({reason[:160]})")
+    return None
+
+
+def _kept() -> Kept[float]:
+    """Return the file for the measurement. Its name depends only on facts that are known without torch."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "none"
+    file = cache_folder() / "step_time" / f"{digest((processor_key(), torch))}.json"
+    return Kept(
+        file, "time of a token", lambda content: float(content["milliseconds"]), lambda ms: {"milliseconds": str(ms)}
+    )  # a string, because JSON has no infinity

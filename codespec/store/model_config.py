@@ -1,0 +1,139 @@
+"""Read a model's config.json: its architecture, whether it can be drafted for, and whether its sizes are true.
+
+Unsupported architectures are refused by name before anything is loaded; the loader's own ragged check has the final
+say. Sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that
+are each plausible but whose product exceeds the files are left to the loader (`models.model_check`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import ModelError
+from codespec.store.weights import Tensor, read_header, weight_files
+from codespec.text.control_tokens import read_json
+
+Config = Mapping[str, Any]
+
+_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta")
+_RECURRENT_MODELS = (
+    "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "nemotron_h", "olmo_hybrid",
+    "qwen3_5", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba",
+)  # fmt: skip
+_OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
+
+# Classes whose blocks are attention and a gated feed-forward, each after a root-mean-square norm.
+INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same architectures in a GGUF file
+_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings whose frequencies depend on a request's length
+
+HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
+_LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
+_EXPERTS = re.compile(r"(?:\w+_)?experts")
+_SIZE = re.compile(
+    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # not allocated at that size
+    r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
+)
+_NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
+
+
+def text_config(config: Config) -> Config:
+    """Return the part of a configuration that describes the language model."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
+
+
+def architecture(config: Config) -> str:
+    """Return the class name that a model was saved with, else its model type."""
+    names = config.get("architectures")
+    return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
+
+
+def why_unsuitable(config: Config) -> str:
+    """Return why a model can neither draft nor be drafted for, with a remedy, or "" if no reason is found."""
+    name, kind = architecture(config), str(text_config(config).get("model_type") or "")
+    if config.get("is_encoder_decoder"):
+        return f"{name} is an encoder and a decoder: choose a causal language model"
+    if config.get("architectures") and not name.endswith(_WRITES_TEXT):
+        return f"{name} does not write text: choose a causal language model"
+    listed = text_config(config).get("layer_types")
+    layers = {str(layer) for layer in listed} if isinstance(listed, list) else set()
+    if kind.startswith(_RECURRENT_MODELS) or any(word in layer for word in _RECURRENT_LAYERS for layer in layers):
+        return f"{name} has recurrent layers, whose state can't be rolled back yet: choose an attention-only model"
+    if kind in _OWN_ATTENTION:
+        return f"{name} does not use transformers' attention interface: choose another architecture"
+    return ""
+
+
+def fits_int8(config: Config) -> bool:
+    """Return whether a whole model can be converted to int8 (`models.int8.recipe`); others are quantized on loading."""
+    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rotary, Mapping):
+        return False
+    kind = rotary.get("rope_type") or rotary.get("type") or "default"
+    whole = all(part.get("partial_rotary_factor") in (None, 1.0) for part in (config, rotary))
+    silu = config.get("hidden_act") in ("silu", "swish")
+    return architecture(config) in INT8_CLASSES and silu and whole and kind not in _CHOSEN_ROTARY
+
+
+def context_length(config: Config) -> int | None:
+    """Return the maximum context of a model in tokens, or None if not stated."""
+    for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
+        value = text_config(config).get(key)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def check_claims(folder: Path) -> list[Tensor]:
+    """Return the tensors of the weight files. Raises ModelError if corrupt or smaller than config.json claims."""
+    tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
+    numbered = _count_numbered(tensor.name for tensor in tensors)
+    widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
+    stacked = max((tensor.shape[0] for tensor in tensors if tensor.count and len(tensor.shape) > 2), default=0)
+    for name, value in _numbers(read_json(folder / "config.json")):
+        if _LAYERS.fullmatch(name):
+            held, what = numbered, f"{numbered} layers"
+        elif _EXPERTS.fullmatch(name):
+            held, what = max(numbered, stacked), f"{max(numbered, stacked)} parts of a kind"
+        elif _SIZE.fullmatch(name):
+            held, what = max(widest, HARMLESS), f"nothing larger than {widest}"
+        else:
+            continue
+        if value > held:
+            raise not_held(folder, f"{name} = {value}", what)
+    return tensors
+
+
+def not_held(folder: Path, claim: str, held: str) -> ModelError:
+    """Return the error for a size that the weights do not have."""
+    return ModelError(
+        f"The configuration of {folder} claims {claim}, and its weights hold {held}: fetch or export the model again."
+    )
+
+
+def _count_numbered(names: Iterable[str]) -> int:
+    """Return the largest number of parts of one kind, such as layers.
+
+    `model.layers.7.mlp` belongs to the eighth layer.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        for match in _NUMBERED.finditer(name):
+            found[name[: match.start()]].add(match[1])
+    return max((len(numbers) for numbers in found.values()), default=0)
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield every number with its key, from nested tables and lists too."""
+    for name, value in values.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                yield from _numbers(item)
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                yield name, item

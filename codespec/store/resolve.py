@@ -1,0 +1,240 @@
+"""Resolve a model's name to its files on this machine, and to a folder that can be loaded.
+
+A name is a local folder, a GGUF file, an adapter, a pulled model, or a snapshot from the hub. `owner/name` always
+means the hub and a catalogue name always means that model, whatever the working directory: a folder of that name in
+a project is never used instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from codespec.config import SHIPPED, EngineConfig
+from codespec.errors import ModelError, first_line
+from codespec.store.catalogue import Entry, find_entry, is_gguf, is_hub_id
+from codespec.store.conversions import (
+    ADAPTER_WEIGHTS,
+    TEXTS,
+    base_model_name,
+    check_adapter,
+    convert_gguf,
+    convert_to_int8,
+    int8_recipe,
+    is_adapter,
+    kept_gguf,
+    merge_adapter,
+)  # fmt: skip
+from codespec.store.pulled import find_pulled
+from codespec.store.weights import read_header
+from codespec.text.control_tokens import read_json
+
+ANY = "any"  # number format for callers that read only the configuration and the tokenizer
+# Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
+_WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
+# Settings that two engines must share to write the same text, and also the same drafts.
+TEXT_SETTINGS = (
+    "dtype", "device", "mode", "target_shape", "tensor_parallel", "context", "first_answer_ms", "cache_mb", "max_batch",
+)  # fmt: skip
+DRAFT_SETTINGS = (
+    "drafter_device", "drafter_dtype", "speculate", "proposers", "policy", "caps", "draft_tokens", "min_confidence",
+    "warmup",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model's name and what it stands for on this machine.
+
+    name   as the settings give it
+    form   the form of its weights; "hub": a hub id that has not been pulled
+    path   its folder or its GGUF file; None for the form "hub"
+    entry  its entry in the catalogue, or None
+    """
+
+    name: str
+    form: Literal["folder", "adapter", "gguf", "hub"]
+    path: Path | None
+    entry: Entry | None
+
+    @property
+    def dtype(self) -> str:
+        """Number format of the weights if the settings name none."""
+        return self.entry.dtype if self.entry else EngineConfig().dtype
+
+    def check(self) -> None:
+        """Raise ModelError for an unusable folder or adapter. Does not look up hub ids or convert anything."""
+        if self.path is None or self.form == "gguf":
+            return
+        if self.form == "adapter":
+            check_adapter(self.path)
+            return
+        check_folder(self.path)
+        for name in ("config.json", "tokenizer.json"):
+            read_json(self.path / name)  # the loader reads them too, but later
+
+    def folder(self, dtype: str = ANY) -> Path:
+        """Return the folder of the model in a number format. Raises ModelError if the hub does not give it.
+
+        A GGUF file is converted once, which takes seconds to a minute: to int8 if that is the format and the
+        architecture allows it, else to float32. ANY takes the float folder if it is cached, else acts like int8. An
+        adapter is merged into its model, and so is the catalogue's adapter for a model. Other folders are converted
+        for int8 only.
+        """
+        rounds = dtype in ("int8", ANY)
+        if rounds and self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
+            converted = (kept_gguf(self.path) if dtype == ANY else None) or convert_to_int8(self.path)
+            if converted is not None:
+                return converted
+        folder = self._float_folder()
+        if not rounds:
+            return _demand_float(folder)
+        return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
+
+    def base_folder(self) -> Path:
+        """Return the folder of a model without the catalogue's adapter, or of an adapter without its model."""
+        if self.path is None:
+            return _fetch(self.name)
+        return convert_gguf(self.path) if self.form == "gguf" else self.path
+
+    def fetched(self) -> Path | None:
+        """Return the folder or file; for a hub id, the folder in the hub client's cache, or None. Queries no hub."""
+        if self.path is not None:
+            return self.path
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(str(snapshot_download(self.name, allow_patterns=_WANTED, local_files_only=True)))
+        except (OSError, ValueError):
+            return None
+
+    def digest(self) -> str:
+        """Return a digest of the path and its files' names, sizes and mtimes, or "" if the model is not here."""
+        path = self.fetched()
+        if path is None:
+            return ""
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        parts = [str(path.resolve()), *(_describe(file) for file in files if file.is_file())]
+        return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+    def _float_folder(self) -> Path:
+        """Return the folder of the float weights, with an adapter merged in if there is one."""
+        folder = self.base_folder()
+        if is_adapter(folder):
+            return merge_adapter(_demand_float(resolve(base_model_name(folder)).base_folder()), folder)
+        return merge_adapter(folder, SHIPPED / self.entry.adapter) if self.entry and self.entry.adapter else folder
+
+
+def resolve(name: str) -> ModelRef:
+    """Return what a name stands for, without querying the hub or its cache.
+
+    Raises ModelError for a name that is neither on this machine nor a hub id.
+    """
+    path, hub = Path(name).expanduser(), is_hub_id(name)
+    entry = find_entry(name)
+    pulled = find_pulled(name) if hub or "/" not in name else None
+    if pulled is not None:  # takes precedence over a folder of the same name
+        return _local(name, pulled, entry)
+    if hub and path.exists():
+        raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
+    if hub:
+        return ModelRef(name, "hub", None, entry)
+    if entry is None and (path.is_dir() or (is_gguf(name) and path.is_file())):
+        return _local(name, path, entry)
+    raise ModelError(_why_missing(name, path))
+
+
+def _local(name: str, path: Path, entry: Entry | None) -> ModelRef:
+    if path.is_file():
+        return ModelRef(name, "gguf", path, entry)
+    return ModelRef(name, "adapter" if is_adapter(path) else "folder", path, entry)
+
+
+def check_models(config: EngineConfig) -> None:
+    """Raise ModelError if a configuration names a missing or unusable model, before the slow import of torch."""
+    for name in (config.target, config.drafter if config.asks_drafter else "none"):
+        if name != "none":
+            resolve(name).check()
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ModelError for a folder without configuration or weights, and for truncated files."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    weights = sorted(folder.glob("*.safetensors"))  # includes files beside the model's own
+    if not weights:
+        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+    for file in weights:
+        read_header(file)
+
+
+def identity_of(config: EngineConfig) -> dict[str, Any]:
+    """Return the settings that decide texts and drafts, with a digest of each model: a path reveals too much.
+
+    A daemon reports it as JSON; a command that could use that daemon compares it with its own.
+    """
+    models = {role: _digest(getattr(config, role)) for role in ("target", "drafter", "head")}
+    return {**models, **{name: getattr(config, name) for name in (*TEXT_SETTINGS, *DRAFT_SETTINGS)}}
+
+
+def find_difference(mine: Mapping[str, Any], other: Mapping[str, Any], *, drafts: bool) -> str:
+    """Return the first difference that affects another engine's text, or with `drafts` its drafts; "" if none."""
+    for name in ("target", "drafter", "head") if drafts else ("target",):
+        if mine[name] != other.get(name):
+            return f"it runs another {name}"
+    for name in (*TEXT_SETTINGS, *(DRAFT_SETTINGS if drafts else ())):
+        if mine[name] != other.get(name):
+            return f"its {name} is {other.get(name)!r} and not {mine[name]!r}"
+    return ""
+
+
+def _digest(name: str) -> str:
+    """Return the digest of a model, or "" if it is "none" or can't be read."""
+    try:
+        return "" if name == "none" else resolve(name).digest()
+    except (ModelError, OSError):
+        return ""
+
+
+def _describe(file: Path) -> str:
+    state = file.stat()
+    return f"{file.name} {state.st_size} {state.st_mtime_ns}"
+
+
+def _demand_float(folder: Path) -> Path:
+    """Return the folder. Raises ModelError if its weights were converted to int8."""
+    if int8_recipe(read_json(folder / "config.json")):
+        raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
+    return folder
+
+
+def _why_missing(name: str, path: Path) -> str:
+    if path.is_relative_to(SHIPPED):
+        return (
+            f"The model {path.name} that ships with codespec is not installed: run `pip install ./weights` in "
+            "codespec's checkout, or give --target and --drafter."
+        )
+    if find_entry(name) is not None:
+        here = f", or write ./{name} for the folder" if path.is_dir() else ""
+        return f"{name} has not been pulled: run `codespec models pull {name}`{here}."
+    if path.is_file():
+        return f"{path} is a file, not a model folder: give a folder, a .gguf file or a hub id."
+    if is_gguf(name):
+        return f"There is no file {path}: check the path."
+    return f"There is no model folder {path}: give a folder in the Hugging Face layout, a .gguf file or a hub id."
+
+
+def _fetch(name: str) -> Path:
+    """Download a hub id's files into the hub client's cache, which transformers reads too."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(str(snapshot_download(name, allow_patterns=_WANTED)))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{name} is no folder here and the hub does not give it ({first_line(error)}): check the name and the "
+            "network, or give a local folder."
+        ) from error

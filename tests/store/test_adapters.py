@@ -1,0 +1,210 @@
+"""A model with an adapter is one merged model, made once: from the adapter's own folder or a catalogue entry."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from codespec.errors import ModelError
+from codespec.models.loader import load_model
+from codespec.models.merge_adapter import merge
+from codespec.pair.facts import read_facts
+from codespec.store import conversions
+from codespec.store import resolve as resolving
+from codespec.store.catalogue import read_catalogue
+from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
+from codespec.store.conversions import convert_to_int8, is_adapter, merge_adapter
+from codespec.store.resolve import resolve
+from codespec.store.source import sha256_of
+from tests.models.gguf.files import write_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # a warning of peft itself
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Return an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Return a model as a file."""
+    return write_model(tmp_path / "m.gguf", form="Q8_0")
+
+
+@pytest.fixture
+def adapter(base: Path, tmp_path: Path) -> Path:
+    """Return an adapter of that model with matrices that change its output."""
+    torch.manual_seed(0)
+    network = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(resolve(str(base)).base_folder()),
+        LoraConfig(r=2, lora_alpha=2, target_modules="all-linear", task_type="CAUSAL_LM"),
+    )
+    for name, value in network.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(value, std=0.2)
+    network.save_pretrained(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(base)
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    return tmp_path / "adapter"
+
+
+@pytest.fixture
+def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Return the cache key of a merge of two small folders, without merging."""
+    monkeypatch.setattr(conversions, "check_adapter", lambda adapter: None)
+    monkeypatch.setattr(conversions, "convert_once", lambda conversion: Path(conversion.digest))
+    for place, name in (("of", "model"), ("small", "adapter_model")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{name}.safetensors").write_bytes(b"numbers")
+        (tmp_path / place / "adapter_config.json").write_text("{}")
+    return lambda: merge_adapter(tmp_path / "of", tmp_path / "small").name
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("of/config.json", "of/generation_config.json", "of/tokenizer.json", "of/chat_template.jinja"),
+        *("of/merges.txt", "of/tokenizer.model"),
+        *("small/tokenizer_config.json", "small/chat_template.jinja"),
+    ],
+)
+def test_all_that_a_merge_takes_over_makes_it_another(file: str, tmp_path: Path, digest: Callable[[], str]) -> None:
+    before = digest()
+    (tmp_path / file).write_text("1")
+    first = digest()
+    (tmp_path / file).write_text("{}")
+    assert len({before, first, digest()}) == 3
+
+
+def test_a_model_of_parts_with_an_adapters_settings_is_a_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert is_adapter(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"numbers")
+    assert not is_adapter(tmp_path)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    folder = resolve(str(adapter)).folder()
+    assert "merging the adapter" in capfd.readouterr().err
+    plain, merged = weights(resolve(str(base)).folder("float32")), weights(folder)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    small = load_file(adapter / "adapter_model.safetensors")
+    a, b = (small[f"base_model.{name[:-7].replace('model', 'model.model', 1)}.lora_{x}.weight"] for x in "AB")
+    assert torch.allclose(merged[name], plain[name] + b @ a, atol=1e-6)
+    assert torch.equal(merged["model.embed_tokens.weight"], plain["model.embed_tokens.weight"])
+    assert resolve(str(adapter)).folder() == folder and capfd.readouterr().err == ""
+    source, of = (
+        json.loads((at / "config.json").read_text())[SOURCE] for at in (folder, resolve(str(base)).base_folder())
+    )
+    assert source["base_sha256"] == of["sha256"] != source["sha256"] == folder.name
+    facts = read_facts(resolve(str(adapter)))
+    assert facts.reasons == () and facts.tokenizer is not None
+    assert load_model(str(adapter), exact=False).tokenizer.fingerprint == facts.tokenizer.fingerprint
+
+
+def test_a_pattern_chooses_what_the_weights_hold(adapter: Path, tmp_path: Path) -> None:
+    file = adapter / "adapter_config.json"
+    by_name = weights(resolve(str(adapter)).folder())
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "target_modules": r".*\.(self_attn|mlp)\..*_proj", "rank_pattern": {}}))
+    by_pattern = weights(resolve(str(adapter)).folder())
+    assert by_name.keys() == by_pattern.keys()
+    assert all(torch.equal(by_name[name], by_pattern[name]) for name in by_name)
+
+
+def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
+    before = resolve(str(adapter)).folder()
+    small = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: 2 * value for name, value in small.items()}, adapter / "adapter_model.safetensors")
+    assert resolve(str(adapter)).folder() != before
+
+
+def test_the_catalogue_gives_a_model_its_adapter(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(next(iter(read_catalogue().values())), adapter=str(adapter))
+    monkeypatch.setattr(resolving, "find_entry", lambda name: entry if name == entry.name else None)
+    monkeypatch.setattr(resolving, "find_pulled", lambda name: base if name == entry.name else None)
+    assert resolve(entry.name).folder() == resolve(str(adapter)).folder()
+    assert resolve(str(base)).folder("float32") == resolve(entry.name).base_folder()
+
+
+def break_config(adapter: Path) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": None}))
+
+
+def break_weights(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").write_bytes(b"no")
+
+
+def lose_weights(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+
+
+def change_shape(adapter: Path) -> None:
+    whole = load_file(adapter / "adapter_model.safetensors")
+    less = {name: value[:-1].contiguous() if "lora_B" in name else value for name, value in whole.items()}
+    save_file(less, adapter / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (break_config, r"does not say which model it is for: export the adapter again\.$"),
+        (break_weights, r"adapter_model\.safetensors is truncated or corrupt: fetch or export the model again\.$"),
+        (lose_weights, r"can't be read \(No such file or directory\): fetch or export the model again\.$"),
+        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch it again\.$"),
+    ],
+)
+def test_what_is_wrong_with_an_adapter_is_one_sentence(
+    adapter: Path, harm: Callable[[Path], None], sentence: str
+) -> None:
+    harm(adapter)
+    with pytest.raises(ModelError, match=sentence):
+        resolve(str(adapter)).folder()
+
+
+def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, tmp_path: Path) -> None:
+    plain, folder = Path(shutil.copytree(resolve(str(base)).base_folder(), tmp_path / "plain")), tmp_path / "merged"
+    (plain / "tokenizer.json").unlink()
+    for name in ("vocab.json", "merges.txt", "tokenizer.model"):
+        (plain / name).write_text(name)
+    folder.mkdir()
+    merge(plain, adapter, folder, "0" * 64)
+    assert all((folder / name).read_text() == name for name in ("vocab.json", "merges.txt", "tokenizer.model"))
+
+
+def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapter: Path, tmp_path: Path) -> None:
+    """`models remove` reads that name."""
+    own = Path(shutil.copytree(resolve(str(base)).base_folder(), tmp_path / "own"))
+    (own / "notes.json").write_text("{}")  # not the file's model
+    merged, of_file = merge_adapter(own, adapter), merge_adapter(resolve(str(base)).base_folder(), adapter)
+    weights = {"model.safetensors": sha256_of(own / "model.safetensors")}
+    for folder, key, value in ((merged, BASE_WEIGHTS, weights), (of_file, BASE_FILE, sha256_of(base))):
+        rounded = convert_to_int8(folder)
+        assert rounded is not None
+        for made in (folder, rounded):
+            source = json.loads((made / "config.json").read_text())[SOURCE]
+            assert source[key] == value
+
+
+def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plain = resolve(str(base)).base_folder()
+    assert merge_adapter(plain, adapter) == merge_adapter(plain, adapter)
+    assert capfd.readouterr().err.count("merging the adapter") == 1

@@ -1,0 +1,232 @@
+"""A GGUF file is converted once, by one process; a failure is one sentence in the requesting process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from codespec.errors import ModelError
+from codespec.models.loader import load_model
+from codespec.pair.facts import read_facts
+from codespec.pair.rows import stored_as
+from codespec.store import conversion_cache
+from codespec.store.conversion_cache import Conversion, converted_home
+from codespec.store.conversions import convert_gguf, source_quantization
+from codespec.store.resolve import resolve
+from tests.models.gguf.files import write_model
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return converted_home()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines that the user sees."""
+    lines: list[str] = []
+    monkeypatch.setattr(conversion_cache, "say", lines.append)
+    return lines
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Record the files that the converter was started for."""
+    started: list[Path] = []
+    run = conversion_cache.run_converter
+
+    def counted(conversion: Conversion, folder: Path) -> None:
+        started.append(Path(conversion.arguments[0]))
+        run(conversion, folder)
+
+    monkeypatch.setattr(conversion_cache, "run_converter", counted)
+    yield started
+
+
+def settle(file: Path) -> None:
+    """Make a file's timestamps old enough for the index."""
+    then = time.time_ns() - 60_000_000_000
+    os.utime(file, ns=(then, then))
+
+
+def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = write_model(tmp_path / "m.gguf", form="Q8_0")
+    facts = read_facts(resolve(str(file)))
+    assert capfd.readouterr().err == "codespec: converting m.gguf to int8 (once)\n"
+    assert (facts.reasons, stored_as(facts)) == ((), "I8 from Q8_0")
+    model = load_model(str(file), dtype="int8", exact=False)
+    assert model.spec.name == str(file) and model.tokenizer.model_eos_ids == {0}
+    assert capfd.readouterr().err == ""
+    load_model(str(file), dtype="float32", exact=False)
+    assert capfd.readouterr().err == "codespec: converting m.gguf (once)\n"
+
+
+def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[Path], said: list[str]) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    folder = convert_gguf(file)
+    assert said == ["converting m.gguf (once)"] and folder.parent == converted_home()
+    assert convert_gguf(file) == folder
+    assert (
+        convert_gguf(file.rename(tmp_path / "moved.GGUF")) == folder == resolve(str(tmp_path / "moved.GGUF")).folder()
+    )
+    write_model(file, form="Q8_0")
+    assert convert_gguf(file) != folder
+    assert len(runs) == len(said) == 2
+    assert sorted(path.name for path in converted_home().iterdir() if path.is_dir()) == sorted(
+        {folder.name, convert_gguf(file).name}
+    )
+
+
+def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = write_model(tmp_path / "m.gguf"), []
+    settle(file)
+    digest = conversion_cache.hashlib.file_digest
+    monkeypatch.setattr(
+        conversion_cache.hashlib, "file_digest", lambda stream, name: read.append(name) or digest(stream, name)
+    )
+    folder = convert_gguf(file)
+    assert convert_gguf(file) == folder and len(read) == 1
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert convert_gguf(file) != folder and len(read) == 2
+
+
+def test_a_file_written_just_now_is_not_trusted_by_its_time(tmp_path: Path, home: Path) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    convert_gguf(file)
+    assert not (home / "index.json").exists()
+
+
+def test_what_takes_too_long_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion_cache, "STARTUP", 0.001)
+    monkeypatch.setattr(conversion_cache, "SLOWEST", 1e12)
+    with pytest.raises(
+        ModelError, match=r"could not be converted \(it took longer than 0 s\): take the model's folder"
+    ):
+        convert_gguf(write_model(tmp_path / "m.gguf"))
+    assert not [path for path in home.iterdir() if path.is_dir()]
+
+
+def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    settle(file)
+    folder, state, place = convert_gguf(file), file.stat(), str(file)
+    lists = [
+        [1, 2, "../../x"],
+        [state.st_size, state.st_mtime_ns, 7],
+        [state.st_size, state.st_mtime_ns, "../" * 21 + "x"],
+    ]
+    for text in ("", "[]", "[" * 100_000, '{"x": 1}', *(json.dumps({place: one}) for one in lists)):
+        (home / "index.json").write_text(text)
+        assert convert_gguf(file) == folder
+        assert json.loads((home / "index.json").read_text())[place][2] == folder.name
+
+
+def test_an_index_that_can_not_be_written_stops_nothing(tmp_path: Path, home: Path) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    settle(file)
+    (home / "index.json").mkdir(parents=True)
+    folder = convert_gguf(file)
+    assert convert_gguf(file) == folder and folder.is_dir()
+    assert not list(home.glob("index.*.part"))
+
+
+def test_a_folder_of_an_older_format_or_half_of_one_is_made_again(tmp_path: Path, runs: list[Path]) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    folder = convert_gguf(file)
+    config = json.loads((folder / "config.json").read_text())
+    config[conversion_cache.SOURCE]["format"] = 0
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "left.over").touch()
+    part = folder.with_suffix(".part")
+    part.mkdir()
+    (part / "model.safetensors").write_bytes(b"half")
+    assert convert_gguf(file) == folder and len(runs) == 2
+    assert not (folder / "left.over").exists() and not part.exists()
+    assert source_quantization(json.loads((folder / "config.json").read_text())) == "F32"
+
+
+def test_what_stands_against_it_is_one_sentence_and_leaves_nothing(tmp_path: Path, home: Path, said: list[str]) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(write_model(tmp_path / "whole.gguf").read_bytes()[:-5000])
+    for _ in range(2):
+        with pytest.raises(
+            ModelError, match=rf"^{file} is truncated or corrupt \(it ends within .*\): fetch or export"
+        ):
+            convert_gguf(file)
+    assert [path for path in home.iterdir() if path.is_dir()] == []
+
+
+def test_a_converter_that_is_killed_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    killed = (sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    monkeypatch.setattr(conversion_cache, "START", killed)
+    with pytest.raises(ModelError, match=r"could not be converted \(signal 9\): check that memory is free"):
+        convert_gguf(file)
+    assert [path for path in home.iterdir() if path.is_dir()] == []
+    monkeypatch.setattr(conversion_cache, "START", (sys.executable, "-c", "raise RuntimeError('no')"))
+    with pytest.raises(ModelError, match=r"could not be converted \(RuntimeError: no\)"):
+        convert_gguf(file)
+
+
+def test_a_folder_called_like_a_package_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The converter runs in the user's current folder, which may contain anything."""
+    (tmp_path / "gguf.py").write_text("raise SystemExit(9)")
+    (tmp_path / "codespec").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert convert_gguf(write_model(tmp_path / "m.gguf")).is_dir()
+
+
+def test_a_second_process_waits_for_the_first(tmp_path: Path, home: Path) -> None:
+    """It reports that it waits, and then uses the first one's result."""
+    file = write_model(tmp_path / "m.gguf")
+    first = convert_gguf(file)
+    away = first.rename(tmp_path / "away")
+    with FileLock(first.with_suffix(".lock")):
+        code = "import sys; from codespec.store.conversions import *; print(convert_gguf(Path(sys.argv[1])))"
+        other = subprocess.Popen(
+            [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert other.stderr is not None
+        assert other.stderr.readline() == "codespec: another process converts this file: waiting for it\n"
+        away.rename(first)
+    out, errors = other.communicate()
+    assert (out, errors, other.returncode) == (f"{first}\n", "", 0)
+
+
+def test_two_processes_at_once_convert_it_once(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    code = "import sys; from codespec.store.conversions import *; print(convert_gguf(Path(sys.argv[1])))"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    ends = [process.communicate() for process in both]
+    assert ends[0][0] == ends[1][0] != ""
+    assert sum(errors.count("converting") for _, errors in ends) == 1
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match=r"none\.gguf can't be used \(No such file or directory\): check the path"):
+        convert_gguf(tmp_path / "none.gguf")
+    file = write_model(tmp_path / "m.gguf")
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    with pytest.raises(ModelError, match=r"can't be used \(Not a directory\)"):
+        convert_gguf(file)

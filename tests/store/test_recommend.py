@@ -1,0 +1,115 @@
+"""The recommended model for this machine: one rule from memory, speed and GPU; the speed is measured once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from codespec.store import choice, machine
+from codespec.store.choice import LARGER, SLOWEST, SMALLER, SMALLEST, decide, takes_larger
+from codespec.store.machine import measure_step, read_step, write_step
+from codespec.user_folders import cache_folder
+
+GB = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Return an empty cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "step", "gpu", "model", "why"),
+    [
+        (16 * GB, 30.0, False, LARGER, "a token of the 1.5B model takes 30 ms here"),
+        (16 * GB, SLOWEST, False, LARGER, "takes 45 ms here"),
+        (16 * GB, 46.0, False, SMALLER, "takes 46 ms here"),
+        (16 * GB, None, False, SMALLER, "has not been measured yet"),
+        (16 * GB, inf, False, SMALLER, "int8 does not run on this processor"),
+        (5 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 5.0 GB of memory"),
+        (2 * GB, 30.0, False, SMALLEST, "there are 2.0 GB of memory here"),
+        (None, 30.0, False, SMALLER, "how much memory there is here is not known"),
+        (25 * GB, None, True, "deepseek-coder-6.7b", "the largest that the memory takes, on a GPU"),
+        (200 * GB, 30.0, True, "qwen2.5-coder-32b", "on a GPU"),
+        (6 * GB, 30.0, True, LARGER, "takes 30 ms here"),
+        (None, None, True, SMALLER, "is not known"),
+    ],
+)
+def test_the_rule(memory: int | None, step: float | None, gpu: bool, model: str, why: str) -> None:
+    found = decide(memory, step, gpu=gpu)
+    assert found.model == model and found.why.endswith(why)
+
+
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "machine_memory", lambda: 16 * GB)
+    assert choice.recommend().model == SMALLER and takes_larger()
+    write_step(20.0)
+    assert choice.recommend().model == LARGER
+    monkeypatch.setattr(choice, "machine_memory", lambda: 4 * GB)
+    assert choice.recommend().model == SMALLER and not takes_larger()
+
+
+def test_what_was_measured_is_kept_for_this_processor_and_this_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_step() is None
+    write_step(33.25)
+    assert read_step() == 33.25
+    monkeypatch.setattr(machine, "version", lambda _: "99.0")
+    assert read_step() is None
+    write_step(inf)
+    assert read_step() == inf
+    monkeypatch.undo()
+
+
+def test_another_processor_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_step(33.0)
+    other = tmp_path / "cpuinfo"
+    other.write_text("processor\t: 0\nmodel name\t: Other 9000\ncpu family\t: 6\n\nprocessor\t: 1\n")
+    monkeypatch.setattr(machine, "PROCESSOR", other)
+    assert read_step() is None and machine.processor_key().startswith("Other 9000 6, ")
+    monkeypatch.setattr(machine, "PROCESSOR", tmp_path / "none")
+    assert machine.processor_key().endswith(" cores")
+
+
+def test_a_corrupt_record_counts_as_none() -> None:
+    write_step(33.0)
+    (file,) = (cache_folder() / "step_time").iterdir()
+    file.write_text("[")
+    assert read_step() is None
+    write_step(34.0)
+    assert read_step() == 34.0
+
+
+def test_it_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def run(command: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 0, "12.0", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    lines: list[str] = []
+    assert measure_step(lines.append) == measure_step(lines.append) == 12.0
+    assert len(calls) == 1 and calls[0][1:] == ("-P", "-m", "codespec.startup.step_speed")
+    assert lines == ["measuring once how fast this machine computes a token (some seconds)"]
+
+
+def test_why_it_could_not_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(machine, "MEASURE", ("/nowhere/python",))
+    assert measure_step(lines.append) is None
+    assert len(lines) == 2 and lines[1].startswith("the speed of this machine could not be measured (")
+    for code, reason in (("print('fast')", "fast"), ("raise SystemExit('no kernel')", "no kernel")):
+        monkeypatch.setattr(machine, "MEASURE", (sys.executable, "-c", code))
+        assert measure_step(lines.append) is None and reason in lines.pop()
+        del lines[2:]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/x")
+    monkeypatch.setattr(machine, "MEASURE", (sys.executable, "-c", "print(12.0)"))
+    assert measure_step(lines.append) is None and "/dev/null/x" in lines.pop()
+    lines.pop()
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    assert measure_step(lines.append) is None and len(lines) == 2, "without torch nothing is said"
