@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec import __version__, json_store
+from codespec.engine.queue import Job
 from codespec.models.processor import processor
 from codespec.sequence import Sequence
-from codespec.server.jobs import Job
 from codespec.server.logs import log
 from codespec.types import Completion, CompletionRequest, DoneEvent
 from codespec.user_folders import make_state_folder, state_folder
@@ -168,7 +168,7 @@ def is_eligible(job: Job) -> bool:
 
 def completions_of(job: Job) -> dict[int, Completion]:
     """Return a job's completions by choice; for a job that was restarted, those of the last run."""
-    return {event.choice: event.completion for event in job.messages if isinstance(event, DoneEvent)}
+    return {event.choice: event.completion for event in job.events if isinstance(event, DoneEvent)}
 
 
 def outcome(completion: Completion) -> tuple[tuple[int, ...], str, str]:

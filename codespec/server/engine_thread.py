@@ -180,7 +180,7 @@ class EngineThread:
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
     audit = Audit(loaded.engine, loaded.audit_every, names)
-    return Dispatcher(loaded.engine, loaded.slots, loaded.prefetch, PREFETCH_DELAY, audit)
+    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY, audit)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:
