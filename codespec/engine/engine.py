@@ -162,11 +162,6 @@ class Engine:
             self.proposer.check(job.request, sequences[0].length_limit)
         job.sequences = sequences
 
-    def cancel(self, sequence: Sequence) -> None:
-        """End one choice before the next step. Does nothing if it has finished."""
-        if sequence.finish_reason is None:
-            self._finish(sequence, "cancelled")
-
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
         self.proposer.look_up_in(owner, files)
@@ -203,8 +198,8 @@ class Engine:
         """Release the slots of running sequences that are not chosen, and assign slots to chosen ones without."""
         for sequence in [one for one in self._batch.running if one not in chosen]:
             self._batch.leave(sequence)
-            self.proposer.pause(sequence)
             sequence.slot, sequence.cached = -1, 0
+            self.proposer.pause(sequence)
         for sequence in chosen:
             if sequence not in self._batch.running:
                 self._batch.enter(sequence)

@@ -191,8 +191,7 @@ class Dispatcher:
         if self.queue.jobs or self._planned:
             self.audit.put_off(now)
         elif self.audit.due is not None and self.audit.due <= now:
-            audited = self.audit.begin()
-            self.queue.add(Job(audited[0].request, Priority.AUDIT, now, audited=audited))
+            self.queue.add(self.audit.begin(now))
 
     def _interrupt_audit(self) -> None:
         self.audit.put_off(time.perf_counter())

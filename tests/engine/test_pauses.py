@@ -19,7 +19,7 @@ from codespec.sequence import Sequence
 from codespec.types import CompletionRequest
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine
-from tests.pairs import build, drafters, model, prompts, run, texts, varied_requests
+from tests.pairs import build, cancel, drafters, model, prompts, run, texts, varied_requests
 
 REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)]
 
@@ -96,7 +96,7 @@ def test_a_paused_text_still_has_its_deadline() -> None:
     engine.step([other])
     engine.step()
     assert late.finish_reason == "deadline" and other.finish_reason is None
-    engine.cancel(other)
+    cancel(engine, other)
     assert engine.queue.idle
 
 

@@ -14,7 +14,7 @@ from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
-from tests.pairs import build, drafters, network_for, wrapped
+from tests.pairs import build, cancel, drafters, network_for, wrapped
 
 
 @cache
@@ -75,7 +75,7 @@ class TestWarmUps:
         engine, request = counting_engine("spm", chunk=50), CompletionRequest(prefix=TEXT[:1500], max_tokens=0)
         (sequence,) = engine.submit(request)
         engine.step()
-        engine.cancel(sequence)
+        cancel(engine, sequence)
         assert engine.complete([request])[0].stats.cached_tokens == 50
 
 

@@ -21,7 +21,7 @@ from codespec.server.dispatcher import Dispatcher
 from codespec.server.loading import Loaded
 from codespec.types import Completion, CompletionRequest, DoneEvent, Stats
 from codespec.verify.verifier import Turn
-from tests.pairs import build, model, prompts, varied_requests
+from tests.pairs import build, cancel, model, prompts, varied_requests
 from tests.server.daemons import serving_load, wait_for
 from tests.server.test_jobs import PATH, body
 from tests.server.test_metrics import Scrape
@@ -149,7 +149,7 @@ def test_the_next_keystroke_finds_its_prompt_warm() -> None:
     (next_one,) = engine.submit(replace(request, prefix=request.prefix + "x"))
     engine.step()
     assert next_one.stats.cached_tokens >= 0.8 * len(next_one.prompt_ids)
-    engine.cancel(next_one)
+    cancel(engine, next_one)
 
 
 def test_a_difference_is_loud(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
