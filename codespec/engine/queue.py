@@ -50,9 +50,10 @@ class Priority(IntEnum):
 class Job:
     """A request in the queue. It has `sequences`, one per choice, once it has started.
 
-    `deadline` ends it at any time. `after_first` is a time limit that starts at the first token and cuts the text only
-    after a line break. After a failed round a job runs again, `alone`; the engine then generates the same text, and
-    `read_events` returns only the part that it has not returned before.
+    It starts after `arrived`, which is in the future for a planned prefetch. `deadline` ends it at any time;
+    `after_first` is a time limit that starts at the first token and cuts the text only after a line break. After a
+    failed round a job runs again, `alone`; the engine then generates the same text, and `read_events` returns only the
+    part that it has not returned before.
     """
 
     request: CompletionRequest
@@ -139,10 +140,9 @@ class Queue:
         self._finish = finish
         self._numbers = count()
 
-    @property
-    def idle(self) -> bool:
-        """Whether no request is waiting or running."""
-        return all(job.finished for job in self.jobs)
+    def idle_for(self, now: float) -> float | None:
+        """Return the seconds until a request can run, or None if there is none."""
+        return min((max(0.0, job.arrived - now) for job in self.jobs if not job.finished), default=None)
 
     def add(self, job: Job) -> None:
         """Add a request."""
@@ -177,7 +177,7 @@ class Queue:
         """
         while True:
             self.expire(now)
-            chosen = self._choose()
+            chosen = self._choose(now)
             waiting = [job for job, _ in chosen if not job.sequences]
             if not waiting:
                 break
@@ -196,9 +196,9 @@ class Queue:
             if not sequence.finish_reason:
                 self._finish(sequence, reason)
 
-    def _choose(self) -> list[tuple[Job, int]]:
+    def _choose(self, now: float) -> list[tuple[Job, int]]:
         """Return the choices of the next round, at most `slots`. A job that failed together with others runs alone."""
-        jobs = [job for job in self.jobs if not job.finished]
+        jobs = [job for job in self.jobs if job.arrived <= now and not job.finished]
         highest = min(map(effective_priority, jobs), default=None)
         eligible = [job for job in jobs if effective_priority(job) == highest]
         everything = [(job, choice) for job in eligible for choice in job.runnable]

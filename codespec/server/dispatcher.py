@@ -40,7 +40,6 @@ class Dispatcher:
         self.prefetch = prefetch
         self.patience = patience
         self.handles: list[RequestHandle] = []  # of all open requests, in order of arrival
-        self._planned: list[tuple[float, CompletionRequest]] = []  # prefetches with their start times
         self.prefetched = PrefetchCache()
         self.audit = Audit(engine) if audit is None else audit
         self.outbox: list[Delivery] = []
@@ -48,10 +47,10 @@ class Dispatcher:
     @property
     def idle_for(self) -> float | None:
         """Seconds until there is work to do without a new request, or None if there is none to come."""
-        if self.queue.jobs:
-            return 0.0
-        due = self._planned[0][0] if self._planned else self.audit.due
-        return None if due is None else max(0.0, due - time.perf_counter())
+        now = time.perf_counter()
+        if self.queue.jobs or self.audit.due is None:
+            return self.queue.idle_for(now)
+        return max(0.0, self.audit.due - now)
 
     def jobs_of(self, priority: Priority) -> list[Job]:
         """Return the jobs of one priority."""
@@ -70,7 +69,6 @@ class Dispatcher:
         for older in superseded:
             self.abort(older)
             self._send([older], empty_completions(older.request, "cancelled"))
-        self._planned.clear()
         for job in self.jobs_of(Priority.PREFETCH):
             self.queue.end(job)
         if computed:
@@ -90,7 +88,6 @@ class Dispatcher:
 
     def round(self) -> None:
         """Run one engine step for the choices that the queue chooses."""
-        self._begin_planned()
         self._begin_audit()
         chosen = self.queue.next_round(time.perf_counter(), self._start)
         if chosen:
@@ -177,18 +174,12 @@ class Dispatcher:
         """Plan to continue a finished text as if the user had accepted it."""
         upcoming = follow_up(request, messages) if self.prefetch else None
         if upcoming is not None:
-            self._planned.append((time.perf_counter() + self.patience, upcoming))
-            self._begin_planned()
-
-    def _begin_planned(self) -> None:
-        now = time.perf_counter()
-        while self._planned and self._planned[0][0] <= now:
-            self.queue.add(Job(self._planned.pop(0)[1], Priority.PREFETCH, now))
+            self.queue.add(Job(upcoming, Priority.PREFETCH, time.perf_counter() + self.patience))
 
     def _begin_audit(self) -> None:
         """Start the next due audit if there is no other work."""
         now = time.perf_counter()
-        if self.queue.jobs or self._planned:
+        if self.queue.jobs:
             self.audit.put_off(now)
         elif self.audit.due is not None and self.audit.due <= now:
             self.queue.add(self.audit.begin(now))

@@ -87,7 +87,7 @@ def test_a_deadline_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def is_free(engine: Engine) -> bool:
     """Return whether nothing runs or waits and every slot is available."""
-    return engine.queue.idle and engine._batch.pool.num_taken == 0
+    return engine.queue.idle_for(0.0) is None and engine._batch.pool.num_taken == 0
 
 
 def test_cancelling_between_rounds() -> None:

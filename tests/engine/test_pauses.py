@@ -50,7 +50,7 @@ def test_a_pause_changes_no_text(has_room: bool) -> None:
         engine._batch.pool, drafters(engine)[0].slots = pools
     written = run_in_turns(engine, REQUESTS, seed=has_room)
     assert texts([completion_of(sequence) for sequence in written]) == texts(expected)
-    assert engine.queue.idle and [pool.num_taken for pool in pools] == [0, 0]
+    assert engine.queue.idle_for(0.0) is None and [pool.num_taken for pool in pools] == [0, 0]
 
 
 def test_the_cache_is_what_a_prefill_gives() -> None:
@@ -97,7 +97,7 @@ def test_a_paused_text_still_has_its_deadline() -> None:
     engine.step()
     assert late.finish_reason == "deadline" and other.finish_reason is None
     cancel(engine, other)
-    assert engine.queue.idle
+    assert engine.queue.idle_for(0.0) is None
 
 
 def test_a_short_prompt_is_read_beside_long_ones() -> None:

@@ -109,7 +109,9 @@ def is_free(served: Served) -> bool:
     async def look() -> bool:
         assert served.engine_thread.loaded is not None
         engine = served.engine_thread.loaded.engine
-        return await served.engine_thread.call(lambda: engine.queue.idle and engine._batch.pool.num_taken == 0)
+        return await served.engine_thread.call(
+            lambda: engine.queue.idle_for(0.0) is None and engine._batch.pool.num_taken == 0
+        )
 
     return asyncio.run_coroutine_threadsafe(look(), served.loop).result(60)
 
