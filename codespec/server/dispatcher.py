@@ -64,8 +64,7 @@ class Dispatcher:
         computed = bool(messages)
         if not computed:
             messages = self._join(handle).events
-        if messages:
-            self._send([handle], messages)
+        self._send([handle], messages)
         for older in superseded:
             self.abort(older)
             self._send([older], empty_completions(older.request, "cancelled"))
