@@ -99,7 +99,7 @@ class Job:
 
     def read_events(self) -> list[Event]:
         """Return the events since the last call."""
-        fresh = [] if self.sequences or self.ended is None else empty_completions(self.request, self.ended)
+        fresh: list[Event] = empty_completions(self.request, self.ended) if self.ended else []
         for sequence in self.sequences:
             fresh += [unsent for event in sequence.events if (unsent := self._unsent(event)) is not None]
             sequence.events.clear()
