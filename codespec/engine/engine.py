@@ -138,6 +138,7 @@ class Engine:
             while not job.finished:
                 self.step()
                 yield from job.read_events()
+            yield from job.read_events()  # if it ended in another caller's step
         finally:
             self.queue.end(job)
 
