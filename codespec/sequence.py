@@ -150,8 +150,7 @@ class Sequence:
     last_size: int = 0  # bytes of the last committed token
     cut: int | None = None  # end of the text, in bytes of `generated`; None while it grows
     finish_reason: FinishReason | None = None
-    deadline: float | None = None  # seconds on the engine's clock
-    started: float = 0.0
+    started: float = 0.0  # the request's arrival in seconds of perf_counter
     parent: Sequence | None = None  # the choice whose prefill this one shares
     stream: Utf8Stream = field(default_factory=Utf8Stream)
     shown: int = 0  # bytes of `generated` handed to the stream

@@ -114,6 +114,12 @@ def build(
     return engine
 
 
+def cancel(engine: Engine, sequence: Sequence) -> None:
+    """End the request that a sequence belongs to."""
+    for job in [job for job in engine.queue.jobs if sequence in job.sequences]:
+        engine.queue.end(job)
+
+
 def drafters(engine: Engine) -> list[DraftModel]:
     """Return the language models among an engine's proposers."""
     parts = engine.proposer.proposers if isinstance(engine.proposer, ChainProposer) else (engine.proposer,)

@@ -77,9 +77,9 @@ class Admission:
     def repeat(self, finished: list[Sequence]) -> list[Sequence]:
         """Return the choices of a finished request as new sequences, to be decoded plainly and compared.
 
-        They use the same prompt ids, because the document's layout would not produce them twice, and have no deadline.
+        They use the same prompt ids, because the document's layout would not produce them twice.
         """
-        request = replace(finished[0].request, speculate=False, deadline_ms=None, document=AUDIT)
+        request = replace(finished[0].request, speculate=False, document=AUDIT)
         again: list[Sequence] = []
         for one, ending in zip(finished, _endings(request), strict=True):
             sequence = Sequence(

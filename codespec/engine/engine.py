@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from codespec.engine.admission import Admission
+from codespec.engine.batch import Batch
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
-from codespec.engine.scheduler import Scheduler
+from codespec.engine.queue import Job, Queue, share_rows
 from codespec.models.call_shape import FAST
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
@@ -34,7 +35,8 @@ PLAIN = FixedLength(0)
 class Engine:
     """Completes requests with a target model; faster, using a proposer's drafts.
 
-    The target's cache has `slots` slots. 0 means `max_batch`; more slots keep recent completions cached.
+    At most `max_batch` sequences take part in a step; the others wait in `queue`. The target's cache has `slots` slots.
+    0 means `max_batch`; more slots keep recent completions cached. The prompts of a step share `prefill_chunk` rows.
     """
 
     def __init__(
@@ -61,13 +63,15 @@ class Engine:
         self.notes = [] if notes is None else notes  # shared with the policy, which may append
         self.metrics = Metrics()
         self._admission = Admission(target, context, prompt_budget)
-        self._scheduler = Scheduler(target, max_batch, prefill_chunk, slots or max_batch)
+        self.queue = Queue(max_batch, self._finish)
+        self.prefill_chunk = prefill_chunk
+        self._batch = Batch(target, slots or max_batch)
         self._verifier = Verifier(target, rule or MatchRule())
 
     @property
     def max_batch(self) -> int:
         """Maximum number of requests that run concurrently."""
-        return self._scheduler.max_batch
+        return self.queue.slots
 
     @property
     def context(self) -> int:
@@ -103,7 +107,7 @@ class Engine:
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the target's and the drafter's caches. May be read from another thread."""
-        return {"target": CacheUse.of(self._scheduler.pool, self.target.cache), **self.proposer.caches}
+        return {"target": CacheUse.of(self._batch.pool, self.target.cache), **self.proposer.caches}
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
@@ -114,110 +118,106 @@ class Engine:
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
         """Complete all requests as a batch. Return one Completion per request, including its alternatives."""
-        choices = [self._admit(request) for request in requests]  # all are admitted before any is queued
-        for group, request in zip(choices, requests, strict=True):
-            self._queue(group, request)
+        jobs = [self._admit(request, listening=False) for request in requests]  # all are admitted before any is queued
+        for job in jobs:
+            self.queue.add(job)
         try:
-            while not all(s.finish_reason for group in choices for s in group):
+            while not all(job.finished for job in jobs):
                 self.step()
         finally:
-            for group in choices:
-                for sequence in group:
-                    self.cancel(sequence)
-        done = [[completion_of(sequence) for sequence in group] for group in choices]
-        return [replace(group[0], alternatives=tuple(group[1:])) for group in done]
+            for job in jobs:
+                self.queue.end(job)
+        done = [[completion_of(sequence) for sequence in job.sequences] for job in jobs]
+        return [replace(choices[0], alternatives=tuple(choices[1:])) for choices in done]
 
     def stream(self, request: CompletionRequest) -> collections.abc.Iterator[Event]:
         """Complete one request and yield its events as they are committed. Closing the iterator cancels it."""
-        sequences = self.submit(request)
-        for sequence in sequences:
-            sequence.listening = True
+        job = self._admit(request, listening=True)
+        self.queue.add(job)
         try:
-            while not all(sequence.finish_reason for sequence in sequences):
+            while not job.finished:
                 self.step()
-                for sequence in sequences:
-                    yield from sequence.events
-                    sequence.events.clear()
+                yield from job.read_events()
+            yield from job.read_events()  # if it ended in another caller's step
         finally:
-            for sequence in sequences:
-                self.cancel(sequence)
+            self.queue.end(job)
 
     def submit(self, request: CompletionRequest) -> list[Sequence]:
         """Queue a request and return one sequence per choice. Raises RequestError if it is invalid."""
-        sequences = self._admit(request)
-        self._queue(sequences, request)
-        return sequences
+        job = self._admit(request, listening=False)
+        self.queue.add(job)
+        return job.sequences
 
-    def submit_again(self, finished: list[Sequence]) -> list[Sequence]:
-        """Queue the choices of a finished request again, to be decoded plainly and compared.
+    def start(self, job: Job) -> None:
+        """Give a waiting job its sequences. Raises RequestError if its request is invalid.
 
-        Nothing is drafted, learned or counted. Prompts are reused from the cache if it still holds them.
+        An audit decodes plainly; nothing is drafted, learned or counted. Prompts are reused from the cache if it still
+        holds them.
         """
-        sequences = self._admission.repeat(finished)
-        self._queue(sequences, sequences[0].request)
-        return sequences
+        began = time.perf_counter()
+        sequences = self._admission.repeat(job.audited) if job.audited else self._admission.admit(job.request)
+        for sequence in sequences:
+            sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
+            sequence.started, sequence.listening = job.arrived, job.listening
+        if not job.audited:
+            self.proposer.check(job.request, sequences[0].length_limit)
+        job.sequences = sequences
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
         self.proposer.look_up_in(owner, files)
 
-    def _admit(self, request: CompletionRequest) -> list[Sequence]:
-        began = time.perf_counter()
-        sequences = self._admission.admit(request)
-        for sequence in sequences:
-            sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
-        self.proposer.check(request, sequences[0].length_limit)
-        return sequences
-
-    def _queue(self, sequences: list[Sequence], request: CompletionRequest) -> None:
-        now = time.perf_counter()
-        for sequence in sequences:
-            sequence.started = now
-            if request.deadline_ms is not None:
-                sequence.deadline = now + request.deadline_ms / 1000
-            self._scheduler.add(sequence)
-
-    def cancel(self, sequence: Sequence) -> None:
-        """End a sequence before the next step. Does nothing if it has finished."""
-        if sequence.finish_reason is None:
-            self._finish(sequence, "cancelled")
+    def _admit(self, request: CompletionRequest, listening: bool) -> Job:
+        """Return the started job of a request that arrives now."""
+        job = Job(request, arrived=time.perf_counter(), listening=listening)
+        self.start(job)
+        if request.deadline_ms is not None:
+            job.deadline = job.arrived + request.deadline_ms / 1000
+        return job
 
     def close(self) -> None:
         """Save the learned state. The engine stays usable."""
         self.policy.close()
 
-    def step(self, only: collections.abc.Collection[Sequence] | None = None) -> None:
-        """Run one round for all active sequences, or for those in `only`.
+    def step(self, chosen: collections.abc.Collection[Sequence] | None = None) -> None:
+        """Run one round for the sequences that were chosen for it (None: the queue chooses).
 
         The others pause and need no slots. Pausing changes no text, and resuming recomputes nothing unless the slot was
         taken.
         """
-        self._expire()
-        if only is not None:
-            self._pause([sequence for sequence in self._scheduler.running if sequence not in only])
-        scheduled = self._scheduler.schedule(only)
-        if scheduled:
-            self._round(scheduled)
+        if chosen is None:
+            chosen = self.queue.next_round(time.perf_counter(), self.start)
+        going = [sequence for sequence in chosen if sequence.finish_reason is None]
+        self._seat(going)
+        share_rows(going, self.prefill_chunk)
+        fed = [sequence for sequence in going if sequence.feed]
+        if fed:
+            self._round(fed)
         self._read_ahead()
 
-    def _pause(self, sequences: list[Sequence]) -> None:
-        for sequence in sequences:
-            self._scheduler.pause(sequence)
+    def _seat(self, chosen: list[Sequence]) -> None:
+        """Release the slots of running sequences that are not chosen, and assign slots to chosen ones without."""
+        for sequence in [one for one in self._batch.running if one not in chosen]:
+            self._batch.leave(sequence)
+            sequence.slot, sequence.cached = -1, 0
             self.proposer.pause(sequence)
+        for sequence in chosen:
+            if sequence not in self._batch.running:
+                self._batch.enter(sequence)
 
-    def _round(self, scheduled: list[tuple[Sequence, int]]) -> None:
+    def _round(self, sequences: list[Sequence]) -> None:
         """Run one round of speculative decoding (Leviathan et al. 2023) with drafts as text.
 
         A sequence in prefill takes part without a draft.
         """
-        record, sequences = RoundRecord(), [sequence for sequence, _ in scheduled]
+        record = RoundRecord()
         with record.timed("schedule"):
-            caps = self._caps(scheduled)
+            caps = self._caps(sequences)
         with record.timed("propose"):
             drafts = self._propose(sequences, caps)
         with record.timed("retokenize"):
             proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
-            turns = self._trim(scheduled, proposed)
+            turns = self._trim(sequences, proposed)
         with record.timed("verify"):
             verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
         with record.timed("commit"):
@@ -225,21 +225,19 @@ class Engine:
         self._policy_of(sequences).timed(record.propose, record.verify)
         self._book(record, turns, tokens)
 
-    def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:
+    def _caps(self, sequences: list[Sequence]) -> list[Cap]:
         """Return the draft limit of each sequence in target tokens.
 
         It is the policy's cap, limited to what the request still needs besides its bonus token. It is 0 during prefill
         and below the warm-up context.
         """
-        for sequence, feed in scheduled:
+        for sequence in sequences:
             speculates = self._speculates(sequence)
-            ready = speculates and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
-            sequence.feed = feed
+            ready = speculates and sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
             sequence.room = max(0, sequence.remaining - 1) if ready else 0
             if speculates and not sequence.num_generated:
                 for source in self.proposer.warm_for(sequence.request.owner):
                     sequence.outlook.read_by.setdefault(source, sequence.stats.cached_tokens)
-        sequences = [sequence for sequence, _ in scheduled]
         wanted = self._policy_of(sequences).caps(sequences)
         return [
             cap if cap.tokens <= sequence.room else replace(cap, tokens=sequence.room)
@@ -255,11 +253,10 @@ class Engine:
             return [NOTHING] * len(sequences)
         return self.proposer.propose(sequences, caps)
 
-    def _trim(self, scheduled: list[tuple[Sequence, int]], proposed: list[Candidates]) -> list[Turn]:
+    def _trim(self, sequences: list[Sequence], proposed: list[Candidates]) -> list[Turn]:
         """Return the turns of this step: each sequence's fed ids and its trimmed candidates."""
-        sequences = [sequence for sequence, _ in scheduled]
         candidates = keep_drawn(proposed, self._policy_of(sequences).trim(sequences, proposed))
-        return [Turn(sequence, feed, own) for (sequence, feed), own in zip(scheduled, candidates, strict=True)]
+        return [Turn(sequence, sequence.feed, own) for sequence, own in zip(sequences, candidates, strict=True)]
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
         """Commit a verdict and update metrics, policy and proposer. Return the number of committed tokens."""
@@ -282,20 +279,13 @@ class Engine:
 
         The warm-up ends when both have finished.
         """
-        for sequence in [s for s in self._scheduler.running if s.only_reads and not s.num_wanted]:
+        for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and self.proposer.read(sequence)):
                 self._finish(sequence, "length")
 
-    def _expire(self) -> None:
-        now = time.perf_counter()
-        for sequence in [*self._scheduler.running, *self._scheduler.waiting]:
-            if sequence.ending and sequence.ending.idle:
-                self._finish(sequence, "stop")  # before any target work
-            elif sequence.deadline is not None and now >= sequence.deadline:
-                self._finish(sequence, "deadline")
-
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.remove(sequence)
+        if sequence in self._batch.running:
+            self._batch.leave(sequence)
         if not sequence.audit:
             self.proposer.release(sequence)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000

@@ -13,14 +13,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec import __version__, json_store
+from codespec.engine.queue import Job, Priority
 from codespec.models.processor import processor
 from codespec.sequence import Sequence
-from codespec.server.jobs import Job
 from codespec.server.logs import log
 from codespec.types import Completion, CompletionRequest, DoneEvent
 from codespec.user_folders import make_state_folder, state_folder
@@ -36,16 +36,6 @@ NONE_YET = {"same": 0, "different": 0, "abandoned": 0}
 REASON = "a completion with drafts differs from plain decoding"
 
 
-@dataclass(slots=True, eq=False)
-class Repeat:
-    """A finished completion to decode again, with the choices of the first run."""
-
-    sequences: list[Sequence]
-    written: Mapping[int, Completion]
-    size: int
-    tries: int = 0
-
-
 class Audit:
     """Audits every `every`-th completion that used drafts (0: none) while the engine is in exact mode.
 
@@ -58,8 +48,8 @@ class Audit:
         self.names = names or {}
         self.results = Counter(NONE_YET)
         self._seen = 0
-        self._pending: deque[Repeat] = deque()
-        self._current: Repeat | None = None
+        self._pending: deque[Job] = deque()  # finished jobs to decode again; the first one may be running
+        self._tries = 0  # interruptions of the first one
         self._not_before = 0.0
 
     @property
@@ -83,46 +73,44 @@ class Audit:
         self._seen += 1
         if self._seen % self.every:
             return
-        repeat = Repeat(job.sequences, completions_of(job), size_of(job.request))
-        taken = sum(other.size for other in self._pending)
-        if len(self._pending) < MOST_PENDING and taken + repeat.size <= MOST_BYTES:
-            self._pending.append(repeat)
+        taken = sum(size_of(other.request) for other in self._pending)
+        if len(self._pending) < MOST_PENDING and taken + size_of(job.request) <= MOST_BYTES:
+            self._pending.append(job)
         else:
             self.results["abandoned"] += 1
 
-    def begin(self) -> list[Sequence]:
-        """Start the next audit; return the finished sequences to decode again."""
-        self._current = self._pending.popleft()
-        return self._current.sequences
+    def begin(self, now: float) -> Job:
+        """Return the job of the next audit."""
+        first = self._pending[0]
+        return Job(first.request, Priority.AUDIT, now, audited=first.sequences)
 
     def interrupt(self) -> None:
-        """Stop the current audit for a request. Requeue it, or abandon it after TRIES interruptions."""
-        repeat, self._current = self._current, None
-        assert repeat is not None
-        repeat.tries += 1
-        if repeat.tries < TRIES:
-            self._pending.appendleft(repeat)
-        else:
-            self.results["abandoned"] += 1
+        """Note that a request stopped the current audit. It runs again, or is abandoned after TRIES interruptions."""
+        self._tries += 1
+        if self._tries == TRIES:
+            self.give_up()
 
     def give_up(self) -> None:
-        """Abandon the current audit because it can't be decoded again."""
-        self._current = None
+        """Abandon the current audit."""
+        self._take()
         self.results["abandoned"] += 1
 
     def judge(self, job: Job) -> None:
         """Compare the finished job's output with that of the first run."""
-        repeat, self._current = self._current, None
-        assert repeat is not None
-        pairs = [(first, completions_of(job)[choice]) for choice, first in sorted(repeat.written.items())]
+        first_run = self._take()
+        pairs = [(first, completions_of(job)[choice]) for choice, first in sorted(completions_of(first_run).items())]
         if all(outcome(first) == outcome(plain) for first, plain in pairs):
             self.results["same"] += 1
             return
         self._pending.clear()
-        file = self._keep({**self._circumstances(), **report(repeat.sequences[0], pairs)})
+        file = self._keep({**self._circumstances(), **report(first_run.sequences[0], pairs)})
         self.engine.leave_exact(REASON)
         log.warning("exact mode does not hold here (%s): fast mode is used from now on; %s", REASON, file)
         self.results["different"] += 1  # last: whoever reads it in another thread then finds fast mode and the file
+
+    def _take(self) -> Job:
+        self._tries = 0
+        return self._pending.popleft()
 
     def _keep(self, content: Mapping[str, Any]) -> str:
         """Write the report file; return its description for the log."""
@@ -168,7 +156,7 @@ def is_eligible(job: Job) -> bool:
 
 def completions_of(job: Job) -> dict[int, Completion]:
     """Return a job's completions by choice; for a job that was restarted, those of the last run."""
-    return {event.choice: event.completion for event in job.messages if isinstance(event, DoneEvent)}
+    return {event.choice: event.completion for event in job.events if isinstance(event, DoneEvent)}
 
 
 def outcome(completion: Completion) -> tuple[tuple[int, ...], str, str]:

@@ -55,7 +55,8 @@ class Daemon:
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
         dispatcher = self.engine_thread.dispatcher
-        return 0 if dispatcher is None else sum(len(job.handles) for job in list(dispatcher.jobs.running))
+        handles = [] if dispatcher is None else list(dispatcher.handles)
+        return sum(bool(handle.job and handle.job.sequences) for handle in handles)
 
     @property
     def num_waiting(self) -> int:

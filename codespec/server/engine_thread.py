@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, TypeVar
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.audit import Audit
@@ -75,11 +76,11 @@ class EngineThread:
         """Run a function between two rounds, as it is not safe during one. Raise ServeError if too many are waiting."""
         if self._num_calls >= MOST_CALLS:
             raise ServeError(f"{MOST_CALLS} calls wait for the engine: ask again in a moment.", 429, 1)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: Future[Result] = Future()
         self._num_calls += 1
         try:
-            self._post(lambda _: self._answer(function, future))
-            return await future
+            self._post(lambda _: _answer(function, future))
+            return await asyncio.wrap_future(future)
         finally:
             self._num_calls -= 1
 
@@ -155,16 +156,6 @@ class EngineThread:
         if deliveries:
             self._post_to_loop(partial(_hand_out, deliveries))
 
-    def _answer(self, function: Callable[[], Result], future: asyncio.Future[Result]) -> None:
-        if future.cancelled():
-            return  # its client has disconnected
-        try:
-            result = function()
-        except Exception as error:  # thread boundary: the caller gets the error
-            self._post_to_loop(partial(_set, future, future.set_exception, error))
-        else:
-            self._post_to_loop(partial(_set, future, future.set_result, result))
-
     def _give_up(self, error: CodespecError) -> None:
         self.error, self.state = error, "failed"
         self._post_to_loop(self._ready.set)
@@ -180,7 +171,7 @@ class EngineThread:
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
     audit = Audit(loaded.engine, loaded.audit_every, names)
-    return Dispatcher(loaded.engine, loaded.slots, loaded.prefetch, PREFETCH_DELAY, audit)
+    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY, audit)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:
@@ -188,6 +179,10 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
         handle.push(messages)
 
 
-def _set(future: asyncio.Future[Any], setter: Callable[[Any], None], value: object) -> None:
-    if not future.cancelled():
-        setter(value)
+def _answer(function: Callable[[], Result], future: Future[Result]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # its client has disconnected
+    try:
+        future.set_result(function())
+    except Exception as error:  # thread boundary: the caller gets the error
+        future.set_exception(error)

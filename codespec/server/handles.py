@@ -11,22 +11,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 
+from codespec.engine.queue import Job, Priority
 from codespec.errors import CodespecError
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Owner, Stats, TextEvent
-
-
-class Priority(IntEnum):
-    """The order in which requests are served.
-
-    A warm-up yields to requests for text, a prefetch to all client requests, and an audit to everything else.
-    """
-
-    INTERACTIVE = 0
-    WARM_UP = 1
-    PREFETCH = 2
-    AUDIT = 3
+from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Owner, TextEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +30,9 @@ Message = Event | Failed
 class RequestHandle:
     """One client's request: its parameters, priority and progress.
 
-    A newer handle of the same `owner` ends the older one if the owner names a document; a warm-up ends no request for
-    text. `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break.
-    `notes` explain to the client how its request was read. Times are seconds of perf_counter; deadlines count from
-    `arrived`.
+    `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break. `notes`
+    explain to the client how its request was read. Limits in milliseconds become seconds of perf_counter here; a
+    deadline counts from `arrived`.
     """
 
     def __init__(
@@ -57,9 +44,11 @@ class RequestHandle:
     ) -> None:
         self.request = request
         self.priority = priority
-        self.after_first_ms = after_first_ms
         self.notes = tuple(notes)
         self.arrived = time.perf_counter()
+        self.deadline = None if request.deadline_ms is None else self.arrived + request.deadline_ms / 1000
+        self.after_first = None if after_first_ms is None else after_first_ms / 1000
+        self.job: Job | None = None  # set and used on the engine's thread
         self.first_text: float | None = None
         self.ended: float | None = None  # arrival of the last message
         self.finished: list[Completion] = []  # the completed choices
@@ -74,20 +63,18 @@ class RequestHandle:
         return self.request.owner
 
     @property
-    def deadline(self) -> float | None:
-        """The request's deadline in seconds of perf_counter, or None."""
-        limit = self.request.deadline_ms
-        return None if limit is None else self.arrived + limit / 1000
-
-    @property
     def time_limited(self) -> bool:
         """Whether a time limit may cut the text."""
-        return self.request.deadline_ms is not None or self.after_first_ms is not None
+        return self.deadline is not None or self.after_first is not None
 
     @property
     def over(self) -> bool:
         """Whether the request has ended."""
         return self.ended is not None
+
+    def supersedes(self, older: RequestHandle) -> bool:
+        """Return whether it ends an older request for its document. A warm-up ends no request for text."""
+        return bool(self.owner.document) and self.owner == older.owner and self.priority <= older.priority
 
     def push(self, messages: Iterable[Message]) -> None:
         """Add messages from the engine's thread. Drop those that arrive after the end."""
@@ -123,8 +110,3 @@ class RequestHandle:
             self.ended = None if self._open_choices else now
         elif isinstance(message, TextEvent) and self.first_text is None:
             self.first_text = now
-
-
-def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[DoneEvent]:
-    """Return DoneEvents without text for a request that never ran or was superseded."""
-    return [DoneEvent(n, Completion("", (), reason, Stats(), n)) for n in range(request.n)]

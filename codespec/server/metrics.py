@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError, ServeError
-from codespec.server.handles import Priority, RequestHandle
+from codespec.server.handles import RequestHandle
 
 # A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)

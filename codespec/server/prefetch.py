@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from codespec.server.handles import Failed, Message, Priority, RequestHandle
+from codespec.engine.queue import Priority
+from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.types import CompletionRequest, DoneEvent, Owner, TextEvent
 
 MAX_AGE = 60.0  # seconds
@@ -19,7 +20,7 @@ class Prefetched:
     """A finished completion, all its messages, and its completion time in seconds."""
 
     request: CompletionRequest
-    messages: Sequence[Message]
+    messages: Collection[Message]
     finished: float
 
 
@@ -32,7 +33,7 @@ class PrefetchCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, request: CompletionRequest, messages: Sequence[Message], now: float) -> None:
+    def put(self, request: CompletionRequest, messages: Collection[Message], now: float) -> None:
         """Store a finished completion, replacing the document's previous one."""
         for message in messages:
             if isinstance(message, DoneEvent):
@@ -42,7 +43,7 @@ class PrefetchCache:
         if len(self._kept) > MAX_DOCUMENTS:
             self._kept.popitem(last=False)
 
-    def take(self, handle: RequestHandle, now: float) -> Sequence[Message]:
+    def take(self, handle: RequestHandle, now: float) -> Collection[Message]:
         """Return the messages that answer a request, or an empty list.
 
         Any newer request for text drops the document's prefetched completion.
@@ -62,13 +63,13 @@ def answers(prefetched: CompletionRequest, handle: RequestHandle) -> bool:
     only the last part of a long one.
     """
     request, moved = handle.request, handle.request.prefix_offset - prefetched.prefix_offset
-    if handle.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
+    if handle.after_first is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
         return False
     whole = replace(request, prefix=prefetched.prefix, prefix_offset=prefetched.prefix_offset, deadline_ms=None)
     return prefetched == replace(whole, prediction="")
 
 
-def follow_up(request: CompletionRequest, messages: Sequence[Message]) -> CompletionRequest | None:
+def follow_up(request: CompletionRequest, messages: Collection[Message]) -> CompletionRequest | None:
     """Return the request that the editor will send if this text is accepted.
 
     Return None if there is no text to accept, or if there are several choices.

@@ -102,7 +102,7 @@ def test_a_finished_slot_holds_what_the_pool_says() -> None:
         engine.step()
         for sequence in before:
             if sequence.finish_reason:
-                held = engine._scheduler.pool._free[sequence.slot].ids
+                held = engine._batch.pool._free[sequence.slot].ids
                 assert held == sequence.ids[: len(held)] and len(held) >= len(sequence.ids) - 1
                 assert gap_to_prefill(target, sequence.slot, held, twin, sequence.length_limit) == 0.0
 

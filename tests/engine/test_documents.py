@@ -17,7 +17,7 @@ from codespec.sequence import Sequence
 from codespec.speculation.policy import FixedLength
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import Completion, CompletionRequest, Snippet, Stats
-from tests.pairs import CONTEXT, texts, total
+from tests.pairs import CONTEXT, cancel, texts, total
 from tests.parrot import Parrot
 from tests.toy_tokenizers import held_out_texts, toy_backend, toy_tokenizer
 
@@ -149,7 +149,7 @@ def test_a_policy_knows_what_the_drafter_has_read() -> None:
         (sequence,) = engine.submit(request)
         engine.step()
         assert sequence.outlook.read_by == ({"draft_model": sequence.stats.cached_tokens} if known else {})
-        engine.cancel(sequence)
+        cancel(engine, sequence)
 
 
 def test_a_cold_engine_computes_it_all() -> None:

@@ -46,7 +46,7 @@ def test_room_for_the_bonus_token(limit: int) -> None:
 
 def test_nothing_is_drafted_for_a_prompt_under_way() -> None:
     engine, proposer = watched()
-    engine._scheduler.prefill_chunk = 16
+    engine.prefill_chunk = 16
     engine.complete([CompletionRequest(prefix=PREFIX + SAID[:50], max_tokens=3)])
     assert [cap for cap, _, _ in proposer.seen][:4] == [0, 0, 0, 2]
 

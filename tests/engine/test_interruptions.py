@@ -10,7 +10,7 @@ import codespec.engine.engine
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.types import CompletionRequest, DoneEvent, TextEvent
-from tests.pairs import Mixed, Oracle, build, model, run, texts, varied_requests
+from tests.pairs import Mixed, Oracle, build, cancel, model, run, texts, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
@@ -87,7 +87,7 @@ def test_a_deadline_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def is_free(engine: Engine) -> bool:
     """Return whether nothing runs or waits and every slot is available."""
-    return engine._scheduler.idle and engine._scheduler.pool.num_taken == 0
+    return engine.queue.idle_for(0.0) is None and engine._batch.pool.num_taken == 0
 
 
 def test_cancelling_between_rounds() -> None:
@@ -100,8 +100,8 @@ def test_cancelling_between_rounds() -> None:
     gone = [running[0], running[5]]
     assert gone[0].num_generated > 0 and gone[1].slot < 0, "one that decodes and one that still waits"
     for sequence in gone:
-        engine.cancel(sequence)
-        engine.cancel(sequence)
+        cancel(engine, sequence)
+        cancel(engine, sequence)
     while not all(sequence.finish_reason for sequence in running):
         engine.step()
     assert is_free(engine)
@@ -121,7 +121,7 @@ def test_cancelling_the_first_of_several_alternatives() -> None:
         running = engine.submit(request)
         for _ in range(steps):
             engine.step()
-        engine.cancel(running[0])
+        engine._finish(running[0], "cancelled")
         for _ in range(200):
             engine.step()
         assert is_free(engine)

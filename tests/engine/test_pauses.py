@@ -19,7 +19,7 @@ from codespec.sequence import Sequence
 from codespec.types import CompletionRequest
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine
-from tests.pairs import build, drafters, model, prompts, run, texts, varied_requests
+from tests.pairs import build, cancel, drafters, model, prompts, run, texts, varied_requests
 
 REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)]
 
@@ -43,14 +43,14 @@ def test_a_pause_changes_no_text(has_room: bool) -> None:
     expected = run(build(model("llama", "gpt2")), REQUESTS, speculate=False)
     drafter = model("gpt_neox", "bytes", seed=1)
     engine = build(model("llama", "gpt2"), drafter=drafter, max_batch=8, prefill_chunk=16)
-    pools = [engine._scheduler.pool, drafters(engine)[0].slots]
+    pools = [engine._batch.pool, drafters(engine)[0].slots]
     assert min(pool.count for pool in pools) >= 2 * len(REQUESTS)
     if not has_room:
         pools = [SlotPool(8), SlotPool(8)]
-        engine._scheduler.pool, drafters(engine)[0].slots = pools
+        engine._batch.pool, drafters(engine)[0].slots = pools
     written = run_in_turns(engine, REQUESTS, seed=has_room)
     assert texts([completion_of(sequence) for sequence in written]) == texts(expected)
-    assert engine._scheduler.idle and [pool.num_taken for pool in pools] == [0, 0]
+    assert engine.queue.idle_for(0.0) is None and [pool.num_taken for pool in pools] == [0, 0]
 
 
 def test_the_cache_is_what_a_prefill_gives() -> None:
@@ -92,11 +92,12 @@ def test_a_paused_text_still_has_its_deadline() -> None:
     engine = build(model("llama", "gpt2"), max_batch=1)
     late, other = (engine.submit(CompletionRequest(prefix=text, max_tokens=40))[0] for text in prompts(2))
     engine.step([late])
-    late.deadline = 0.0
+    engine.queue.jobs[0].deadline = 0.0
     engine.step([other])
+    engine.step()
     assert late.finish_reason == "deadline" and other.finish_reason is None
-    engine.cancel(other)
-    assert engine._scheduler.idle
+    cancel(engine, other)
+    assert engine.queue.idle_for(0.0) is None
 
 
 def test_a_short_prompt_is_read_beside_long_ones() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codespec.engine.engine import Engine
+from codespec.engine.queue import Job
 from codespec.sequence import Sequence
 from tests.pairs import Oracle, build, model, run, varied_requests
 
@@ -24,7 +25,10 @@ def test_all_choices_are_written_again_from_one_prompt() -> None:
     first = engine.submit(requests[0])
     texts = finish(engine, first)
     committed, drafted = engine.metrics.committed, sum(one.stats.drafted for one in first)
-    again = engine.submit_again(first)
+    audit = Job(requests[0], audited=first)
+    engine.start(audit)
+    engine.queue.add(audit)
+    again = audit.sequences
     assert finish(engine, again) == texts and len(set(texts)) > 1 and drafted
     assert [one.parent for one in again] == [None, again[0], again[0]] and all(one.audit for one in again)
     assert all(one.stats.drafted == 0 for one in again) and engine.metrics.committed == committed

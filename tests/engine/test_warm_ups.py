@@ -14,7 +14,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import choose_slots
 from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
-from tests.pairs import build, drafters, network_for, wrapped
+from tests.pairs import build, cancel, drafters, network_for, wrapped
 
 
 @cache
@@ -31,7 +31,7 @@ class TestWarmUps:
         engine, mine = counting_engine("spm"), editor("mine")
         read = mine.ask(engine, max_tokens=0)
         assert (read.text, read.token_ids, read.finish_reason, read.stats.rounds) == ("", (), "length", 0)
-        assert engine._scheduler.pool.num_tokens == read.stats.prompt_tokens - 1
+        assert engine._batch.pool.num_tokens == read.stats.prompt_tokens - 1
         done = mine.ask(engine)
         assert done.stats.prompt_tokens == read.stats.prompt_tokens == done.stats.cached_tokens + 1
         assert 0 < done.stats.drafter_prompt_tokens <= done.stats.drafter_cached_tokens + 8
@@ -57,7 +57,7 @@ class TestWarmUps:
         engine = counting_engine("spm")
         editor("mine").ask(engine, max_tokens=0, speculate=False)
         assert [drafter.slots.num_tokens for drafter in drafters(engine)] == [0]
-        assert engine._scheduler.pool.num_tokens > 100
+        assert engine._batch.pool.num_tokens > 100
 
     def test_it_reads_in_pieces(self) -> None:
         """No step computes more than one chunk of either model, which bounds the wait of others."""
@@ -75,7 +75,7 @@ class TestWarmUps:
         engine, request = counting_engine("spm", chunk=50), CompletionRequest(prefix=TEXT[:1500], max_tokens=0)
         (sequence,) = engine.submit(request)
         engine.step()
-        engine.cancel(sequence)
+        cancel(engine, sequence)
         assert engine.complete([request])[0].stats.cached_tokens == 50
 
 

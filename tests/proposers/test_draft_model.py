@@ -14,7 +14,7 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 from tests.kin import cousin, sibling, turned_bytes
-from tests.pairs import build, model, prompts, run, texts, total, varied_requests
+from tests.pairs import build, cancel, model, prompts, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
 
 
@@ -135,7 +135,7 @@ def test_slots_come_back_and_are_used_again() -> None:
     (sequence,) = engine.submit(CompletionRequest(prefix=prompts(3)[2], max_tokens=8))
     engine.step()
     first = proposer._texts[sequence].cached
-    engine.cancel(sequence)
+    cancel(engine, sequence)
     assert first > 10 and proposer.slots.num_taken == 0
     drafter_rows = []
     forward = drafter.forward

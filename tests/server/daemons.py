@@ -95,7 +95,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
 
 @contextmanager
 def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> Iterator[Served]:
-    """Run a daemon around an engine."""
+    """Run a daemon around an engine; `slots` sequences take part in each round."""
+    engine.queue.slots = slots
     with serving_load(lambda _: Loaded(engine, "toy", 512, slots), queue, **settings) as served:
         yield served
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from codespec.engine.metrics import Metrics
+from codespec.engine.queue import Job, Queue
 from codespec.errors import RequestError
 from codespec.types import (
     Completion,
@@ -35,12 +36,11 @@ class FakeSequence:
 
     request: CompletionRequest
     choice: int
-    listening: bool = False
-    started: float = 0.0
     events: list[Event] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     generated: bytearray = field(default_factory=bytearray)
     held: bytes = b""
+    ending: None = None
     waited: int = 0  # steps before the first character
 
     @property
@@ -63,12 +63,13 @@ def answer(request: CompletionRequest) -> str:
 class FakeEngine:
     """Writes one character of `answer` per step for every sequence.
 
-    Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise. If speculation was allowed, a text's
-    statistics claim `drafted` drafted tokens.
+    `queue` is the real one. Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise. If speculation was
+    allowed, a text's statistics claim `drafted` drafted tokens.
     """
 
-    def __init__(self, pause: float = 0.0) -> None:
+    def __init__(self, pause: float = 0.0, slots: int = 4) -> None:
         self.pause = pause
+        self.queue = Queue(slots, self._finish)  # type: ignore[arg-type]
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()  # set at each step
@@ -88,41 +89,35 @@ class FakeEngine:
         self.caches: dict[str, object] = {}
         self.target = SimpleNamespace(tokenizer=toy_tokenizer("bytes"), device="cpu")
 
+    def start(self, job: Job) -> None:
+        """Give a job its sequences."""
+        if job.audited:
+            request = replace(job.request, speculate=False)
+            self.repeated.append(request)
+            job.sequences = self._begin(request)  # type: ignore[assignment]
+        else:
+            job.sequences = self.submit(job.request)  # type: ignore[assignment]
+
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
-        """Queue a request."""
+        """Return the sequences of a client's request or a prefetch."""
         if "REFUSED" in request.prefix:
             raise RequestError("prefix must be something else.", "prefix")
         if "UNTAKEN" in request.prefix:
             raise ZeroDivisionError("prefix in a message")
         self.submitted.append(request)
-        fresh = [FakeSequence(request, choice) for choice in range(request.n)]
-        self.running += fresh
-        return fresh
-
-    def submit_again(self, finished: list[FakeSequence]) -> list[FakeSequence]:
-        """Queue a finished request once more."""
-        request = replace(finished[0].request, speculate=False, deadline_ms=None)
-        self.repeated.append(request)
-        fresh = [FakeSequence(request, choice) for choice in range(request.n)]
-        self.running += fresh
-        return fresh
+        return self._begin(request)
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
         """Ignore the files."""
 
-    def cancel(self, sequence: FakeSequence) -> None:
-        """Cancel a sequence."""
-        if sequence.finish_reason is None:
-            self._finish(sequence, "cancelled")
-
-    def step(self, only: Collection[FakeSequence]) -> None:
+    def step(self, chosen: Collection[FakeSequence]) -> None:
         """Write one more character of each given sequence."""
         self.entered.set()
         self.gate.wait(10)
         time.sleep(self.pause)
         self.steps += 1
-        self.most = max(self.most, len(only))
-        for sequence in [one for one in self.running if one in only]:
+        self.most = max(self.most, len(chosen))
+        for sequence in [one for one in self.running if one in chosen]:
             if sequence.waited < SLOW * ("SLOW" in sequence.request.prefix):
                 sequence.waited += 1
                 continue
@@ -143,6 +138,11 @@ class FakeEngine:
     def close(self) -> None:
         """Record the call."""
         self.closed = True
+
+    def _begin(self, request: CompletionRequest) -> list[FakeSequence]:
+        fresh = [FakeSequence(request, choice) for choice in range(request.n)]
+        self.running += fresh
+        return fresh
 
     def _finish(self, sequence: FakeSequence, reason: FinishReason) -> None:
         self.running.remove(sequence)

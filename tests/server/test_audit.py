@@ -12,16 +12,16 @@ from unittest.mock import Mock
 import pytest
 
 from codespec.engine.engine import Engine
+from codespec.engine.queue import Job, Priority
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Verdict
 from codespec.server.audit import MOST_FILES, Audit, first_difference, is_eligible, remove_oldest
 from codespec.server.dispatcher import Dispatcher
-from codespec.server.jobs import Job
 from codespec.server.loading import Loaded
 from codespec.types import Completion, CompletionRequest, DoneEvent, Stats
 from codespec.verify.verifier import Turn
-from tests.pairs import build, model, prompts, varied_requests
+from tests.pairs import build, cancel, model, prompts, varied_requests
 from tests.server.daemons import serving_load, wait_for
 from tests.server.test_jobs import PATH, body
 from tests.server.test_metrics import Scrape
@@ -38,7 +38,7 @@ class AuditHarness(Harness):
         self.engine = engine or self.engine
         if engine is None:
             self.engine.drafted = 3
-        self.dispatcher = Dispatcher(self.engine, slots, prefetch, audit=Audit(self.engine, every, {"target": "toy"}))
+        self.dispatcher = Dispatcher(self.engine, prefetch, audit=Audit(self.engine, every, {"target": "toy"}))
         self.results = self.dispatcher.audit.results
 
     def idle(self, most: int = 2000) -> None:
@@ -50,10 +50,15 @@ class AuditHarness(Harness):
             self.deliver()
         raise AssertionError("it never ends")
 
+    @property
+    def audits(self) -> list[Job]:
+        """Return the audits in the queue."""
+        return self.dispatcher.jobs_of(Priority.AUDIT)
+
     def until_audited(self) -> None:
         """Run until an audit has begun to write."""
         for _ in range(200):
-            if any(sequence.num_generated for job in self.dispatcher.jobs.audits() for sequence in job.sequences):
+            if any(sequence.num_generated for job in self.audits for sequence in job.sequences):
                 return
             self.dispatcher.round()
             self.deliver()
@@ -111,7 +116,7 @@ def test_the_prompt_is_the_one_that_the_document_had() -> None:
         harness.admit(asked)
         harness.rounds()
     harness.dispatcher.round()
-    (job,) = harness.dispatcher.jobs.audits()
+    (job,) = harness.audits
     (fresh,) = engine._admission.admit(replace(asked, document=""))
     assert fresh.prompt_ids != job.sequences[0].prompt_ids == job.audited[0].prompt_ids
     harness.idle()
@@ -144,7 +149,7 @@ def test_the_next_keystroke_finds_its_prompt_warm() -> None:
     (next_one,) = engine.submit(replace(request, prefix=request.prefix + "x"))
     engine.step()
     assert next_one.stats.cached_tokens >= 0.8 * len(next_one.prompt_ids)
-    engine.cancel(next_one)
+    cancel(engine, next_one)
 
 
 def test_a_difference_is_loud(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -203,9 +208,9 @@ def test_a_file_that_can_not_be_written_is_said(
 
 def job_of(reasons: tuple[Any, ...], drafted: int = 1, **change: Any) -> Job:
     """Return a finished job."""
-    job = Job(replace(REQUEST, n=len(reasons), **change), 0)
+    job = Job(replace(REQUEST, n=len(reasons), **change))
     done = [Completion("x", (), reason, Stats(drafted=drafted), n) for n, reason in enumerate(reasons)]
-    job.messages += [DoneEvent(completion.choice, completion) for completion in done]
+    job.events += [DoneEvent(completion.choice, completion) for completion in done]
     return job
 
 

@@ -7,8 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from codespec.engine.queue import Priority
 from codespec.server.audit import TRIES
-from codespec.server.handles import Priority, RequestHandle
+from codespec.server.handles import RequestHandle
 from tests.server.test_audit import AuditHarness, quiet  # noqa: F401
 from tests.server.test_prefetch import REQUEST, accepted
 
@@ -20,7 +21,7 @@ def test_who_comes_ends_it_before_the_next_step(priority: Priority) -> None:
     harness.until_audited()
     harness.engine.drafted = 0
     newer = harness.admit(replace(REQUEST, prefix="else", max_tokens=20), priority)
-    assert not harness.engine.running and not harness.dispatcher.jobs.audits(), "cancelled before another step"
+    assert not harness.engine.running and not harness.audits, "cancelled before another step"
     steps = harness.engine.steps
     harness.rounds(20)
     assert harness.end(newer).finish_reason == "length" and harness.engine.steps == steps + 20

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codespec.server.handles import Priority
+from codespec.engine.queue import Priority
 from codespec.types import CompletionRequest, DoneEvent
 from tests.pairs import prompts
 from tests.server.daemons import Answer, Served, wait_for

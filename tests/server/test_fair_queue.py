@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from codespec.server.fair_queue import AGING, OLDEST_SHARE, QUANTUM
-from codespec.server.handles import Failed, Priority, RequestHandle
+from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
+from codespec.server.handles import Failed, RequestHandle
 from codespec.types import CompletionRequest, DoneEvent
 from tests.server.test_prefetch import Harness
 
@@ -42,7 +42,7 @@ class Rounds(Harness):
         for handle in fresh:
             done = sum(isinstance(message, DoneEvent) for message in self.found[handle])
             if done == handle.request.n:
-                self.ended[handle] = self.dispatcher.rounds
+                self.ended[handle] = self.dispatcher.queue.rounds
 
     def run(self, until: Callable[[], bool], most: int, arriving: Callable[[int], Any] = lambda number: None) -> int:
         """Run until a condition holds, at most `most` rounds; call `arriving` before each."""

@@ -101,11 +101,11 @@ def test_a_broken_engine_answers_everybody() -> None:
     """Even if cancellation fails, no request hangs."""
     engine = FakeEngine()
 
-    def broken(sequence: object) -> None:
+    def broken(sequence: object, reason: str) -> None:
         raise OSError("no")
 
     with serving(engine) as served:
-        engine.cancel = broken  # type: ignore[method-assign,assignment]
+        engine.queue._finish = broken
         asking = held(engine, served, body("BOOM"), body("good"))
         engine.gate.set()
         for one in asking:

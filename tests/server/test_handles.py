@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.engine.queue import empty_completions
 from codespec.errors import RequestError
-from codespec.server.handles import Failed, Message, RequestHandle, empty_completions
+from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.types import CompletionRequest, TextEvent
 
 

@@ -108,8 +108,10 @@ def is_free(served: Served) -> bool:
 
     async def look() -> bool:
         assert served.engine_thread.loaded is not None
-        scheduler = served.engine_thread.loaded.engine._scheduler
-        return await served.engine_thread.call(lambda: scheduler.idle and scheduler.pool.num_taken == 0)
+        engine = served.engine_thread.loaded.engine
+        return await served.engine_thread.call(
+            lambda: engine.queue.idle_for(0.0) is None and engine._batch.pool.num_taken == 0
+        )
 
     return asyncio.run_coroutine_threadsafe(look(), served.loop).result(60)
 

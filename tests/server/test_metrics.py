@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from codespec.engine.queue import Job
 from codespec.sequence import Sequence
 from codespec.server.metrics import Histogram
-from codespec.types import CompletionRequest, Stats
+from codespec.types import Stats
 from tests.cli.processes import TOKEN
 from tests.pairs import prompts
 from tests.server.daemons import Served, serving, serving_load, wait_for
@@ -64,16 +65,16 @@ class Scrape:
 
 @pytest.fixture
 def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
-    """Record all sequences submitted to the engine from now on."""
+    """Record all sequences that the engine starts from now on."""
     assert toy.idle() and toy.engine_thread.loaded is not None
     engine, found = toy.engine_thread.loaded.engine, list[Sequence]()
-    submit: Callable[[CompletionRequest], list[Sequence]] = engine.submit
+    start: Callable[[Job], None] = engine.start
 
-    def note(*given: CompletionRequest, **named: object) -> list[Sequence]:
-        found.extend(fresh := submit(*given, **named))
-        return fresh
+    def note(job: Job) -> None:
+        start(job)
+        found.extend(job.sequences)
 
-    monkeypatch.setattr(engine, "submit", note)
+    monkeypatch.setattr(engine, "start", note)
     return found
 
 

@@ -1,115 +1,122 @@
-"""The job queue under any sequence of events: no job is lost or runs twice, slots are respected, urgent jobs first."""
+"""The queue under any sequence of events: no request is lost or written twice, slots hold, urgent ones go first."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from codespec.server.fair_queue import effective_priority, schedule
-from codespec.server.handles import Priority, RequestHandle
-from codespec.server.jobs import Job, Jobs
-from codespec.types import CompletionRequest
-from tests.server.fakes import FakeSequence
+from codespec.engine.queue import Job, Priority, effective_priority
+from codespec.server.dispatcher import Dispatcher
+from codespec.server.handles import RequestHandle
+from codespec.types import CompletionRequest, DoneEvent, TextEvent
+from tests.server.fakes import FakeEngine, FakeSequence, answer
 
 HANDLES = st.builds(
-    lambda prefix, n, priority, document, deadline, scope: RequestHandle(
-        CompletionRequest(prefix=prefix, n=n, deadline_ms=deadline, document=document, scope=scope), priority
+    lambda prefix, n, tokens, priority, document, deadline, scope: RequestHandle(
+        CompletionRequest(prefix=prefix, n=n, max_tokens=tokens, deadline_ms=deadline, document=document, scope=scope),
+        priority,
     ),
-    st.sampled_from("abc"),
+    st.sampled_from(["a", "b", "c", "BOOM"]),
     st.sampled_from([1, 1, 2, 5]),
+    st.sampled_from([4, 4, 60]),
     st.sampled_from([Priority.INTERACTIVE, Priority.WARM_UP]),
     st.sampled_from(["", "", "x", "y"]),
-    st.sampled_from([None, 1000.0]),
+    st.sampled_from([None, 600_000.0]),
     st.sampled_from(["", "z"]),
 )
 
 
 class Order(RuleBasedStateMachine):
-    """Jobs as the dispatcher uses them, next to a set of handles that must be in them."""
+    """A dispatcher next to the handles that must be open in it."""
 
     @initialize(slots=st.integers(1, 4))
     def begin(self, slots: int) -> None:
-        self.slots = slots
-        self.rounds = 0
-        self.jobs = Jobs()
+        self.engine = FakeEngine(slots=slots)
+        self.dispatcher = Dispatcher(self.engine)  # type: ignore[arg-type]
+        self.queue = self.dispatcher.queue
         self.open: list[RequestHandle] = []
+        self.step, self.engine.step = self.engine.step, self.watch  # type: ignore[method-assign]
+        self.wrong: list[str] = []  # a step must not raise: the dispatcher would take it for a fault of the engine
+
+    def watch(self, chosen: Collection[FakeSequence]) -> None:
+        """Note a round that breaks a rule."""
+        jobs = [job for job in self.queue.jobs if not set(chosen).isdisjoint(job.sequences)]
+        going = [job for job in self.queue.jobs if not job.finished]
+        rules = {
+            "slots": 0 < len(set(chosen)) == len(chosen) <= self.queue.slots,
+            "ended": not any(sequence.finish_reason for sequence in chosen),
+            "urgent": set(map(effective_priority, jobs)) == {min(map(effective_priority, going))},
+            "alone": len(jobs) == 1 or not any(job.alone for job in jobs),
+        }
+        self.wrong += [name for name, holds in rules.items() if not holds]
+        self.step(chosen)
 
     @rule(handle=HANDLES)
     def admit(self, handle: RequestHandle) -> None:
-        superseded, job = self.jobs.supersede(handle), self.jobs.add(handle)
         same = [other for other in self.open if handle.owner.document and other.owner == handle.owner]
-        ended = [other for other in same if other.priority >= handle.priority]
-        assert sorted(map(id, superseded)) == sorted(map(id, ended)), "of each document only the newest is open"
-        assert job.request == handle.request and handle in job.handles and not job.is_prefetch
+        self.dispatcher.admit(handle)
+        job = handle.job
+        assert job is not None and job in self.queue.jobs and job.request == handle.request
+        assert not self.dispatcher.jobs_of(Priority.PREFETCH)
         self.open.append(handle)
-        for older in superseded:
-            self.drop(older)
-        for prefetch in self.jobs.prefetches():
-            assert self.jobs.end(prefetch) == []
+        self.deliver()
+        assert all(other.over == (other.priority >= handle.priority) for other in same), "only the newest is open"
 
     @rule(handle=HANDLES)
     def prefetch(self, handle: RequestHandle) -> None:
-        self.jobs.add_prefetch(replace(handle.request, deadline_ms=None))
+        self.queue.add(Job(replace(handle.request, deadline_ms=None), Priority.PREFETCH))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        self.drop(data.draw(st.sampled_from(self.open)))
-
-    def drop(self, handle: RequestHandle) -> None:
-        job = self.jobs.detach(handle)
+        handle = data.draw(st.sampled_from(self.open))
+        self.dispatcher.abort(handle)
         self.open.remove(handle)
-        if job is not None:
-            assert not job.handles and job not in self.jobs.running and job not in self.jobs.waiting
+        assert handle.job is not None
+        assert (handle.job in self.queue.jobs) == any(other.job is handle.job for other in self.open)
 
-    @rule()
-    def begin_round(self) -> None:
-        """Start a round with the jobs whose turn it is; no round is empty while a job waits."""
-        scheduled = schedule(list(self.jobs), self.slots, self.rounds)
-        self.rounds += 1
-        for job in dict.fromkeys(one.job for one in scheduled):
-            if not job.sequences:
-                fresh = [FakeSequence(job.request, n) for n in range(job.request.n)]
-                self.jobs.start(job, fresh)  # type: ignore[arg-type]
-        scheduled = schedule(list(self.jobs), self.slots, self.rounds)
-        taking = {one.job for one in scheduled}
-        assert bool(scheduled) == bool(self.jobs) and len(set(scheduled)) == len(scheduled) <= self.slots
-        assert all(one.choice in one.job.runnable for one in scheduled)
-        assert {effective_priority(job) for job in taking} == (
-            {min(map(effective_priority, self.jobs))} if scheduled else set()
-        )
-        assert len(taking) == 1 or not any(job.alone for job in taking)
-        for job, choice in scheduled:
-            if job.sequences and job.request.max_tokens > job.sequences[choice].num_generated:
-                job.sequences[choice].generated += b"."
-        for job in self.jobs:
-            job.rounds_waited += job not in taking
+    @rule(count=st.integers(1, 8))
+    def rounds(self, count: int) -> None:
+        """Run some rounds; none is empty while a request waits."""
+        for _ in range(count):
+            steps, waiting = self.engine.steps, bool(self.queue.jobs)
+            self.dispatcher.round()
+            self.deliver()
+            assert self.engine.steps == steps + waiting and not self.wrong
 
-    @precondition(lambda self: self.jobs.running)
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        for handle in self.jobs.end(data.draw(st.sampled_from(self.jobs.running))):
-            self.open.remove(handle)
+    def deliver(self) -> None:
+        for handle, messages in self.dispatcher.outbox:
+            handle.push(messages)
+        self.dispatcher.outbox.clear()
+        for handle in [handle for handle in self.open if handle.over]:
+            self.check(handle)
+        self.open = [handle for handle in self.open if not handle.over]
 
-    @precondition(lambda self: len(self.jobs.running) > 1)
-    @rule()
-    def fail(self) -> None:
-        for job in list(self.jobs.running):
-            job.alone = True
-            self.jobs.requeue(job)
+    def check(self, handle: RequestHandle) -> None:
+        """Assert that a finished request has the whole text once, whatever failed or was shared."""
+        for done in [message for message in handle._messages if isinstance(message, DoneEvent)]:
+            texts = [one for one in handle._messages if isinstance(one, TextEvent) and one.choice == done.choice]
+            text = "".join(one.text for one in texts)
+            if done.completion.finish_reason == "length":
+                assert text == answer(handle.request)
+            else:
+                assert done.completion.finish_reason == "cancelled" and answer(handle.request).startswith(text)
+        assert (handle.error is not None) <= (handle.request.prefix == "BOOM")
 
     @invariant()
     def nobody_is_lost(self) -> None:
-        if not hasattr(self, "jobs"):
+        if not hasattr(self, "queue"):
             return
-        jobs: list[Job] = [*self.jobs.running, *self.jobs.waiting]
-        assert sorted(map(id, self.open)) == sorted(id(handle) for job in jobs for handle in job.handles)
-        assert all(bool(job.handles) != job.is_prefetch for job in jobs)
-        assert all(bool(job.sequences) == (job in self.jobs.running) for job in jobs)
-        free = [job.request for job in jobs if job.deadline is None and not job.is_prefetch]
+        assert self.dispatcher.handles == self.open
+        assert all(any(handle.job is job for job in self.queue.jobs) for handle in self.open)
+        served = [job for job in self.queue.jobs if any(handle.job is job for handle in self.open)]
+        assert all((job in served) != (job.priority == Priority.PREFETCH) for job in self.queue.jobs)
+        assert sum(len(job.sequences) for job in self.queue.jobs) >= len(self.engine.running), "one runs for nobody"
+        free = [job.request for job in served if job.deadline is None]
         assert len(free) == len(set(free)), "the same is computed twice"
 
 
@@ -118,8 +125,10 @@ TestOrder = Order.TestCase
 
 
 def test_who_has_a_deadline_shares_only_what_has_not_begun() -> None:
-    jobs, request = Jobs(), CompletionRequest(prefix="a", deadline_ms=50.0)
-    job = jobs.add(RequestHandle(request))
-    assert jobs.add(RequestHandle(request)) is job
-    jobs.start(job, [FakeSequence(request, 0)])  # type: ignore[list-item]
-    assert jobs.add(RequestHandle(request)) is not job
+    dispatcher = Dispatcher(FakeEngine())  # type: ignore[arg-type]
+    first, second, third = (RequestHandle(CompletionRequest(prefix="a", deadline_ms=600_000.0)) for _ in range(3))
+    dispatcher.admit(first)
+    dispatcher.admit(second)
+    dispatcher.round()
+    dispatcher.admit(third)
+    assert first.job is second.job and third.job is not first.job

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from codespec.engine.queue import Job, Priority
 from codespec.errors import ServeError
 from codespec.server.dispatcher import Dispatcher
-from codespec.server.handles import Failed, Message, Priority, RequestHandle
+from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.prefetch import MAX_AGE, MAX_DOCUMENTS, NOTE, PrefetchCache, answers, follow_up
 from codespec.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from tests.server.fakes import FakeEngine, answer
@@ -21,8 +22,8 @@ class Harness:
     """A dispatcher, its request handles, and the messages delivered to them."""
 
     def __init__(self, prefetch: bool = True, slots: int = 4) -> None:
-        self.engine = FakeEngine()
-        self.dispatcher = Dispatcher(self.engine, slots, prefetch)  # type: ignore[arg-type]
+        self.engine = FakeEngine(slots=slots)
+        self.dispatcher = Dispatcher(self.engine, prefetch)  # type: ignore[arg-type]
         self.found: dict[RequestHandle, list[Message]] = {}
 
     def admit(
@@ -40,7 +41,7 @@ class Harness:
     def rounds(self, count: int = 1000) -> int:
         """Run this many rounds, or until nothing is left to do."""
         for done in range(count):
-            if not self.dispatcher.jobs:
+            if not self.dispatcher.queue.jobs:
                 return done
             self.dispatcher.round()
             self.deliver()
@@ -103,8 +104,8 @@ def test_a_deadline_holds_for_what_was_begun_before() -> None:
     harness.admit(REQUEST)
     harness.rounds(25)
     second = harness.admit(accepted(REQUEST, deadline_ms=60_000.0))
-    (job,) = harness.dispatcher.jobs.running
-    assert job.deadline == second.arrived + 60 and job.sequences[0].deadline == job.deadline
+    (job,) = harness.dispatcher.queue.jobs
+    assert job.sequences and job.deadline == second.arrived + 60
 
 
 @pytest.mark.parametrize("priority", [Priority.INTERACTIVE, Priority.WARM_UP])
@@ -189,9 +190,9 @@ def test_while_it_is_computed_it_answers_its_scope_only() -> None:
 
 def test_a_fault_in_it_is_nobodys() -> None:
     harness = Harness()
-    harness.dispatcher.jobs.add_prefetch(replace(REQUEST, prefix="BOOM"))
+    harness.dispatcher.queue.add(Job(replace(REQUEST, prefix="BOOM"), Priority.PREFETCH))
     harness.rounds()
-    assert harness.engine.faults == ["BOOM"] and not harness.dispatcher.jobs and not harness.dispatcher.outbox
+    assert harness.engine.faults == ["BOOM"] and not harness.dispatcher.queue.jobs and not harness.dispatcher.outbox
 
 
 @pytest.mark.parametrize("change", [{"n": 2}, {"document": ""}, {"max_tokens": 0}])

@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from codespec.server.fair_queue import OLDEST_SHARE
+from codespec.engine.queue import OLDEST_SHARE
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon

@@ -69,7 +69,7 @@ def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("codespec.startup.policies.price", lambda *_: TILED)
     engine = build(model("llama", "gpt2"), policy="cost", draft_tokens=32, proposers="suffix", learn=False)
     assert engine.max_batch == 16 and engine.policy._tokens >= 31  # type: ignore[attr-defined]
-    assert engine._scheduler.prefill_chunk == 256
+    assert engine.prefill_chunk == 256
 
 
 class TestThreads:

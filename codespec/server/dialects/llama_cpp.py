@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
+from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
@@ -25,7 +26,7 @@ from codespec.server.dialects.requests import (
     with_field_names,
     without_secrets,
 )
-from codespec.server.handles import Priority, RequestHandle
+from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.engine.scheduler import OLDEST_SHARE, Scheduler
+from codespec.engine.queue import OLDEST_SHARE, share_rows
 from codespec.sequence import Sequence
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest
@@ -28,19 +28,16 @@ def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> 
     """Short prompts arrive in every step and would fill all of them."""
     assert OLDEST_SHARE == LEAST_SHARE
     parrot = Parrot(toy_tokenizer("bytes"), "")
-    scheduler = Scheduler(parrot, max_batch=8, prefill_chunk=CHUNK, slots=8)
     oldest = reader(parrot, LONG)
-    scheduler.add(oldest)
+    running = [oldest]
     steps = 0
     while oldest.cached < LONG - 1:
         steps += 1
         assert steps <= LEAST_SHARE * LONG / CHUNK + 1, "it starves"
-        for _ in range(company):
-            scheduler.add(reader(parrot, SHORT))
-        fed = scheduler.schedule()
-        assert sum(count for sequence, count in fed if sequence.num_pending > 1) <= CHUNK + len(fed)
-        for sequence, count in fed:
-            sequence.cached += count
-        for sequence in [one for one, _ in fed if one is not oldest and one.num_pending <= 1]:
-            scheduler.remove(sequence)
+        running += [reader(parrot, SHORT) for _ in range(company)]
+        share_rows(running, CHUNK)
+        assert sum(one.feed for one in running if one.num_pending > 1) <= CHUNK
+        for one in running:
+            one.cached += one.feed
+        running = [one for one in running if one is oldest or one.num_pending > 1]
     assert steps > LONG / CHUNK, "the short ones had their share too"

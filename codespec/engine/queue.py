@@ -1,0 +1,267 @@
+"""The queue of one engine: every request from its arrival to its end, and the choices that run in the next round.
+
+If more choices can run than there are slots, the requests with the fewest tokens left go first, so that a short request
+does not wait for a long one (shortest remaining time first, Schrage 1968). Owners take turns in round-robin order, one
+choice each and then a second choice each, so that sending more requests does not yield more slots (fair queueing, Nagle
+1985). Neither rule lets a request starve:
+
+- The oldest request owns a quarter of the slots; with fewer than four slots, it goes first for 16 rounds in every 64.
+  If each of its n choices takes r rounds, it ends within r * ceil(n / (slots // 4)) rounds, or with fewer than four
+  slots within 4 * r * ceil(n / slots) + 64, regardless of later arrivals. Then the next request is the oldest.
+- The request with the fewest tokens left begins in the next round, or with fewer than four slots after at most 16.
+- A warm-up lets requests for text go first, but for no more than 256 rounds (aging).
+
+Prefetches and audits run only if there is no other work. The prompts of a round share its rows by the same rule: the
+shortest first, a quarter for the oldest.
+
+Times are seconds of `time.perf_counter`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from itertools import count
+
+from codespec.sequence import Sequence
+from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Owner, RoundEvent, Stats
+
+OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
+QUANTUM = 16  # rounds
+AGING = 256  # rounds that a warm-up waits before it counts as a request for text
+
+
+class Priority(IntEnum):
+    """The order in which requests are served.
+
+    A warm-up yields to requests for text, a prefetch to all client requests, and an audit to everything else.
+    """
+
+    INTERACTIVE = 0
+    WARM_UP = 1
+    PREFETCH = 2
+    AUDIT = 3
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request in the queue. It has `sequences`, one per choice, once it has started.
+
+    It starts after `arrived`, which is in the future for a planned prefetch. `deadline` ends it at any time;
+    `after_first` is a time limit that starts at the first token and cuts the text only after a line break. After a
+    failed round a job runs again, `alone`; the engine then generates the same text, and `read_events` returns only the
+    part that it has not returned before.
+    """
+
+    request: CompletionRequest
+    priority: Priority = Priority.INTERACTIVE
+    arrived: float = 0.0
+    deadline: float | None = None
+    after_first: float | None = None
+    listening: bool = True  # whether a caller reads the events
+    audited: list[Sequence] = field(default_factory=list)  # finished sequences that this audit decodes again
+    number: int = 0  # order of arrival
+    sequences: list[Sequence] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)  # all events that `read_events` has returned
+    ended: FinishReason | None = None  # set if it was ended before it started
+    first_token: float | None = None
+    alone: bool = False
+    rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
+    _sent: dict[int, int] = field(default_factory=dict)  # characters returned, by choice
+    _written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice
+
+    @property
+    def finished(self) -> bool:
+        """Whether all choices have ended."""
+        return bool(self.ended or self.sequences) and all(sequence.finish_reason for sequence in self.sequences)
+
+    @property
+    def remaining(self) -> int:
+        """Number of tokens that may still be generated, over all choices."""
+        if not self.sequences:
+            return self.request.n * self.request.max_tokens
+        return sum(sequence.remaining for sequence in self.sequences if not sequence.finish_reason)
+
+    @property
+    def runnable(self) -> list[int]:
+        """The choices that can run in the next round; only the first one until it has prefilled the shared prompt."""
+        if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
+            return [0]
+        return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
+
+    def restart(self) -> None:
+        """Return to the state before the start, to run alone."""
+        self.sequences, self.first_token, self.alone = [], None, True
+        self._written.clear()
+
+    def read_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        fresh: list[Event] = empty_completions(self.request, self.ended) if self.ended else []
+        for sequence in self.sequences:
+            fresh += [unsent for event in sequence.events if (unsent := self._unsent(event)) is not None]
+            sequence.events.clear()
+        self.events += fresh
+        return fresh
+
+    def is_overdue(self, now: float) -> bool:
+        """Return whether one of its time limits has passed."""
+        if self.deadline is not None and now >= self.deadline:
+            return True
+        if self.after_first is None:
+            return False
+        if self.first_token is None and any(sequence.num_generated for sequence in self.sequences):
+            self.first_token = now
+        late = self.first_token is not None and now >= self.first_token + self.after_first
+        return late and all(b"\n" in sequence.generated[len(sequence.held) :] for sequence in self.sequences)
+
+    def _unsent(self, event: Event) -> Event | None:
+        """Return the part of an event that was not returned before this job was restarted."""
+        if isinstance(event, DoneEvent):
+            return event
+        sent, written = self._sent.get(event.choice, 0), self._written.get(event.choice, 0)
+        if isinstance(event, RoundEvent):
+            return event if written >= sent else None
+        self._written[event.choice] = written + len(event.text)
+        self._sent[event.choice] = max(sent, self._written[event.choice])
+        rest = event.text[max(0, sent - written) :]
+        return replace(event, text=rest) if rest else None
+
+
+class Queue:
+    """All requests of an engine with `slots` sequences a round. `finish` ends a sequence and frees what it holds."""
+
+    def __init__(self, slots: int, finish: Callable[[Sequence, FinishReason], None]) -> None:
+        self.slots = slots
+        self.jobs: list[Job] = []  # in order of arrival; a finished one stays until `end`, or until another arrives
+        self.rounds = 0
+        self._finish = finish
+        self._numbers = count()
+
+    def idle_for(self, now: float) -> float | None:
+        """Return the seconds until a request can run, or None if there is none."""
+        return min((max(0.0, job.arrived - now) for job in self.jobs if not job.finished), default=None)
+
+    def add(self, job: Job) -> None:
+        """Add a request."""
+        self.jobs = [other for other in self.jobs if not other.finished]
+        job.number = next(self._numbers)
+        self.jobs.append(job)
+
+    def end(self, job: Job, reason: FinishReason = "cancelled") -> None:
+        """End a request, waiting, running or finished, and remove it."""
+        self._stop(job, reason)
+        if job in self.jobs:
+            self.jobs.remove(job)
+
+    def expire(self, now: float) -> None:
+        """Stop the requests whose time limit has passed or that have nothing to generate."""
+        for job in self.jobs:
+            for sequence in job.sequences:
+                if sequence.ending and sequence.ending.idle and not sequence.finish_reason:
+                    self._finish(sequence, "stop")
+            if not job.finished and job.is_overdue(now):
+                self._stop(job, "deadline")
+
+    def restart(self, job: Job) -> None:
+        """Cancel a running request and let it wait again, to run alone."""
+        self._stop(job, "cancelled")
+        job.restart()
+
+    def next_round(self, now: float, start: Callable[[Job], None]) -> list[Sequence]:
+        """Return the sequences of the next round, in order of arrival.
+
+        `start` is called for each chosen job that waits. It sets the job's sequences, or ends the job.
+        """
+        while True:
+            self.expire(now)
+            chosen = self._choose(now)
+            waiting = [job for job, _ in chosen if not job.sequences]
+            if not waiting:
+                break
+            for job in waiting:
+                start(job)
+        self.rounds += bool(chosen)
+        for job in self.jobs:
+            job.rounds_waited += bool(chosen) and all(job is not other for other, _ in chosen)
+        return [job.sequences[choice] for job, choice in sorted(chosen, key=lambda one: (one[0].number, one[1]))]
+
+    def _stop(self, job: Job, reason: FinishReason) -> None:
+        """End the choices that have not ended, or the request as a whole if it has not started."""
+        if not job.sequences:
+            job.ended = reason
+        for sequence in job.sequences:
+            if not sequence.finish_reason:
+                self._finish(sequence, reason)
+
+    def _choose(self, now: float) -> list[tuple[Job, int]]:
+        """Return the choices of the next round, at most `slots`. A job that failed together with others runs alone."""
+        jobs = [job for job in self.jobs if job.arrived <= now and not job.finished]
+        highest = min(map(effective_priority, jobs), default=None)
+        eligible = [job for job in jobs if effective_priority(job) == highest]
+        everything = [(job, choice) for job in eligible for choice in job.runnable]
+        if len(everything) <= self.slots and not any(job.alone for job in eligible):
+            return everything
+        first = self._share_of_oldest(min(eligible, key=lambda job: job.number))
+        leader = first[0][0] if first else min(eligible, key=_remaining)
+        together = [leader] if leader.alone else [job for job in eligible if not job.alone]
+        return (first + [one for one in _round_robin(together, self.slots) if one not in first])[: self.slots]
+
+    def _share_of_oldest(self, oldest: Job) -> list[tuple[Job, int]]:
+        """Return the choices of the oldest job that are reserved before all others."""
+        if self.slots >= OLDEST_SHARE and not oldest.alone:
+            return [(oldest, choice) for choice in oldest.runnable[: self.slots // OLDEST_SHARE]]
+        its_quantum = self.rounds // QUANTUM % OLDEST_SHARE == OLDEST_SHARE - 1
+        return [(oldest, choice) for choice in oldest.runnable] if its_quantum else []
+
+
+def effective_priority(job: Job) -> Priority:
+    """Return a job's priority. A warm-up that has waited AGING rounds counts as a request for text."""
+    aged = job.priority == Priority.WARM_UP and job.rounds_waited >= AGING
+    return Priority.INTERACTIVE if aged else job.priority
+
+
+def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None:
+    """Set `feed`, the pending ids that each sequence of a round processes. `sequences` are in order of arrival.
+
+    A decoding sequence feeds all its pending ids. Prompts share `rows`, so that a long prompt delays other streams by
+    at most that many: a quarter goes to the oldest, the rest to the shortest first.
+    """
+    for sequence in sequences:
+        sequence.feed = sequence.num_wanted
+    readers, left = [sequence for sequence in sequences if sequence.feed > 1], rows
+    for reader in readers:
+        reader.feed = 0
+    shares = [(reader, rows // OLDEST_SHARE) for reader in readers[:1]]
+    shares += [(reader, rows) for reader in sorted(readers, key=lambda reader: reader.num_wanted)]
+    for reader, most in shares:
+        feed = min(reader.num_wanted - reader.feed, most, left)
+        reader.feed += feed
+        left -= feed
+
+
+def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[Event]:
+    """Return DoneEvents without text for a request that never ran or was superseded."""
+    return [DoneEvent(n, Completion("", (), reason, Stats(), n)) for n in range(request.n)]
+
+
+def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
+    """Return runnable choices in round-robin order of their owners, at most `most` per owner.
+
+    The choices of one owner are ordered by the tokens left to generate.
+    """
+    ranked: list[tuple[int, tuple[Job, int]]] = []
+    taken: Counter[Owner] = Counter()
+    for job in sorted(jobs, key=_remaining):
+        for choice in job.runnable[: most - taken[job.request.owner]]:
+            ranked.append((taken[job.request.owner], (job, choice)))
+            taken[job.request.owner] += 1
+    ranked.sort(key=lambda one: one[0])
+    return [one for _, one in ranked]
+
+
+def _remaining(job: Job) -> tuple[int, int]:
+    """Return the sort key: tokens left, then order of arrival."""
+    return job.remaining, job.number
