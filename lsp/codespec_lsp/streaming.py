@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from codespec.client.daemon_client import Event, Health
+from codespec.errors import Absent, DaemonError
 from codespec_lsp.completions import Completion
-from codespec_lsp.daemon_client import Absent, DaemonError, Health
 
 MOST_WAIT = 0.5  # seconds between two requests to a daemon that is starting
 MOST_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
@@ -28,7 +29,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 class Daemon(Protocol):
     """A daemon that serves completions."""
 
-    def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
         """Yield the events of one completion. Raises DaemonError."""
         ...
 
@@ -131,8 +132,7 @@ class Streamer:
     async def _read(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
         ends = [LineEnds(newline) for _ in completions]
         left = set(range(len(completions)))
-        events = self.daemon.events(body)
-        async with contextlib.aclosing(events):  # type: ignore[type-var]  # it is a generator
+        async with contextlib.aclosing(self.daemon.events(body)) as events:
             async for name, value in events:
                 choice = value.get("choice", 0)
                 if name in ("text", "done"):
@@ -172,13 +172,12 @@ class HangWatch:
         self._answers = asyncio.Event()
         self._answers.set()
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
         """Yield the events of one completion. Waits while the daemon hangs. Raises DaemonError."""
         await self._answers.wait()
         self._requested()
-        events = self._daemon.events(body)
         try:
-            async with contextlib.aclosing(events):  # type: ignore[type-var]  # every events() here is a generator
+            async with contextlib.aclosing(self._daemon.events(body)) as events:
                 async for event in events:
                     self._answered()
                     yield event

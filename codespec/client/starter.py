@@ -12,7 +12,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -20,10 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from codespec.client.daemon_client import DaemonClient, Health
+from codespec.client.serve_command import LOG_KB, absolute_environment
+from codespec.errors import DaemonError
 from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.serve_command import LOG_KB, absolute_environment
 
 MOST_LOG_BYTES = 16 * LOG_KB * 1000  # older versions did not bound the log
 MOST_STARTS = 3
@@ -262,36 +262,23 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Try to lock a file, and yield whether this process got the lock.
+    """Try to lock a file, and yield whether this process got the lock. The process's end releases it too.
 
-    The lock is released at the end of the block or of the process. Raises DaemonError if the file can't be created.
+    Raises DaemonError if the file can't be created.
     """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = file.open("a+b")
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=0)
     except OSError as error:
         raise DaemonError(f"The lock {file} can't be made ({error.strerror}): free that place.") from error
-    with opened:
-        yield _lock(opened)
-
-
-def _lock(file: IO[bytes]) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 def open_log(log: Path) -> IO[bytes]:

@@ -6,26 +6,15 @@ import os
 import socket
 
 import pytest
-from codespec_lsp import connections
 
-
-class Transport:
-    """A transport around a socket."""
-
-    def __init__(self, own: socket.socket) -> None:
-        self._own = own
-
-    def get_extra_info(self, name: str) -> socket.socket:
-        assert name == "socket"
-        return self._own
+from codespec.client.proven_connections import is_ours
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="the system does not tell who listens")
 def test_a_process_of_another_users_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert connections._is_ours(Transport(one))  # type: ignore[arg-type]
+        assert is_ours(one)
         mine = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-        assert not connections._is_ours(Transport(one))  # type: ignore[arg-type]
-    assert not connections._is_ours(None)
+        assert not is_ours(one)
