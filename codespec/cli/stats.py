@@ -81,12 +81,11 @@ def _as_json(address: Address, found: Found) -> dict[str, Any]:
 def _daemon_lines(address: Address, found: Found) -> list[str]:
     if found.who != "daemon":
         return []
-    model = found.daemon.get("model") or "no model yet"
-    head = (
-        f"daemon {address.url}: codespec {found.daemon['version']}, {found.daemon['state']}, {model}; since it began:"
-    )
-    notes = [f"note: {note}" for note in found.daemon.get("notes", [])]
-    if kernel := found.daemon.get("kernel"):
+    daemon = found.daemon
+    model = daemon.get("model") or "no model yet"
+    head = f"daemon {address.url}: codespec {daemon['version']}, {daemon['state']}, {model}; since it began:"
+    notes = [f"note: {note}" for note in daemon.get("notes", [])]
+    if kernel := daemon.get("kernel"):
         notes.insert(0, f"kernel: {kernel}")
     return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
 

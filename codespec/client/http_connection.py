@@ -61,14 +61,14 @@ class Connection:
         status = _STATUS.fullmatch(start + await self.line()) if start == b"HTTP/1." else None
         if status is None:
             raise NotHttp("its reply is not HTTP/1")
-        found, size = dict[str, str](), 0
+        fields, size = dict[str, str](), 0
         while line := await self.line():
             size += len(line)
             if size > MOST_HEAD:
                 raise NotHttp("its headers are too long")
             name, _, value = line.decode("latin-1").partition(":")
-            found[name.strip().lower()] = value.strip()
-        return Reply(self, int(status[2]), found, keeps=status[1] == b"1")
+            fields[name.strip().lower()] = value.strip()
+        return Reply(self, int(status[2]), fields, keeps=status[1] == b"1")
 
     async def line(self) -> bytes:
         """Return the next line without its end. Raises OSError or NotHttp."""

@@ -94,13 +94,10 @@ class ProvenConnections:
             connection = connection or await self._open()
             try:
                 return connection, await connection.request(method, path, data, self._headers)
-            except ConnectionError:
+            except BaseException as error:  # even if cancelled: the next request must not get this one's reply
                 connection.close()
-                if not reused:
+                if not (reused and isinstance(error, ConnectionError)):
                     raise
-            except BaseException:  # even if cancelled: otherwise the next request would get this one's reply
-                connection.close()
-                raise
 
     def _take(self) -> Connection | None:
         """Return a connection that was left open, if there is one."""
@@ -128,7 +125,7 @@ class ProvenConnections:
         connection = Connection(*streams, f"{host}:{self._port}", self._patience)
         try:
             await self._prove(connection)
-        except BaseException:
+        except BaseException:  # even if cancelled
             connection.close()
             raise
         return connection
