@@ -22,7 +22,7 @@ from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from lsprotocol import types
 
-from codespec.client.daemon_client import Event, Health
+from codespec.client.daemon_client import Health, RawEvent
 from codespec.text.ending import Ending
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
@@ -121,7 +121,7 @@ class ForcedDaemon:
         self.text = text
         self.requests: list[Mapping[str, Any]] = []
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the text up to its end, in one event."""
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
@@ -149,7 +149,7 @@ class ForcedDaemon:
 def new_session(daemon: ForcedDaemon) -> Session:
     """Return a client's session in front of a forced daemon."""
 
-    streamer = Streamer(daemon, daemon, lambda state, message: None)
+    streamer = Streamer(daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
     return Session(streamer, status, lambda document: False, clock, lambda sentence: None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from codespec.client.daemon_client import DaemonClient, Event, Found
+from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.client.proven_connections import ProvenConnections
 from codespec.errors import Absent, ConfigError
 
@@ -47,7 +47,7 @@ class Address:
         """Return the text from codespec's own endpoint. Raise DaemonError."""
         return "".join(value["text"] for name, value in self.stream(body, seconds) if name == "text")
 
-    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[Event]:
+    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[RawEvent]:
         """Yield the events of codespec's own endpoint, with at most `seconds` between two. Raise DaemonError.
 
         Closing the iterator cancels the request.
@@ -55,7 +55,7 @@ class Address:
         client, is_done = self._client(seconds), False
         events = client.events(body)
 
-        async def following() -> Event | None:
+        async def following() -> RawEvent | None:
             return await anext(events, None)
 
         with asyncio.Runner() as runner:

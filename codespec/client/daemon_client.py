@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from codespec.client.http_connection import EventReader, NotHttp, Reply
+from codespec.client.http_connection import EventReader, HttpReply, NotHttp
 from codespec.client.proven_connections import ProvenConnections
 from codespec.errors import Absent, ConfigError, DaemonError, Unproven
 
 HEALTH_SECONDS = 2.0
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
-Event = tuple[str, dict[str, Any]]
+RawEvent = tuple[str, dict[str, Any]]
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 
@@ -65,7 +65,7 @@ class DaemonClient:
         self._connections = connections
         self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion as (name, value). Raises DaemonError.
 
         Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
@@ -149,7 +149,9 @@ class DaemonClient:
             return reply.status, await reply.json_object()
 
     @asynccontextmanager
-    async def _accepted(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Reply]:
+    async def _accepted(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[HttpReply]:
         """Send a request and yield the reply, whose status is 200. Raises DaemonError."""
         try:
             async with self._connections.request(method, path, body) as reply:
@@ -165,7 +167,7 @@ class DaemonClient:
             raise DaemonError(f"{what}: {self._connections.mend}.") from error
 
 
-async def _refusal(reply: Reply) -> DaemonError:
+async def _refusal(reply: HttpReply) -> DaemonError:
     """Return the error for a reply whose status is not 200."""
     report = await reply.json_object()
     message = of_error(report, "message") or f"The daemon answered with status {reply.status}: see its log."

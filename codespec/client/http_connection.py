@@ -22,7 +22,7 @@ class NotHttp(Exception):
     """Raised if a peer's bytes are not HTTP, or exceed a limit."""
 
 
-class Connection:
+class HttpConnection:
     """One connection; it serves one request at a time.
 
     `patience` is the number of seconds to wait for the next bytes of a reply (None: no limit).
@@ -47,7 +47,7 @@ class Connection:
         """Close at once, which stops the daemon's work on an unfinished reply."""
         self.writer.transport.abort()
 
-    async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
         """Send a request and return the reply once its headers are there. Raises OSError or NotHttp.
 
         The body is not flushed first, because a daemon may refuse a request before it has read all of it.
@@ -68,7 +68,7 @@ class Connection:
                 raise NotHttp("its headers are too long")
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
-        return Reply(self, int(status[2]), fields, keeps=status[1] == b"1")
+        return HttpReply(self, int(status[2]), fields, keeps=status[1] == b"1")
 
     async def line(self) -> bytes:
         """Return the next line without its end. Raises OSError or NotHttp."""
@@ -89,10 +89,10 @@ class Connection:
             raise ConnectionResetError("it closed the connection too early") from error
 
 
-class Reply:
+class HttpReply:
     """A reply whose body is still unread. The names of its headers are in lower case."""
 
-    def __init__(self, connection: Connection, status: int, headers: Mapping[str, str], *, keeps: bool) -> None:
+    def __init__(self, connection: HttpConnection, status: int, headers: Mapping[str, str], *, keeps: bool) -> None:
         self.status = status
         self.headers = headers
         self._connection = connection

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from codespec import proof
-from codespec.client.http_connection import BLOCK, Connection, Reply
+from codespec.client.http_connection import BLOCK, HttpConnection, HttpReply
 from codespec.errors import Absent, DaemonError, Unproven
 from codespec.user_folders import is_own_socket, socket_of
 
@@ -58,10 +58,10 @@ class ProvenConnections:
         self._socket = socket_of(self._port) if is_here else None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._room = asyncio.Semaphore(most)
-        self._free: list[Connection] = []
+        self._free: list[HttpConnection] = []
 
     @asynccontextmanager
-    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Reply]:
+    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[HttpReply]:
         """Send a request to the daemon and yield the reply. Leaving before its end closes the connection.
 
         Raises DaemonError (Absent, Unproven), OSError or NotHttp.
@@ -86,7 +86,7 @@ class ProvenConnections:
         while self._free:
             self._free.pop().close()
 
-    async def _exchange(self, method: str, path: str, data: bytes | None) -> tuple[Connection, Reply]:
+    async def _exchange(self, method: str, path: str, data: bytes | None) -> tuple[HttpConnection, HttpReply]:
         """Send a request. An idle connection may end just before it is used, so another one is tried then."""
         while True:
             connection = self._take()
@@ -99,7 +99,7 @@ class ProvenConnections:
                 if not (reused and isinstance(error, ConnectionError)):
                     raise
 
-    def _take(self) -> Connection | None:
+    def _take(self) -> HttpConnection | None:
         """Return a connection that was left open, if there is one."""
         least = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._free:
@@ -109,7 +109,7 @@ class ProvenConnections:
             connection.close()
         return None
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> HttpConnection:
         """Open a connection to the user's own daemon."""
         own = await self._open_socket()
         if own is not None:
@@ -122,7 +122,7 @@ class ProvenConnections:
         except OSError as error:
             raise Absent(f"No daemon answers at {self.url} ({type(error).__name__}): start one.") from error
         host = f"[{self._host}]" if ":" in self._host else self._host
-        connection = Connection(*streams, f"{host}:{self._port}", self._patience)
+        connection = HttpConnection(*streams, f"{host}:{self._port}", self._patience)
         try:
             await self._prove(connection)
         except BaseException:  # even if cancelled
@@ -130,7 +130,7 @@ class ProvenConnections:
             raise
         return connection
 
-    async def _open_socket(self) -> Connection | None:
+    async def _open_socket(self) -> HttpConnection | None:
         """Return a connection by the daemon's socket, or None if it has none that is certainly the user's own."""
         if self._socket is None:
             return None
@@ -139,13 +139,13 @@ class ProvenConnections:
                 streams = await asyncio.open_unix_connection(self._socket, limit=BLOCK)
         except OSError:
             return None
-        connection = Connection(*streams, "localhost", self._patience)
+        connection = HttpConnection(*streams, "localhost", self._patience)
         if is_ours(streams[1].get_extra_info("socket")) and is_own_socket(Path(self._socket)):
             return connection
         connection.close()
         return None
 
-    async def _prove(self, connection: Connection) -> None:
+    async def _prove(self, connection: HttpConnection) -> None:
         """Have the daemon prove its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
         nonce = proof.new_nonce()
         async with asyncio.timeout(self._seconds):

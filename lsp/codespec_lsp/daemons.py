@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from codespec.client.daemon_client import DaemonClient, Event, Health
+from codespec.client.daemon_client import DaemonClient, Health, RawEvent
 from codespec.client.proven_connections import ProvenConnections
 from codespec.client.serve_command import serve_command, with_absolute_paths
 from codespec.client.starter import Starter
@@ -70,7 +70,7 @@ class ConfiguredDaemon:
         self._daemons = daemons
         self._settings = settings
 
-    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
+    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion. Raises DaemonError."""
         return self._client()[0].events(body)
 

@@ -44,7 +44,7 @@ class Server(LanguageServer):
         self.status = StatusLine(self._show_status, self._complain)
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
-        streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
+        streamer = Streamer(self._daemon, self._daemon_is)
         self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self.dynamic = False

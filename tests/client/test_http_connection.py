@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from codespec.client.http_connection import MOST_BODY, Connection, EventReader, NotHttp
+from codespec.client.http_connection import MOST_BODY, EventReader, HttpConnection, NotHttp
 
 SECONDS = 60.0
 EVENTS = b'event: text\r\ndata: {"text": "\xc3\xa9"}\r\n\r\nevent: done\ndata:{"choice": 0}\n\ndata: no JSON\n\n'
 READ = [("text", {"text": "é"}), ("done", {"choice": 0}), ("", {})]
 
 
-def against(replies: Sequence[bytes], scenario: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+def against(replies: Sequence[bytes], scenario: Callable[[HttpConnection], Coroutine[Any, Any, None]]) -> None:
     """Run the scenario against a server that sends one of the replies for each request, then closes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +28,7 @@ def against(replies: Sequence[bytes], scenario: Callable[[Connection], Coroutine
     async def run() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         streams = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 16)
-        connection = Connection(*streams, "localhost", None)
+        connection = HttpConnection(*streams, "localhost", None)
         async with server, asyncio.timeout(SECONDS):
             try:
                 await scenario(connection)
@@ -38,7 +38,7 @@ def against(replies: Sequence[bytes], scenario: Callable[[Connection], Coroutine
     asyncio.run(run())
 
 
-async def body_of(connection: Connection) -> bytes:
+async def body_of(connection: HttpConnection) -> bytes:
     reply = await connection.request("GET", "/", None, {})
     return b"".join([piece async for piece in reply.pieces()])
 
@@ -61,7 +61,7 @@ async def body_of(connection: Connection) -> bytes:
     ids=lambda reply: repr(reply[-30:]),
 )
 def test_what_is_not_http_is_refused(reply: bytes) -> None:
-    async def scenario(connection: Connection) -> None:
+    async def scenario(connection: HttpConnection) -> None:
         with pytest.raises(NotHttp):
             await body_of(connection)
         assert not connection.alive
@@ -82,7 +82,7 @@ def test_what_is_not_http_is_refused(reply: bytes) -> None:
     ],
 )
 def test_a_reply_that_ends_early_is_a_lost_connection(reply: bytes) -> None:
-    async def scenario(connection: Connection) -> None:
+    async def scenario(connection: HttpConnection) -> None:
         with pytest.raises(ConnectionError):
             await body_of(connection)
         assert not connection.alive
@@ -95,7 +95,7 @@ def test_a_connection_serves_the_next_request_once_a_reply_is_read() -> None:
     sized = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
     empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-    async def scenario(connection: Connection) -> None:
+    async def scenario(connection: HttpConnection) -> None:
         assert [await body_of(connection) for _ in range(3)] == [b"abcd", b"no", b""] and connection.alive
         reply = await connection.request("GET", "/", None, {})
         assert reply.status == 404 and not connection.alive, "its body is unread"
@@ -112,7 +112,7 @@ def test_a_connection_serves_the_next_request_once_a_reply_is_read() -> None:
     ],
 )
 def test_a_server_may_close_after_its_reply(reply: bytes) -> None:
-    async def scenario(connection: Connection) -> None:
+    async def scenario(connection: HttpConnection) -> None:
         assert await body_of(connection) == b"ok" and not connection.alive
 
     against([reply], scenario)
@@ -122,7 +122,7 @@ def test_a_json_object_is_bounded() -> None:
     whole = json.dumps({"a": 1}).encode()
     replies = [whole, b"[1]", b"{", b'{"a": "' + b"x" * (8 * MOST_BODY) + b'"}']
 
-    async def scenario(connection: Connection) -> None:
+    async def scenario(connection: HttpConnection) -> None:
         found = []
         for _ in replies:
             reply = await connection.request("GET", "/", None, {})

@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec.client.daemon_client import COMPLETE, STATS
-from codespec.client.http_connection import EventReader, Reply
+from codespec.client.http_connection import EventReader, HttpReply
 from codespec.client.proven_connections import ProvenConnections
 from codespec.user_folders import own_folder, socket_of
 
@@ -122,6 +122,6 @@ def _stream(body: bytes) -> Stream | None:
     return None if request.get("warm_up") else Stream(now, request["prefix"], request["prefix_offset"])
 
 
-def _kept(reply: Reply) -> dict[str, str]:
+def _kept(reply: HttpReply) -> dict[str, str]:
     names = ("content-type", "cache-control", "retry-after")
     return {name: reply.headers[name] for name in names if name in reply.headers}
