@@ -15,7 +15,7 @@ from codespec.client.http_connection import EventReader, HttpReply, NotHttp
 from codespec.client.proven_connections import ProvenConnections
 from codespec.errors import Absent, ConfigError, DaemonError, Unproven
 
-HEALTH_SECONDS = 2.0
+HEALTH_SECONDS = 2.0  # for a whole health check
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]

@@ -23,7 +23,7 @@ from codespec.client.http_connection import BLOCK, HttpConnection, HttpReply
 from codespec.errors import Absent, DaemonError, Unproven
 from codespec.user_folders import is_own_socket, socket_of
 
-CONNECT_SECONDS = 2.0
+CONNECT_SECONDS = 2.0  # for a connection, and for a proof
 IDLE_SECONDS = 60.0  # for which an idle connection is reused; a daemon keeps it longer
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
