@@ -163,8 +163,8 @@ class DaemonClient:
         except OSError as error:
             raise Absent(f"The daemon broke off ({type(error).__name__}): see its log.") from error
         except NotHttp as error:
-            what = f"What answers at {self.url} is no codespec daemon ({error})"
-            raise DaemonError(f"{what}: {self._connections.mend}.") from error
+            mend = self._connections.mend
+            raise DaemonError(f"What answers at {self.url} is no codespec daemon ({error}): {mend}.") from error
 
 
 async def _refusal(reply: HttpReply) -> DaemonError:
