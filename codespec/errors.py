@@ -8,7 +8,10 @@ CodespecError
 ├── PairError         a target and a drafter that cannot work together
 ├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
-└── ServeError        a request that the daemon cannot take now, or lost; `status` is the HTTP status
+├── ServeError        a request that the daemon cannot take now, or lost; `status` is the HTTP status
+└── DaemonError       at the client: the daemon refuses a request or is not to be trusted
+    ├── Absent            nothing listens, or the daemon went away
+    └── Unproven          the peer does not prove to be the user's daemon
 """
 
 from __future__ import annotations
@@ -77,3 +80,29 @@ class ServeError(CodespecError):
         self.status = status
         self.retry_after = retry_after
         self.state = state
+
+
+class DaemonError(CodespecError):
+    """A daemon that can't serve its client.
+
+    `again` is the number of seconds to wait before a retry, or None if a retry is useless. `field` is the name of the
+    rejected request field, or "". `status` is the HTTP status, or 0 if there was no reply.
+    """
+
+    def __init__(self, message: str, again: float | None = None, field: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.again = again
+        self.field = field
+        self.status = status
+
+
+class Absent(DaemonError):
+    """Nothing listens, or the daemon went away in the middle of a reply."""
+
+
+class Unproven(DaemonError):
+    """A peer that does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
+
+    def __init__(self, message: str, locked: bool) -> None:
+        super().__init__(message)
+        self.locked = locked

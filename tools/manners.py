@@ -11,18 +11,18 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec_grammars import Cursor, read_surroundings
-from codespec_lsp.daemon_client import Health
 from codespec_lsp.session import Session
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from lsprotocol import types
 
+from codespec.client.daemon_client import Health, RawEvent
 from codespec.text.ending import Ending
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
@@ -121,7 +121,7 @@ class ForcedDaemon:
         self.text = text
         self.requests: list[Mapping[str, Any]] = []
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the text up to its end, in one event."""
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
@@ -149,7 +149,7 @@ class ForcedDaemon:
 def new_session(daemon: ForcedDaemon) -> Session:
     """Return a client's session in front of a forced daemon."""
 
-    streamer = Streamer(daemon, daemon, lambda state, message: None)
+    streamer = Streamer(daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
     return Session(streamer, status, lambda document: False, clock, lambda sentence: None)

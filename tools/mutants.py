@@ -39,6 +39,7 @@ ROOMS = {
     "engine": ("codespec/engine", "tests/engine"),
     "startup": ("codespec/startup", "tests/startup"),
     "verify": ("codespec/verify", "tests/verify"),
+    "client": ("codespec/client", "tests/client"),
 }
 SAMPLE = 50  # generated faults per room
 LEAST_SECONDS, TIMES_AS_LONG = 120, 4  # seconds; a longer run than LEAST_SECONDS + TIMES_AS_LONG * usual hangs

@@ -7,16 +7,16 @@ used, one line says why. Does not import torch.
 from __future__ import annotations
 
 import argparse
-import http.client
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from codespec import __version__
-from codespec.cli.daemon_call import Address, Found, find_address
+from codespec.cli.daemon_call import Address, find_address
+from codespec.client.daemon_client import Found
 from codespec.config import EngineConfig
-from codespec.errors import CodespecError, ConfigError, RequestError, ServeError
+from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.store.resolve import find_difference, identity_of
 from codespec.types import (
     MOST_SIDE,
@@ -61,7 +61,7 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
     events = _events(address, request)
     try:
         first = next(events)
-    except ServeError as error:
+    except DaemonError as error:
         if error.status == 400:
             raise RequestError(str(error)) from error
         _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
@@ -85,13 +85,13 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
     """Return why the daemon can't write the same completion as this process, or "" if it can."""
     if found.who != "daemon":
         return f"it {REFUSALS[found.who]}"
-    if found.version != __version__:
-        return f"it is codespec {found.version}, this is {__version__}"
-    if found.state != "ready":
-        return f"it is {found.state}"
+    daemon = found.daemon
+    if daemon["version"] != __version__:
+        return f"it is codespec {daemon['version']}, this is {__version__}"
+    if daemon["state"] != "ready":
+        return f"it is {daemon['state']}"
     if max(len(request.prefix), len(request.suffix)) > MOST_SIDE:
         return f"it takes {MOST_SIDE:,} characters on each side of the cursor"
-    daemon = found.daemon
     if request.max_tokens > daemon["context"] // 2:
         return f"it writes at most {daemon['context'] // 2} tokens"
     return find_difference(
@@ -100,7 +100,7 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the daemon's events as the engine's own types. Raise ServeError on any failure."""
+    """Yield the daemon's events as the engine's own types. Raise DaemonError."""
     body = {
         "prefix": request.prefix,
         "suffix": request.suffix,
@@ -115,20 +115,14 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
     if request.speculate is not None:
         body["speculate"] = request.speculate
     text: list[str] = []
-    try:
-        for name, value in address.stream(body, SECONDS):
-            if name == "text":
-                text.append(value["text"])
-                yield TextEvent(0, value["text"])
-            elif name == "round":
-                yield RoundEvent(**value)
-            elif name == "done":
-                yield DoneEvent(0, _completion("".join(text), value))
-    except ServeError:
-        raise
-    except (OSError, http.client.HTTPException, CodespecError) as error:
-        why = str(error) or type(error).__name__
-        raise ServeError(f"The daemon at {address.url} broke off ({why}): look with `codespec doctor`.", 502) from error
+    for name, value in address.stream(body, SECONDS):
+        if name == "text":
+            text.append(value["text"])
+            yield TextEvent(0, value["text"])
+        elif name == "round":
+            yield RoundEvent(**value)
+        elif name == "done":
+            yield DoneEvent(0, _completion("".join(text), value))
 
 
 def _completion(text: str, done: Mapping[str, Any]) -> Completion:

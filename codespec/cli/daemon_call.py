@@ -1,66 +1,25 @@
-"""A client of the daemon that uses only the standard library: status, statistics and completions.
+"""The daemon's address for the commands, and its client without an event loop.
 
-The daemon must first prove that it is the user's own, so an impostor on its port gets neither the token nor a text.
-Starts nothing, and imports neither torch nor the daemon's packages.
+The daemon is asked through its port, which `codespec doctor` reports on. Starts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
+import asyncio
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-from codespec import proof
-from codespec.bounded_json import parse_json
-from codespec.errors import ConfigError, ServeError
+from codespec.client.daemon_client import DaemonClient, Found, RawEvent
+from codespec.client.proven_connections import ProvenConnections
+from codespec.errors import Absent, ConfigError
 
 SECONDS = 3.0  # timeout for each step of a short reply
-MOST_REPLY = 4 << 20  # bytes
-STATS, COMPLETE = "/v1/codespec/stats", "/v1/codespec/complete"
-Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The program found at an address, and a daemon's stats reply.
-
-    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), HTTP without the proof
-    (`stranger`), or not HTTP (`silent`).
-    """
-
-    who: Who
-    stats: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def daemon(self) -> Mapping[str, Any]:
-        """The daemon's own report: version, state, model, mode and more."""
-        found: Mapping[str, Any] = self.stats["daemon"]
-        return found
-
-    @property
-    def version(self) -> str:
-        """The daemon's version."""
-        return str(self.daemon["version"])
-
-    @property
-    def state(self) -> str:
-        """The daemon's state: starting, ready, stopping, failed or stopped."""
-        return str(self.daemon["state"])
-
-
-class UnprovenError(ServeError):
-    """Raised if a server does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
-
-    def __init__(self, url: str, locked: bool) -> None:
-        super().__init__(f"What answers at {url} can't prove that it is your daemon: check --url and --token-file.")
-        self.locked = locked
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,89 +36,51 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be requested."""
-        try:
-            status, told = self.ask("GET", STATS)
-        except UnprovenError as unproven:
-            return Found("locked" if unproven.locked and not self.token else "stranger")
-        except ConnectionRefusedError:
-            return Found("nobody")
-        except (OSError, http.client.HTTPException):
-            return Found("silent")
-        if status == 200 and isinstance(told.get("daemon"), dict) and {"version", "state"} <= told["daemon"].keys():
-            return Found("daemon", told)
-        error = told.get("error")
-        locked = status == 401 and isinstance(error, dict) and error.get("field") == "Authorization"
-        return Found("locked" if locked else "stranger")
+        """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be checked."""
+        return self._run(DaemonClient.look)
 
-    def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
-        """Return status and JSON object ({} if none) of a reply. Raise OSError, HTTPException or CodespecError."""
-        with self._reply(method, path, None, SECONDS) as reply:
-            return reply.status, _as_object(reply.read(MOST_REPLY))
+    def report(self, path: str) -> dict[str, Any]:
+        """Return the daemon's reply to a GET request. Raise DaemonError."""
+        return self._run(lambda client: client.report(path))
 
     def complete(self, body: Mapping[str, Any], seconds: float) -> str:
-        """Return the text from codespec's own endpoint. Raises the same errors as `stream`."""
+        """Return the text from codespec's own endpoint. Raise DaemonError."""
         return "".join(value["text"] for name, value in self.stream(body, seconds) if name == "text")
 
-    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield name and data of the events of codespec's own endpoint, up to `done`.
+    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[RawEvent]:
+        """Yield the events of codespec's own endpoint, with at most `seconds` between two. Raise DaemonError.
 
-        Closing the iterator cancels the request. Raise OSError, HTTPException, or ServeError with the daemon's message
-        and status.
+        Closing the iterator cancels the request.
         """
-        with self._reply("POST", COMPLETE, json.dumps(body).encode(), seconds) as reply:
-            if reply.status != 200:
-                told = message_of(_as_object(reply.read(MOST_REPLY)))
-                raise ServeError(told or f"The daemon answered with status {reply.status}.", reply.status)
-            name = ""
-            while line := reply.readline(MOST_REPLY):
-                field, _, text = line.rstrip(b"\n").partition(b": ")
-                if field == b"event":
-                    name = text.decode()
-                elif field == b"data":
-                    value = _as_object(text)
-                    if name == "error":
-                        raise ServeError(str(value.get("message")), 500)
-                    yield name, value
-                    if name == "done":
-                        return
-        raise ServeError("The daemon's stream ended in the middle: look with `codespec doctor`.", 502)
+        client, is_done = self._client(seconds), False
+        events = client.events(body)
 
-    @contextmanager
-    def _reply(self, method: str, path: str, body: bytes | None, seconds: float) -> Iterator[http.client.HTTPResponse]:
-        """Yield the reply of a daemon that has proven itself on this connection."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
-        try:
-            self._check(connection)
-            connection.request(method, path, body, {"Authorization": f"Bearer {self.token}"} if self.token else {})
-            yield connection.getresponse()
-        finally:
-            connection.close()
+        async def following() -> RawEvent | None:
+            return await anext(events, None)
 
-    def _check(self, connection: http.client.HTTPConnection) -> None:
-        """Connect and verify the proof. It holds for this connection only, which is never reopened."""
-        connection.connect()
-        connection.auto_open = 0
-        peer, nonce = connection.sock.getpeername(), proof.new_nonce()
-        connection.request("POST", proof.PATH, json.dumps({"nonce": nonce.hex()}).encode())
-        reply = connection.getresponse()
-        said = _as_object(reply.read(proof.MOST_REPLY)) if reply.status == 200 else {}
-        if not proof.is_proven(said, proof.own_keys(self.token), nonce, peer):
-            raise UnprovenError(self.url, locked=said.get("by_token") is not None)
+        with asyncio.Runner() as runner:
+            try:
+                while event := runner.run(following()):
+                    is_done |= event[0] == "done"
+                    yield event
+            finally:
+                runner.run(events.aclose())
+                runner.run(client.close())
+        if not is_done:
+            raise Absent("The daemon's stream ended in the middle: look with `codespec doctor`.")
 
+    def _run(self, work: Callable[[DaemonClient], Coroutine[Any, Any, T]]) -> T:
+        async def call() -> T:
+            async with self._client(SECONDS) as client:
+                return await work(client)
 
-def message_of(told: Mapping[str, Any]) -> str:
-    """Return the message of an error reply, or "" for any other reply."""
-    error = told.get("error")
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
+        return asyncio.run(call())
 
-
-def _as_object(data: bytes) -> dict[str, Any]:
-    try:
-        value = parse_json(data)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    def _client(self, seconds: float) -> DaemonClient:
+        mend = "check --url and --token-file"
+        return DaemonClient(
+            ProvenConnections(self.url, self.token, mend, seconds=SECONDS, patience=seconds, by_socket=False)
+        )
 
 
 def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:

@@ -28,9 +28,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
-    for package in ("pygls", "aiohttp"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: {install_mend(extras='')}.")
+    if importlib.util.find_spec("pygls") is None:
+        raise ConfigError(f"pygls is not installed: {install_mend(extras='')}.")
     from codespec_lsp.settings import Settings, read_settings
     from codespec_lsp.transports import serve_stdio, serve_tcp
 

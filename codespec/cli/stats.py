@@ -14,7 +14,8 @@ from dataclasses import asdict
 from typing import Any
 
 from codespec.cli import stats_table
-from codespec.cli.daemon_call import Address, Found, add_address_options, find_address
+from codespec.cli.daemon_call import Address, add_address_options, find_address
+from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError
 from codespec.speculation.store import LearnedRow, forget, learned_folder, learned_rows
 
@@ -80,10 +81,11 @@ def _as_json(address: Address, found: Found) -> dict[str, Any]:
 def _daemon_lines(address: Address, found: Found) -> list[str]:
     if found.who != "daemon":
         return []
-    model = found.daemon.get("model") or "no model yet"
-    head = f"daemon {address.url}: codespec {found.version}, {found.state}, {model}; since it began:"
-    notes = [f"note: {note}" for note in found.daemon.get("notes", [])]
-    if kernel := found.daemon.get("kernel"):
+    daemon = found.daemon
+    model = daemon.get("model") or "no model yet"
+    head = f"daemon {address.url}: codespec {daemon['version']}, {daemon['state']}, {model}; since it began:"
+    notes = [f"note: {note}" for note in daemon.get("notes", [])]
+    if kernel := daemon.get("kernel"):
         notes.insert(0, f"kernel: {kernel}")
     return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
 

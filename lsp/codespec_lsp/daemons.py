@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from codespec.errors import ConfigError
+from codespec.client.daemon_client import DaemonClient, Health, RawEvent
+from codespec.client.proven_connections import ProvenConnections
+from codespec.client.serve_command import serve_command, with_absolute_paths
+from codespec.client.starter import Starter
+from codespec.errors import ConfigError, DaemonError
 from codespec.token_file import read_token
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.daemon_process import Starter
-from codespec_lsp.serve_command import serve_command, with_absolute_paths
 from codespec_lsp.settings import Settings
 
 Command = Callable[[int, Sequence[str]], list[str]]
@@ -32,7 +33,7 @@ class Daemons:
         arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
         if key not in self._known:
-            client = DaemonClient(settings.url, _token(settings))
+            client = DaemonClient(ProvenConnections(settings.url, _token(settings), "set codespec.url"))
             command = self._command(settings.port, with_absolute_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
         for known, (_, starter) in self._known.items():
@@ -69,14 +70,9 @@ class ConfiguredDaemon:
         self._daemons = daemons
         self._settings = settings
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion. Raises DaemonError."""
-        events = self._client()[0].events(body)
-        try:
-            async for event in events:
-                yield event
-        finally:
-            await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        return self._client()[0].events(body)
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""

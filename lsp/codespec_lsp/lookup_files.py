@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from codespec.errors import Absent, DaemonError
 from codespec.ignore_files import repository_of
 from codespec.regular_file import read_regular
 from codespec.text_file import NotUtf8, decode_text
-from codespec_lsp.daemon_client import Absent, DaemonError
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import Rules
 from codespec_lsp.imported_files import sendable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,10 +13,10 @@ from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import FeatureRequestError
 from pygls.lsp.server import LanguageServer
 
+from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import CompletionRequest, ContentModified
 from codespec_lsp.completion_items import ACCEPT, completion_list, fitting, inline_item
-from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.daemons import ConfiguredDaemon, Daemons
 from codespec_lsp.documents import Document
 from codespec_lsp.protocol import Protocol, modified
@@ -45,7 +44,7 @@ class Server(LanguageServer):
         self.status = StatusLine(self._show_status, self._complain)
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
-        streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
+        streamer = Streamer(self._daemon, self._daemon_is)
         self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self.dynamic = False
@@ -170,15 +169,11 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
-    """Register inline completion dynamically, for files only: VS Code would also show it in chat boxes.
-
-    Also imports aiohttp in a thread, which the first request needs.
-    """
+    """Register inline completion dynamically, for files only: VS Code would also show it in chat boxes."""
     if ls.dynamic:
         options = types.InlineCompletionRegistrationOptions(document_selector=SELECTOR)
         registration = types.Registration("codespec-inline", types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
         ls.client_register_capability(types.RegistrationParams([registration]))
-    await asyncio.to_thread(importlib.import_module, "aiohttp")
 
 
 async def _configuration_changed(ls: Server, params: types.DidChangeConfigurationParams) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from codespec.client.proven_connections import LOCAL
+
 RANGES = {"budget_ms": (20, 60_000), "invoked_budget_ms": (20, 60_000), "max_tokens": (1, 4096), "alternatives": (1, 8)}
 CHOICES = {"completion": ("auto", "on", "off")}
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from codespec_lsp.daemon_client import Health
+from codespec.client.daemon_client import Health
 from codespec_lsp.settings import Settings
 from codespec_lsp.version import VERSION
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from codespec.client.daemon_client import Health, RawEvent
+from codespec.errors import Absent, DaemonError
 from codespec_lsp.completions import Completion
-from codespec_lsp.daemon_client import Absent, DaemonError, Health
 
 MOST_WAIT = 0.5  # seconds between two requests to a daemon that is starting
 MOST_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
@@ -26,9 +27,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Daemon(Protocol):
-    """A daemon that serves completions."""
+    """A daemon that serves completions, or can be started."""
 
-    def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion. Raises DaemonError."""
         ...
 
@@ -39,10 +40,6 @@ class Daemon(Protocol):
     async def health(self) -> Health:
         """Return the daemon's health."""
         ...
-
-
-class Starter(Protocol):
-    """An object that starts daemons."""
 
     async def ensure(self) -> None:
         """Return once a daemon listens. Raises DaemonError."""
@@ -56,9 +53,9 @@ class Streamer:
     request of the user's).
     """
 
-    def __init__(self, daemon: Daemon, starter: Starter, report: Callable[[str, str], None]) -> None:
-        self.daemon = HangWatch(daemon, report, self.spawn)
-        self.starter = starter
+    def __init__(self, daemon: Daemon, report: Callable[[str, str], None]) -> None:
+        self._daemon = daemon
+        self._watched = HangWatch(daemon, report, self.spawn)
         self._report = report
         self.last_done: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,7 +75,7 @@ class Streamer:
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
         """Send files to a running daemon, without starting one. Raises DaemonError."""
-        await self.daemon.send_files(body)
+        await self._watched.send_files(body)
 
     async def close(self) -> None:
         """Stop all streams."""
@@ -111,7 +108,7 @@ class Streamer:
                 return
             except Absent:
                 self._report("starting", "The daemon does not answer, so one is started.")
-                await self.starter.ensure()
+                await self._daemon.ensure()
                 if any(completion.text for completion in completions):
                     return
         raise DaemonError("The daemon went away again and again while it was asked: see its log.")
@@ -131,8 +128,7 @@ class Streamer:
     async def _read(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
         ends = [LineEnds(newline) for _ in completions]
         left = set(range(len(completions)))
-        events = self.daemon.events(body)
-        async with contextlib.aclosing(events):  # type: ignore[type-var]  # it is a generator
+        async with contextlib.aclosing(self._watched.events(body)) as events:
             async for name, value in events:
                 choice = value.get("choice", 0)
                 if name in ("text", "done"):
@@ -172,13 +168,12 @@ class HangWatch:
         self._answers = asyncio.Event()
         self._answers.set()
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion. Waits while the daemon hangs. Raises DaemonError."""
         await self._answers.wait()
         self._requested()
-        events = self._daemon.events(body)
         try:
-            async with contextlib.aclosing(events):  # type: ignore[type-var]  # every events() here is a generator
+            async with contextlib.aclosing(self._daemon.events(body)) as events:
                 async for event in events:
                     self._answered()
                     yield event

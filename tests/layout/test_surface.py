@@ -27,15 +27,15 @@ PUBLIC = [
     "TextEvent",
     "TokenizerError",
 ]
-# Block the import of torch and transformers, then run the code paths of an editor's machine.
+# Block the import of torch, transformers and aiohttp, then run the code paths of an editor's machine.
 WITHOUT_TORCH = """
 import importlib, pkgutil, sys
-sys.modules["torch"] = sys.modules["transformers"] = None
+sys.modules["torch"] = sys.modules["transformers"] = sys.modules["aiohttp"] = None
 import codespec, codespec_lsp, codespec_grammars
 for name in codespec.__all__:
     if name != "Engine":
         getattr(codespec, name)
-for package in ("codespec.text", "codespec.speculation"):
+for package in ("codespec.text", "codespec.speculation", "codespec.client"):
     module = importlib.import_module(package)
     for part in pkgutil.walk_packages(module.__path__, package + "."):
         importlib.import_module(part.name)

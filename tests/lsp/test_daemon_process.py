@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from codespec_lsp import daemon_client
-from codespec_lsp.daemon_process import MOST_STARTS, held
 from codespec_lsp.daemons import Daemons
-from codespec_lsp.serve_command import serve_command
 from codespec_lsp.settings import Settings
 
+from codespec.client import daemon_client
+from codespec.client.serve_command import serve_command
+from codespec.client.starter import MOST_STARTS, held
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import daemon, editor
 
@@ -95,7 +95,7 @@ def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
 
 
 def test_one_that_is_too_busy_to_answer_is_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_client, "CONNECT_SECONDS", 0.4)
+    monkeypatch.setattr(daemon_client, "HEALTH_SECONDS", 0.4)
 
     async def scenario() -> None:
         settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.daemon_process import Starter, command_line
 from codespec_lsp.daemons import Daemons
-from codespec_lsp.serve_command import serve_command
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import daemon_note, model_note, read_model_offer
 
 from codespec import __version__
+from codespec.client.daemon_client import DaemonClient, Health
+from codespec.client.proven_connections import ProvenConnections
+from codespec.client.serve_command import serve_command
+from codespec.client.starter import Starter, command_line
+from codespec.errors import DaemonError
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, editor, talking
 from tests.lsp.test_daemon_process import TINY, daemons, end_all, free_port, hello
@@ -194,7 +196,7 @@ def test_a_daemon_that_the_user_started_is_left_alone() -> None:
 
 
 def starter(port: int, command: list[str]) -> Starter:
-    return Starter(DaemonClient(f"http://127.0.0.1:{port}"), command, port=port)
+    return Starter(DaemonClient(ProvenConnections(f"http://127.0.0.1:{port}")), command, port=port)
 
 
 def write_number(tmp_path: Path, port: int, text: str) -> None:

@@ -20,7 +20,7 @@ from tests.cli.processes import start_python, user_environment
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 
-HEAVY = ("torch", "transformers", "numpy", "codespec.engine", "codespec.server", "aiohttp.web")
+HEAVY = ("torch", "transformers", "numpy", "codespec.engine", "codespec.server", "aiohttp")
 MOST_MEGABYTES = 80
 PATIENT = {"initializationOptions": {"budgetMs": 60_000}}
 # Serve like the command, then print the imported modules.

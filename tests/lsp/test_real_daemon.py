@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp import daemon_process
 from codespec_lsp.settings import Settings
 
+from codespec.client import starter
 from tests.lsp.conversation import Editor, replacement, run
 from tests.lsp.fake_daemon import editor
 from tests.lsp.test_daemon_process import free_port
@@ -29,7 +29,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[An
     """Record the daemons that a test has started, and stop them with it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     begun: list[Any] = []
-    monkeypatch.setattr(daemon_process, "_started", begun)
+    monkeypatch.setattr(starter, "_started", begun)
     yield begun
     for process in begun:
         process.kill()

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 import pytest
-from codespec_lsp.daemon_client import Absent, DaemonError, Health
 from codespec_lsp.streaming import CHECK_EVERY, HANGS, PATIENCE, HangWatch
 
+from codespec.client.daemon_client import Health
+from codespec.errors import Absent, DaemonError
 from tests.lsp.virtual_time import run_virtually
 
 WAIT = 2.0  # seconds until health reports "silent"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from codespec_lab.bench.daemon import connect
 
-from codespec.errors import ConfigError
+from codespec.errors import DaemonError
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import SECONDS, start_python, user_environment
 from tests.server.daemons import serving, wait_for
@@ -87,9 +87,12 @@ def pair(models: Models, tmp_path: Path) -> Models:  # noqa: F811
     )
 
 
-def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path) -> None:
+def test_killed_restarted_damaged_and_without_room(
+    pair: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Consecutive runs with the same files; see the steps."""
     place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "acceptance"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # the client must know the daemon's secret
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     words: list[Any] = ["--target", pair.target, "--drafter", pair.drafter, "--warmup", "0", "--socket", place]
     with daemon(*words, env=homes) as served:  # killed in mid-stream
@@ -132,7 +135,7 @@ async def _read_until_killed(served: Process) -> str:
 
     async with connect(f"http://127.0.0.1:{served.port}") as client:
         killing = asyncio.create_task(kill())
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(DaemonError) as caught:
             await client.complete(ENDLESS)
         await killing
     return str(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import socket
@@ -14,8 +13,9 @@ from typing import Any
 from codespec import __version__
 from codespec.cli.checks.finding import Finding, State, failed, from_error, warning, well
 from codespec.cli.checks.machine import why_not_writable
-from codespec.cli.daemon_call import Address, Found, message_of, why_taken
-from codespec.errors import CodespecError, ConfigError
+from codespec.cli.daemon_call import Address, why_taken
+from codespec.client.daemon_client import Found
+from codespec.errors import ConfigError, DaemonError
 from codespec.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
@@ -104,14 +104,15 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
         yield well("daemon", said)
         return
-    if found.version != __version__:
-        said = f"the daemon is codespec {found.version}, this is {__version__}"
+    version, state = found.daemon["version"], found.daemon["state"]
+    if version != __version__:
+        said = f"the daemon is codespec {version}, this is {__version__}"
         yield warning("version", said, "restart the daemon")
-    if found.state == "ready":
+    if state == "ready":
         yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
-    state, mend = STATES.get(found.state, ("failed", "restart it"))
-    yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
+    severity, mend = STATES.get(state, ("failed", "restart it"))
+    yield Finding("daemon", severity, f"{state}{_why(address)}", mend)
 
 
 def _prompts(daemon: Mapping[str, Any]) -> str:
@@ -125,9 +126,9 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
 def _why(address: Address) -> str:
     """Return the daemon's description of its state, without the advice for clients."""
     try:
-        _, told = address.ask("GET", "/health")
-    except (OSError, http.client.HTTPException, CodespecError):
+        address.report("/health")
         return ""
-    said = message_of(told).removesuffix(".").rpartition(": ")[0]
+    except DaemonError as error:
+        said = str(error).removesuffix(".").rpartition(": ")[0] if error.status else ""
     inner = re.fullmatch(r"The daemon is \w+ \((.*)\)", said)
     return f" ({inner[1] if inner else said})" if said else ""

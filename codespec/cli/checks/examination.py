@@ -9,8 +9,9 @@ from pathlib import Path
 
 from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
-from codespec.cli.daemon_call import Address, Found, address_of
+from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
+from codespec.client.daemon_client import Found
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.levels import user_file
@@ -37,7 +38,7 @@ class Known:
     @property
     def served(self) -> bool:
         """Whether a daemon is ready."""
-        return self.found is not None and self.found.who == "daemon" and self.found.state == "ready"
+        return self.found is not None and self.found.who == "daemon" and self.found.daemon["state"] == "ready"
 
     @property
     def kernel(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.config import EngineConfig
-from codespec.errors import CodespecError
+from codespec.errors import CodespecError, DaemonError
 from codespec.pair.facts import ModelFacts
 from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE
 from codespec.types import Completion, CompletionRequest, Stats
@@ -48,11 +47,9 @@ def probe_daemon(address: Address) -> Finding:
         body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
         try:
             texts.append(address.complete(body, SECONDS))
-        except (OSError, http.client.HTTPException, CodespecError) as error:
-            why = str(error) or type(error).__name__
-            return failed(
-                "probe", f"the daemon did not complete a short text ({why})", "read what it printed, or restart it"
-            )
+        except DaemonError as error:
+            said = f"the daemon did not complete a short text ({error})"
+            return failed("probe", said, "read what it printed, or restart it")
     if texts[0] != texts[1]:
         return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
     return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {_ms(began)}")

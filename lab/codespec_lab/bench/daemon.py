@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -20,18 +19,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
+from codespec.client.daemon_client import DaemonClient
+from codespec.client.proven_connections import ProvenConnections
+from codespec.client.serve_command import serve_command
+from codespec.client.starter import last_line
 from codespec.config import EngineConfig
-from codespec.errors import ConfigError
+from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.levels import PREFIX
 from codespec.models.processor import processor
-from codespec.token_file import TOKEN_VARIABLE
+from codespec.token_file import read_token
 
-PATH = "/v1/codespec/complete"
-SECONDS = 600.0  # timeout of one reply
+SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
+MOST = 1024  # concurrent requests
 PHASES = ("prefill_ms", "draft_ms", "retokenize_ms", "verify_ms", "other_ms")
-BROKE_OFF = "The daemon broke off ({}): see its log, and begin again."
 Body = Mapping[str, Any]
 LISTENING, READY = "codespec: listening on ", "codespec: ready"
 END_SECONDS = 30
@@ -83,44 +83,29 @@ class Pass:
 class Client:
     """A client of one daemon."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, client: DaemonClient) -> None:
+        self._client = client
 
     async def facts(self) -> dict[str, Any]:
         """Return the daemon's model, slots, context and mode."""
         try:
-            props, health = await self._get("/props"), await self._get("/health")
+            props, health = await self._client.report("/props"), await self._client.report("/health")
             settings, mode = props["default_generation_settings"], health["mode"]
             names = {"model": props["model_alias"], "slots": props["total_slots"], "context": settings["n_ctx"]}
-        except (aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
+        except (Absent, KeyError, TypeError) as error:
             raise ConfigError(f"No codespec daemon answers there ({type(error).__name__}): check --url.") from error
+        except DaemonError as error:
+            raise ConfigError(f"The daemon can't be measured: {error}") from error
         return {**names, "mode": mode}
 
-    async def _get(self, path: str) -> dict[str, Any]:
-        async with self._session.get(path) as reply:
-            answer: dict[str, Any] = await reply.json()
-            if reply.status != 200:
-                raise ConfigError(f"The daemon can't be measured: {answer['error']['message']}")
-        return answer
-
     async def complete(self, body: Body) -> Reply:
-        """Read one completion to its end. Raise ConfigError with the daemon's message if it refuses or fails."""
+        """Read one completion to its end. Raise DaemonError if the daemon refuses or fails."""
         reply, begun = Reply(), time.perf_counter()
-        try:
-            async with self._session.post(PATH, json=body) as response:
-                if response.status != 200:
-                    raise ConfigError(f"The daemon refused: {(await response.json())['error']['message']}")
-                name = ""
-                async for line in response.content:
-                    if line.startswith(b"event: "):
-                        name = line[7:].strip().decode()
-                    elif line.startswith(b"data: "):
-                        _take(reply, name, json.loads(line[6:]), time.perf_counter() - begun)
-        except aiohttp.ClientError as error:
-            raise ConfigError(BROKE_OFF.format(type(error).__name__)) from error
+        async for name, data in self._client.events(body):
+            _take(reply, name, data, time.perf_counter() - begun)
         reply.total = time.perf_counter() - begun
         if not reply.done:
-            raise ConfigError(BROKE_OFF.format("in the middle of a reply"))
+            raise Absent("The daemon broke off in the middle of a reply: see its log, and begin again.")
         return reply
 
     async def closed_loop(self, bodies: Sequence[Body], together: int, advance: Callable[[], None]) -> Pass:
@@ -132,44 +117,27 @@ class Client:
                 replies[number] = await self.complete(body)
                 advance()
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(together):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(together):
+                    group.create_task(work())
+        except ExceptionGroup as errors:  # those of many clients are alike
+            raise errors.exceptions[0] from errors
         return Pass(replies, time.perf_counter() - begun)
 
 
 @asynccontextmanager
 async def connect(address: str) -> AsyncIterator[Client]:
     """Yield a client of `address`, with the token in the daemon's environment variable if it is set."""
-    token = os.environ.get(TOKEN_VARIABLE)
-    headers = {"Authorization": f"Bearer {token}"} if token else None
     try:
-        async with aiohttp.ClientSession(
-            address,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=SECONDS),
-            connector=aiohttp.TCPConnector(limit=0),
-            read_bufsize=1 << 22,  # the last event holds all statistics
-        ) as session:
-            yield Client(session)
-    except* ConfigError as group:
-        raise _first(group) from group
-    except* ValueError as group:
-        raise ConfigError(f"{address} is no address: give one like http://127.0.0.1:8765.") from group
-
-
-def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:
-    """Return the first of many clients' errors, which are alike."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, ConfigError)
-    return error
+        connections = ProvenConnections(address, read_token(""), "check --url", patience=SECONDS, most=MOST)
+    except ValueError as error:
+        raise ConfigError(f"{address} is no address: give one like http://127.0.0.1:8765.") from error
+    async with DaemonClient(connections) as client:
+        yield Client(client)
 
 
 def _take(reply: Reply, name: str, data: Any, seconds: float) -> None:
-    if name == "error":
-        raise ConfigError(f"The daemon failed on a request: {data['message']}")
     if name == "text":
         reply.first = seconds if reply.first is None else reply.first
         reply.text += data["text"]
@@ -189,9 +157,9 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
         settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
         settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
         with log.open("wb") as stderr:
-            words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", "0", "--config", str(settings)]
+            words, pipe = serve_command(0, ["--config", str(settings)]), subprocess.PIPE
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=_environment(), text=True
+                words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr, env=_environment(), text=True
             )
         try:
             yield _until_ready(process, log)
@@ -218,8 +186,7 @@ def _until_ready(process: subprocess.Popen[str], log: Path) -> str:
         if line.startswith(READY):
             return address
     process.wait()
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-    raise ConfigError(f"The daemon did not start: {lines[-1].removeprefix('codespec: ')}")
+    raise ConfigError(f"The daemon did not start: {last_line(log) or 'it said nothing'}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -10,18 +10,18 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-import aiohttp
 from aiohttp import web
 
-from codespec.user_folders import is_own_socket, own_folder, socket_of
+from codespec.client.daemon_client import COMPLETE, STATS
+from codespec.client.http_connection import EventReader, HttpReply
+from codespec.client.proven_connections import ProvenConnections
+from codespec.user_folders import own_folder, socket_of
 
-PATH = "/v1/codespec/complete"
 MOST_BODY = 1 << 20
 TOKENS = "codespec:generation_tokens_total"
 
@@ -51,11 +51,10 @@ class Stream:
 
 
 class Proxy:
-    """A proxy of the daemon at `upstream`."""
+    """A proxy of a daemon."""
 
-    def __init__(self, upstream: str, session: aiohttp.ClientSession) -> None:
-        self._upstream = upstream
-        self._session = session
+    def __init__(self, daemon: ProvenConnections) -> None:
+        self._daemon = daemon
         self.url = ""
         self.streams: list[Stream] = []
 
@@ -63,61 +62,45 @@ class Proxy:
         """Wait until no completion is in flight. Return the number of target tokens written by the daemon so far."""
         while any(stream.ended is None for stream in self.streams):
             await asyncio.sleep(0.01)
-        async with self._session.get(f"{self._upstream}/v1/codespec/stats") as reply:
-            families = (await reply.json())["families"]
+        async with self._daemon.request("GET", STATS) as reply:
+            families = (await reply.json_object())["families"]
         family = next(family for family in families if family["name"] == TOKENS)
         return int(sum(sample["value"] for sample in family["samples"]))
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
         """Forward one request and its reply. If the language server disconnects, disconnect from the daemon too."""
         body = await request.read()
-        stream, events = _stream(body) if request.path == PATH else None, _Events()
+        stream = _stream(body) if request.path == COMPLETE else None
         if stream is None:
-            return await self._forward(request, body, lambda chunk: None)
+            return await self._forward(request, body, None)
         self.streams.append(stream)
         try:
-            return await self._forward(request, body, lambda chunk: events.feed(chunk, stream))
+            return await self._forward(request, body, stream)
         finally:
             stream.ended = time.perf_counter()
 
-    async def _forward(
-        self, request: web.Request, body: bytes, forwarded: Callable[[bytes], None]
-    ) -> web.StreamResponse:
-        headers, url = {"Content-Type": request.content_type}, self._upstream + request.path_qs
-        async with self._session.request(request.method, url, data=body, headers=headers) as reply:
+    async def _forward(self, request: web.Request, body: bytes, stream: Stream | None) -> web.StreamResponse:
+        events, sent = EventReader(), json.loads(body) if body else None
+        async with self._daemon.request(request.method, request.path_qs, sent) as reply:
             response = web.StreamResponse(status=reply.status, headers=_kept(reply))
             with contextlib.suppress(ConnectionResetError):  # the language server disconnected
                 await response.prepare(request)
-                async for chunk in reply.content.iter_any():
+                async for chunk in reply.pieces():
                     await response.write(chunk)
-                    if reply.status == 200:
-                        forwarded(chunk)
+                    if stream is not None and reply.status == 200:
+                        for name, value in events.feed(chunk):
+                            stream.take(name, value)
                 await response.write_eof()
         return response
-
-
-class _Events:
-    """Parses server-sent events from chunks."""
-
-    def __init__(self) -> None:
-        self._held = b""
-
-    def feed(self, chunk: bytes, stream: Stream) -> None:
-        """Handle a forwarded chunk."""
-        *whole, self._held = (self._held + chunk).split(b"\n\n")
-        for event in whole:
-            lines = [line for line in event.split(b"\n") if line.startswith((b"event: ", b"data: "))]
-            if len(lines) == 2:
-                stream.take(lines[0][7:].decode(), json.loads(lines[1][6:]))
 
 
 @asynccontextmanager
 async def proxy_of(upstream: str) -> AsyncIterator[Proxy]:
     """Yield a proxy that listens on a free port and on the user's socket, until the block ends."""
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
     async with AsyncExitStack() as stack:
-        session = aiohttp.ClientSession(timeout=timeout, read_bufsize=1 << 22, connector=_to(upstream))
-        proxy = Proxy(upstream, await stack.enter_async_context(session))
+        daemon = ProvenConnections(upstream)
+        stack.callback(daemon.close)
+        proxy = Proxy(daemon)
         app = web.Application(client_max_size=MOST_BODY)
         app.router.add_route("*", "/{path:.*}", proxy.forward)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
@@ -132,12 +115,6 @@ async def proxy_of(upstream: str) -> AsyncIterator[Proxy]:
         yield proxy
 
 
-def _to(upstream: str) -> aiohttp.BaseConnector:
-    """Return the connector to the daemon, over its socket if there is one."""
-    own = socket_of(urlsplit(upstream).port or 80)
-    return aiohttp.UnixConnector(str(own)) if is_own_socket(own) else aiohttp.TCPConnector()
-
-
 def _stream(body: bytes) -> Stream | None:
     """Return the stream of a completion request; None for a warm-up."""
     now = time.perf_counter()
@@ -145,6 +122,6 @@ def _stream(body: bytes) -> Stream | None:
     return None if request.get("warm_up") else Stream(now, request["prefix"], request["prefix_offset"])
 
 
-def _kept(reply: aiohttp.ClientResponse) -> dict[str, str]:
-    names = ("Content-Type", "Cache-Control", "Retry-After")
+def _kept(reply: HttpReply) -> dict[str, str]:
+    names = ("content-type", "cache-control", "retry-after")
     return {name: reply.headers[name] for name in names if name in reply.headers}

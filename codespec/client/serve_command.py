@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from codespec_lsp.daemon_client import DaemonError
+from codespec.errors import DaemonError
 
 LOG_KB = 1000
 FILES = ("config", "token-file", "socket")

@@ -12,18 +12,18 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import IO
 
+from codespec.client.daemon_client import DaemonClient, Health
+from codespec.client.serve_command import LOG_KB, absolute_environment
+from codespec.errors import DaemonError
 from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.serve_command import LOG_KB, absolute_environment
 
 MOST_LOG_BYTES = 16 * LOG_KB * 1000  # older versions did not bound the log
 MOST_STARTS = 3
@@ -44,18 +44,10 @@ class Starter:
     replaced as soon as a signal kills it.
     """
 
-    def __init__(
-        self,
-        client: DaemonClient,
-        command: Sequence[str] | None,
-        *,
-        port: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, client: DaemonClient, command: Sequence[str] | None, *, port: int) -> None:
         self._client = client
         self._command = command
         self._port = port
-        self._clock = clock
         self._starts: deque[float] = deque()
         self._ensuring: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,9 +95,9 @@ class Starter:
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, _KILL if hangs else signal.SIGTERM)
-        end = self._clock() + END_SECONDS
+        end = monotonic() + END_SECONDS
         while await asyncio.to_thread(self.serves, pid):
-            if self._clock() > end:
+            if monotonic() > end:
                 raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._file('log')}.")
             await asyncio.sleep(POLL_EVERY)
         await self.ensure()
@@ -129,11 +121,11 @@ class Starter:
 
     async def _start_or_wait(self) -> None:
         """Start the daemon if this process gets the lock, else wait until another one has. Wait while it is silent."""
-        end = self._clock() + LISTEN_SECONDS
+        end = monotonic() + LISTEN_SECONDS
         while True:
             with held(self._file("lock")) as mine:
                 health = await self._client.health()
-                if self._answers(health, patient=self._clock() <= end):
+                if self._answers(health, patient=monotonic() <= end):
                     return
                 if mine and health.state == "absent":
                     await self._start(end)
@@ -173,11 +165,11 @@ class Starter:
             self._begin()
 
     def _check_time(self, end: float) -> None:
-        if self._clock() > end:
+        if monotonic() > end:
             raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._file('log')}.")
 
     async def _count_start(self) -> None:
-        now = self._clock()
+        now = monotonic()
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MOST_STARTS:
@@ -189,8 +181,8 @@ class Starter:
         """Return the exit code of the last process. Waits, because its port is freed shortly before it has exited."""
         if self._process is None:
             return None
-        end = self._clock() + EXIT_SECONDS
-        while self._process.poll() is None and self._clock() < end:
+        end = monotonic() + EXIT_SECONDS
+        while self._process.poll() is None and monotonic() < end:
             await asyncio.sleep(POLL_EVERY)
         return self._process.returncode
 
@@ -262,36 +254,23 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Try to lock a file, and yield whether this process got the lock.
+    """Try to lock a file, and yield whether this process got the lock. The process's end releases it too.
 
-    The lock is released at the end of the block or of the process. Raises DaemonError if the file can't be created.
+    Raises DaemonError if the file can't be created.
     """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = file.open("a+b")
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=0)
     except OSError as error:
         raise DaemonError(f"The lock {file} can't be made ({error.strerror}): free that place.") from error
-    with opened:
-        yield _lock(opened)
-
-
-def _lock(file: IO[bytes]) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 def open_log(log: Path) -> IO[bytes]:

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from codespec_lsp.daemon_client import DaemonError
-from codespec_lsp.serve_command import absolute_environment, is_path, with_absolute_paths
 
+from codespec.client.serve_command import absolute_environment, is_path, with_absolute_paths
+from codespec.errors import DaemonError
 from codespec.store.catalogue import is_hub_id
 
 NAMES = ["owner/model", "Owner/Model-1.5b", "a/.b"]

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from codespec_lsp import daemon_process
-from codespec_lsp.daemon_process import former, last_line, open_log
+
+from codespec.client import starter
+from codespec.client.starter import former, last_line, open_log
 
 
 def test_each_start_keeps_the_log_before_it(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert last_line(log) == ""
     log.write_bytes(b"Traceback\n  \xff\ncodespec: There is no model folder: give another.\n\n")
     assert last_line(log) == "There is no model folder: give another."
-    monkeypatch.setattr(daemon_process, "MOST_LOG_BYTES", 8)
+    monkeypatch.setattr(starter, "MOST_LOG_BYTES", 8)
     assert last_line(log) == ""
     log.unlink()
     os.mkfifo(log)

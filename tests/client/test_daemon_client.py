@@ -7,7 +7,9 @@ import socket
 import struct
 
 import pytest
-from codespec_lsp.daemon_client import DaemonClient, read_health
+
+from codespec.client.daemon_client import DaemonClient, read_health
+from codespec.client.proven_connections import ProvenConnections
 
 AT_ONCE = struct.pack("ii", 1, 0)  # closing resets the connection, like a killed process
 
@@ -22,7 +24,7 @@ def test_a_connection_that_is_cut_is_nobody() -> None:
 
     async def look() -> str:
         server = await asyncio.start_server(cut, "127.0.0.1", 0)
-        client = DaemonClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        client = DaemonClient(ProvenConnections(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         async with server:
             try:
                 return (await client.health()).state

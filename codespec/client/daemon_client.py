@@ -1,0 +1,200 @@
+"""The client of a daemon: completions as events, lookup files, its health, and which program answers at an address.
+
+Starts no daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from codespec.client.http_connection import EventReader, HttpReply, NotHttp
+from codespec.client.proven_connections import ProvenConnections
+from codespec.errors import Absent, ConfigError, DaemonError, Unproven
+
+HEALTH_SECONDS = 2.0  # for a whole health check
+OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
+COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
+RawEvent = tuple[str, dict[str, Any]]
+Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The daemon's state and report.
+
+    The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
+    `foreign` (not the user's own daemon, or one that can't serve). If ready, the other fields are the version, the
+    names of the models, the value of its setting `model`, a better model that it offers, all names of its model, and a
+    warning sentence about what it can't write. If foreign, `error` is a whole sentence or "".
+    """
+
+    state: Literal["ready", "starting", "silent", "absent", "foreign"]
+    message: str = ""
+    error: str = ""
+    version: str = ""
+    target: str = ""
+    drafter: str = ""
+    model: str = ""
+    offer: Mapping[str, Any] | None = None
+    names: tuple[str, ...] = ()
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The program found at an address, and a daemon's stats reply.
+
+    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), HTTP without the proof
+    (`stranger`), or not HTTP (`silent`). `daemon` is the daemon's own report: version, state, model, mode and more.
+    """
+
+    who: Who
+    daemon: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DaemonClient:
+    """The client of one daemon."""
+
+    def __init__(self, connections: ProvenConnections) -> None:
+        self.url = connections.url
+        self._connections = connections
+        self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
+
+    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
+        """Yield the events of one completion as (name, value). Raises DaemonError.
+
+        Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
+        the request is repeated without it, and later requests omit it.
+        """
+        while True:
+            sent = {name: value for name, value in body.items() if name not in self._unknown}
+            try:
+                async with self._accepted("POST", COMPLETE, sent) as reply:
+                    reader = EventReader()
+                    async for piece in reply.pieces():
+                        for name, value in reader.feed(piece):
+                            if name == "error":
+                                message = str(value.get("message", "The daemon failed on this request."))
+                                raise DaemonError(message, status=500)
+                            yield name, value
+                return
+            except Absent:
+                self._unknown.clear()  # the next daemon may be a newer version
+                raise
+            except DaemonError as error:
+                if error.field not in OPTIONAL or error.field not in sent:
+                    raise
+                self._unknown.add(error.field)
+
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Send the files that drafts in a document may copy from. Raises DaemonError."""
+        async with self._accepted("POST", FILES, body) as reply:
+            await reply.json_object()
+
+    async def report(self, path: str) -> dict[str, Any]:
+        """Return the daemon's reply to a GET request. Raises DaemonError."""
+        async with self._accepted("GET", path) as reply:
+            return await reply.json_object()
+
+    async def health(self) -> Health:
+        """Check the daemon's health. Never raises DaemonError."""
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                status, report = await self._look("/health")
+        except TimeoutError:
+            return Health("silent", f"no answer within {HEALTH_SECONDS:.0f} s")
+        except (Absent, OSError):  # refused, or closed by a daemon that was killed
+            return Health("absent")
+        except (DaemonError, ConfigError) as error:
+            return Health("foreign", str(error), error=str(error))
+        except NotHttp as error:
+            return Health("foreign", f"no answer, since {error}")
+        return read_health(status, report)
+
+    async def look(self) -> Found:
+        """Identify the program at the address. Raises ConfigError if a proof can't be checked."""
+        try:
+            status, report = await self._look(STATS)
+        except Absent:
+            return Found("nobody")
+        except Unproven as error:
+            return Found("locked" if error.locked else "stranger")
+        except DaemonError:
+            return Found("stranger")
+        except (OSError, NotHttp):
+            return Found("silent")
+        daemon = report.get("daemon")
+        if status == 200 and isinstance(daemon, dict) and {"version", "state"} <= daemon.keys():
+            return Found("daemon", daemon, report)
+        return Found("locked" if status == 401 and of_error(report, "field") == "Authorization" else "stranger")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all idle connections."""
+        self._connections.close()
+        await asyncio.sleep(0)  # until the event loop has closed the sockets
+
+    async def _look(self, path: str) -> tuple[int, dict[str, Any]]:
+        async with self._connections.request("GET", path) as reply:
+            return reply.status, await reply.json_object()
+
+    @asynccontextmanager
+    async def _accepted(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[HttpReply]:
+        """Send a request and yield the reply, whose status is 200. Raises DaemonError."""
+        try:
+            async with self._connections.request(method, path, body) as reply:
+                if reply.status != 200:
+                    raise await _refusal(reply)
+                yield reply
+        except ConfigError as error:
+            raise DaemonError(str(error)) from error
+        except OSError as error:
+            raise Absent(f"The daemon broke off ({type(error).__name__}): see its log.") from error
+        except NotHttp as error:
+            mend = self._connections.mend
+            raise DaemonError(f"What answers at {self.url} is no codespec daemon ({error}): {mend}.") from error
+
+
+async def _refusal(reply: HttpReply) -> DaemonError:
+    """Return the error for a reply whose status is not 200."""
+    report = await reply.json_object()
+    message = of_error(report, "message") or f"The daemon answered with status {reply.status}: see its log."
+    wait = reply.headers.get("retry-after", "")
+    again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
+    field = of_error(report, "field") if reply.status == 400 else ""
+    return DaemonError(message, again, field, status=reply.status)
+
+
+def read_health(status: int, report: dict[str, Any]) -> Health:
+    """Convert a reply of /health to a `Health`."""
+    if status == 200 and report.get("status") == "ok":
+        texts = {name: str(report.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
+        offer, names = report.get("offer"), report.get("names")
+        return Health(
+            "ready",
+            **texts,
+            offer=offer if isinstance(offer, dict) else None,
+            names=tuple(str(name) for name in names) if isinstance(names, list) else (),
+        )
+    message, state = (of_error(report, name) for name in ("message", "state"))
+    if status == 503 and state in ("starting", "stopping"):
+        return Health("starting", message)
+    return Health("foreign", message or f"status {status}", error=message if status == 503 else "")
+
+
+def of_error(report: Mapping[str, Any], name: str) -> str:
+    """Return a field of the reported error as text, or ""."""
+    error = report.get("error")
+    return str(error.get(name, "")) if isinstance(error, dict) else ""

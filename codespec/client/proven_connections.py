@@ -1,0 +1,168 @@
+"""Connections to the user's own daemon. Nothing is sent to a peer before it has proven to be that daemon.
+
+A socket in the user's state folder is verified by its owner. Each connection to a port begins with a challenge that
+only the user's daemon can answer, because a later connection may reach another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from codespec import proof
+from codespec.client.http_connection import BLOCK, HttpConnection, HttpReply
+from codespec.errors import Absent, DaemonError, Unproven
+from codespec.user_folders import is_own_socket, socket_of
+
+CONNECT_SECONDS = 2.0  # for a connection, and for a proof
+IDLE_SECONDS = 60.0  # for which an idle connection is reused; a daemon keeps it longer
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+class ProvenConnections:
+    """The connections to the daemon at one address.
+
+    `seconds` limits connecting, and also the proof; `patience` the wait for the next bytes of a reply (None: no limit);
+    `most` the number of concurrent requests. With `by_socket`, a daemon on this machine is reached by its socket if it
+    has one. `mend` ends the message about a peer that is refused. Raises ValueError for a URL that is not http.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        mend: str = "check the address",
+        *,
+        seconds: float = CONNECT_SECONDS,
+        patience: float | None = None,
+        by_socket: bool = True,
+        most: int = 32,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError(f"{url} is no http address")
+        self.url, self.mend = url, mend
+        self._token = token
+        self._seconds, self._patience = seconds, patience
+        self._host, self._port = parts.hostname, parts.port or 80
+        is_here = by_socket and sys.platform != "win32" and self._host in LOCAL
+        self._socket = socket_of(self._port) if is_here else None
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._room = asyncio.Semaphore(most)
+        self._free: list[HttpConnection] = []
+
+    @asynccontextmanager
+    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[HttpReply]:
+        """Send a request to the daemon and yield the reply. Leaving before its end closes the connection.
+
+        Raises DaemonError (Absent, Unproven), OSError or NotHttp.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        async with self._room:
+            connection, reply = await self._exchange(method, path, data)
+            try:
+                if 300 <= reply.status < 400:
+                    what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
+                    raise DaemonError(f"{what}, which is refused: {self.mend}.")
+                yield reply
+            finally:
+                if connection.alive:
+                    connection.used_at = asyncio.get_running_loop().time()
+                    self._free.append(connection)
+                else:
+                    connection.close()
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._free:
+            self._free.pop().close()
+
+    async def _exchange(self, method: str, path: str, data: bytes | None) -> tuple[HttpConnection, HttpReply]:
+        """Send a request. An idle connection may end just before it is used, so another one is tried then."""
+        while True:
+            connection = self._take()
+            reused = connection is not None
+            connection = connection or await self._open()
+            try:
+                return connection, await connection.request(method, path, data, self._headers)
+            except BaseException as error:  # even if cancelled: the next request must not get this one's reply
+                connection.close()
+                if not (reused and isinstance(error, ConnectionError)):
+                    raise
+
+    def _take(self) -> HttpConnection | None:
+        """Return a connection that was left open, if there is one."""
+        least = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while self._free:
+            connection = self._free.pop()
+            if connection.alive and connection.used_at > least:
+                return connection
+            connection.close()
+        return None
+
+    async def _open(self) -> HttpConnection:
+        """Open a connection to the user's own daemon."""
+        own = await self._open_socket()
+        if own is not None:
+            return own
+        try:
+            async with asyncio.timeout(self._seconds):
+                streams = await asyncio.open_connection(self._host, self._port, limit=BLOCK)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Absent(f"No daemon answers at {self.url} ({type(error).__name__}): start one.") from error
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        connection = HttpConnection(*streams, f"{host}:{self._port}", self._patience)
+        try:
+            await self._prove(connection)
+        except BaseException:  # even if cancelled
+            connection.close()
+            raise
+        return connection
+
+    async def _open_socket(self) -> HttpConnection | None:
+        """Return a connection by the daemon's socket, or None if it has none that is certainly the user's own."""
+        if self._socket is None:
+            return None
+        try:
+            async with asyncio.timeout(self._seconds):
+                streams = await asyncio.open_unix_connection(self._socket, limit=BLOCK)
+        except OSError:
+            return None
+        connection = HttpConnection(*streams, "localhost", self._patience)
+        if is_ours(streams[1].get_extra_info("socket")) and is_own_socket(Path(self._socket)):
+            return connection
+        connection.close()
+        return None
+
+    async def _prove(self, connection: HttpConnection) -> None:
+        """Have the daemon prove its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
+        nonce = proof.new_nonce()
+        async with asyncio.timeout(self._seconds):
+            reply = await connection.request("POST", proof.PATH, json.dumps({"nonce": nonce.hex()}).encode(), {})
+            answer = await reply.json_object(proof.MOST_REPLY) if reply.status == 200 else {}
+        keys = await asyncio.to_thread(proof.own_keys, self._token)
+        if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
+            raise Unproven(
+                f"What answers at {self.url} can't prove that it is your daemon, so it gets no text: restart it if it "
+                f"is yours (on another machine it needs its token here and an address of its own), or {self.mend}.",
+                locked=not self._token and answer.get("by_token") is not None,
+            )
+
+
+def is_ours(own: socket.socket) -> bool:
+    """Return whether a process of this user listens at the other end; True if the system can't tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, user, _ = struct.unpack("iII", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    return bool(user == os.geteuid())
