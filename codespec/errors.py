@@ -13,6 +13,8 @@ CodespecError
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 
 def install_mend(extras: str = "engine", flags: str = "") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
@@ -24,8 +26,45 @@ def install_mend(extras: str = "engine", flags: str = "") -> str:
     return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A problem in parts, for code that must decide; `sentence` is what a person reads.
+
+    `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
+    `mend` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
+    settings. `{field}` in `what` stands for its name, which differs between clients' protocols.
+    """
+
+    code: str
+    what: str
+    mend: str = ""
+    field: str = ""
+
+    @property
+    def problem(self) -> str:
+        """The problem, with the field's name."""
+        return self.what.replace("{field}", self.field)
+
+    @property
+    def clause(self) -> str:
+        """The problem and its fix without a full stop, for use inside a sentence."""
+        return f"{self.problem}: {self.mend}" if self.mend else self.problem
+
+    @property
+    def sentence(self) -> str:
+        """The problem and its fix as one sentence."""
+        return f"{self.clause}."
+
+
 class CodespecError(Exception):
-    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError."""
+    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError.
+
+    Takes a `Fault`, or the sentence of a problem whose parts no code reads.
+    """
+
+    def __init__(self, problem: Fault | str) -> None:
+        super().__init__(problem.sentence if isinstance(problem, Fault) else problem)
+        self.fault = problem if isinstance(problem, Fault) else Fault("", problem.removesuffix("."))
 
 
 class ConfigError(CodespecError):
@@ -35,9 +74,15 @@ class ConfigError(CodespecError):
 class RequestError(CodespecError):
     """A request that cannot be served. `field` is the name of the invalid field."""
 
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
+    def __init__(self, problem: Fault | str, field: str = "") -> None:
+        super().__init__(problem)
+        if field:
+            self.fault = replace(self.fault, field=field)
+
+    @property
+    def field(self) -> str:
+        """The name of the invalid field, or ""."""
+        return self.fault.field
 
 
 class ModelError(CodespecError):
@@ -67,8 +112,8 @@ class ServeError(CodespecError):
     is the reason: starting, stopping or failed.
     """
 
-    def __init__(self, message: str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, problem: Fault | str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
+        super().__init__(problem)
         self.status = status
         self.retry_after = retry_after
         self.state = state

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
-from codespec.errors import RequestError
+from codespec.errors import Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.text.ending import Ending
@@ -20,6 +20,7 @@ MAX_LOGPROBS = 20
 MIN_PROMPT = 16
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
+EMPTY = Fault("empty", "{field} is empty and the model has no begin-of-text token", "give some text", "prefix")
 RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
@@ -50,7 +51,7 @@ class Admission:
         template = None if isinstance(self.template, FimMissing) or not request.suffix else self.template
         prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
         if not prompt.ids:
-            raise RequestError("prefix is empty and the model has no begin-of-text token: give some text.", "prefix")
+            raise RequestError(EMPTY)
         raw = request.shape == "raw" and template is None
         sequences: list[Sequence] = []
         for choice, ending in enumerate(_endings(request)):
@@ -67,7 +68,7 @@ class Admission:
                 parent=sequences[0] if sequences else None,
                 stream=Utf8Stream(),
             )
-            sequence.stats.prompt_tokens = len(prompt.ids)
+            sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
             if ending and ending.idle:
                 sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block does)")
@@ -167,9 +168,8 @@ def check_request(request: CompletionRequest, context: int) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise RequestError(
-                f"{name} holds a lone surrogate at character {error.start}: send valid text.", name
-            ) from error
+            what = f"{{field}} holds a lone surrogate at character {error.start}"
+            raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
     _demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
     room = context - MIN_PROMPT
     _demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
@@ -191,4 +191,4 @@ def check_request(request: CompletionRequest, context: int) -> None:
 
 def _demand(holds: bool, field: str, range_: str) -> None:
     if not holds:
-        raise RequestError(f"{field} must be {range_}.", field)
+        raise RequestError(Fault("invalid_field", f"{{field}} must be {range_}", field=field))

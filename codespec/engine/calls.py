@@ -42,7 +42,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     else:
         found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
     if found.variance:
-        model.exact = False
+        model.exact, model.variance = False, found.variance
         model.use(FAST)
         notes.append(f"exact mode does not hold here ({found.variance}): fast mode is used, near-ties may differ")
     if model.device.type == "cpu":

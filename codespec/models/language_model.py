@@ -81,6 +81,7 @@ class LanguageModel:
         self.device = device
         self.dtype = dtype
         self.exact = exact  # whether results must be batch-invariant, bit for bit
+        self.variance = ""  # why results are not batch-invariant although they should be
         self.calls = UNTRIED if exact else FAST
         self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")

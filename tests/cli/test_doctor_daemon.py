@@ -65,7 +65,7 @@ def test_a_daemon_that_is_not_ready(error: Exception | None, state: str, look: L
             assert wait_for(lambda: served.engine_thread.state == "failed")
         found = look("--url", f"http://127.0.0.1:{served.port}")
         assert found["daemon"].startswith(state)
-        assert ("(x is broken)" if error else "loading the models") in found["daemon"]
+        assert ("(x is broken: mend it)" if error else "loading the models") in found["daemon"]
         load.go.set()
 
 

@@ -77,6 +77,7 @@ class FakeEngine:
         self.repeated: list[CompletionRequest] = []
         self.drafted = 0
         self.mode = "exact"
+        self.variance = ""
         self.kernel = ""
         self.prompt_budget = 1 << 20
         self.most = 0  # maximum of sequences in one step

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import os
-import re
 import socket
 import stat
 from collections.abc import Iterator, Mapping
@@ -14,8 +12,8 @@ from typing import Any
 from codespec import __version__
 from codespec.cli.checks.finding import Finding, State, failed, from_error, warning, well
 from codespec.cli.checks.machine import why_not_writable
-from codespec.cli.daemon_call import Address, Found, message_of, why_taken
-from codespec.errors import CodespecError, ConfigError
+from codespec.cli.daemon_call import Address, Found, why_taken
+from codespec.errors import ConfigError
 from codespec.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
@@ -98,7 +96,7 @@ def check_port(address: Address, found: Found) -> Finding:
     return well("port", f"{address.url} is free")
 
 
-def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
+def check_daemon(found: Found) -> Iterator[Finding]:
     """Check the daemon's state and version."""
     if found.who != "daemon":
         said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
@@ -111,7 +109,8 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
     state, mend = STATES.get(found.state, ("failed", "restart it"))
-    yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
+    reason = found.daemon.get("reason")
+    yield Finding("daemon", state, f"{found.state} ({reason})" if reason else found.state, mend)
 
 
 def _prompts(daemon: Mapping[str, Any]) -> str:
@@ -120,14 +119,3 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
     return f"; of a new document {tokens:,} tokens are read, of a context of {context:,} (first_answer_ms)"
-
-
-def _why(address: Address) -> str:
-    """Return the daemon's description of its state, without the advice for clients."""
-    try:
-        _, told = address.ask("GET", "/health")
-    except (OSError, http.client.HTTPException, CodespecError):
-        return ""
-    said = message_of(told).removesuffix(".").rpartition(": ")[0]
-    inner = re.fullmatch(r"The daemon is \w+ \((.*)\)", said)
-    return f" ({inner[1] if inner else said})" if said else ""

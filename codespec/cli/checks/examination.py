@@ -150,7 +150,7 @@ def _daemon(known: Known) -> Iterator[Finding]:
         yield from daemon.check_socket(known.serve)
     if known.address is not None and known.found is not None:
         yield daemon.check_port(known.address, known.found)
-        yield from daemon.check_daemon(known.address, known.found)
+        yield from daemon.check_daemon(known.found)
         if known.served:
             yield arithmetic.check_daemon_arithmetic(known.found.daemon)
 
