@@ -45,6 +45,10 @@ class Fault:
         """The problem, with the field's name."""
         return self.what.replace("{field}", self.field)
 
+    def within(self, what: str) -> Fault:
+        """Return the larger problem `what`, of which this one is the cause."""
+        return replace(self, what=f"{what}, because {self.what}")
+
     @property
     def clause(self) -> str:
         """The problem and its fix without a full stop, for use inside a sentence."""
@@ -59,12 +63,14 @@ class Fault:
 class CodespecError(Exception):
     """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError.
 
-    Takes a `Fault`, or the sentence of a problem whose parts no code reads.
+    Takes a `Fault`, a problem and its fix, or a whole sentence whose parts no code reads.
     """
 
-    def __init__(self, problem: Fault | str) -> None:
-        super().__init__(problem.sentence if isinstance(problem, Fault) else problem)
-        self.fault = problem if isinstance(problem, Fault) else Fault("", problem.removesuffix("."))
+    def __init__(self, problem: Fault | str, mend: str = "") -> None:
+        if isinstance(problem, str):
+            problem = Fault("", problem if mend else problem.removesuffix("."), mend)
+        super().__init__(problem.sentence)
+        self.fault = problem
 
 
 class ConfigError(CodespecError):

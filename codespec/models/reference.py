@@ -51,8 +51,8 @@ def read_config(folder: Path) -> Any:
             f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
         ) from error
     reason = why_unsuitable(config.to_dict())
-    if reason:
-        raise ModelError(f"{folder} can't be used: {reason}")
+    if reason is not None:
+        raise ModelError(reason.within(f"{folder} can't be used"))
     _demand_weights(folder, config, tensors)
     return config
 

@@ -16,7 +16,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         try:
             return TextTokenizer.from_folder(folder)
         except TokenizerError as error:
-            raise TokenizerError(f"{folder} can't be used: {error}") from error
+            raise TokenizerError(error.fault.within(f"{folder} can't be used")) from error
     from transformers import AutoTokenizer  # takes seconds
 
     try:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from codespec.config import EngineConfig
+from codespec.errors import Fault
 from codespec.model_folders.conversions import source_quantization
 from codespec.model_folders.machine import computes_bfloat16
 from codespec.pair.facts import ModelFacts
@@ -46,8 +47,8 @@ class PairReport:
     settings: tuple[Setting, ...]
 
     @property
-    def problem(self) -> str:
-        """Why the pair can't work, as one sentence; "" if it can."""
+    def problem(self) -> Fault | None:
+        """Why the pair can't work; None if it can."""
         return self.pair.problem
 
     @property
@@ -61,7 +62,7 @@ class PairReport:
         """Return plain JSON values. The keys are a stable interface."""
         return {
             "verdict": self.verdict,
-            "problem": self.problem or None,
+            "problem": self.problem.sentence if self.problem else None,
             "target": self.pair.target.name,
             "drafter": self.pair.drafter.name,
             "shared_vocabulary": self.pair.shared,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from codespec.errors import Fault
 from codespec.model_folders.conversions import source_quantization
 from codespec.pair.facts import ModelFacts
 
@@ -59,19 +60,19 @@ class Pair:
         return mine is not None and other is not None and mine.fingerprint == other.fingerprint
 
     @property
-    def problem(self) -> str:
-        """Why the pair can't work, as one sentence; "" if it can."""
+    def problem(self) -> Fault | None:
+        """Why the pair can't work; None if it can."""
         for role, side in (("target", self.target), ("drafter", self.drafter)):
             for reason in side.reasons:
-                return f"The {role} {side.name} can't be used, because {reason.removesuffix('.')}."
-        return ""
+                return reason.within(f"The {role} {side.name} can't be used")
+        return None
 
 
-def first_problem(*reasons: str) -> tuple[Finding, str]:
-    """Return a problem with the first non-empty reason, else ok."""
+def first_problem(*reasons: Fault | None) -> tuple[Finding, str]:
+    """Return a problem with the first reason, else ok."""
     for reason in reasons:
-        if reason:
-            return "problem", reason
+        if reason is not None:
+            return "problem", reason.clause
     return "ok", ""
 
 

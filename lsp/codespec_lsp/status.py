@@ -120,13 +120,7 @@ def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None)
     ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
     yield f"The text ends where it does because {ended}." if ended else ""
     for note in stats.get("notes", []):
-        yield _as_sentence(str(note))
-
-
-def _as_sentence(note: str) -> str:
-    """Turn a note from the daemon into a sentence, with the setting's name in place of the field's."""
-    named = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
-    return f"{named[:1].upper()}{named[1:]}."
+        yield f"Note: {note}."
 
 
 def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:

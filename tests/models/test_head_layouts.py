@@ -289,5 +289,5 @@ def test_a_shape_that_no_attention_computes_is_refused(
     wrong: dict[str, int], target: LanguageModel, tmp_path: Path
 ) -> None:
     head = random_head(target, "eagle3")
-    with pytest.raises(ModelError, match="which no attention computes: fetch or export the head again"):
+    with pytest.raises(ModelError, match="which can't be computed: fetch or export the head again"):
         parse_config({**head.config.to_json(), **wrong}, tmp_path, target_layers=8)

@@ -83,7 +83,7 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
     try:
         notes: list[str] = []
         known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config, notes=notes)
-        yield from (from_error("serve", ConfigError(note), "warning") for note in notes)
+        yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)

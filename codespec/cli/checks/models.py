@@ -12,7 +12,7 @@ from pathlib import Path
 
 from codespec.catalogue.entries import BYTES
 from codespec.cli.check import choose_sample
-from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
+from codespec.cli.checks.finding import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ModelError
@@ -42,8 +42,7 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     except ModelError as error:
         return from_error(role, error), None
     if facts.reasons:
-        said, _, mend = facts.reasons[0].rpartition(": ")
-        return failed(role, said or mend, mend if said else "choose another model"), None
+        return from_fault(role, facts.reasons[0]), None
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
     return well(role, f"{facts.architecture}, {size}, from {name}"), facts
 
@@ -89,8 +88,7 @@ def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]
         yield from_error("pair", error)
         return
     if report.problem:
-        said, _, mend = report.problem.removesuffix(".").rpartition(": ")
-        yield failed("pair", said or mend, mend if said else "see `codespec check`")
+        yield from_fault("pair", report.problem)
         return
     notes = [row.label for row in report.rows if row.finding == "note"]
     yield well("pair", report.verdict + (f" ({', '.join(notes)}; see `codespec check`)" if notes else ""))
