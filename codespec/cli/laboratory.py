@@ -17,7 +17,7 @@ from codespec.errors import ConfigError
 GROUP = "codespec.commands"
 NAMES = {
     "train": "train a target and a drafter",
-    "distill": "teach a drafter what its target writes in your code",
+    "distill": "train a drafter on its target's output in your code",
     "bench": "measure on this machine",
 }
 

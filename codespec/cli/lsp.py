@@ -19,10 +19,10 @@ def add_parser(commands: Any) -> None:
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
-    where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 takes a free port")
-    parser.add_argument("--daemon", metavar="URL", help="the daemon to ask (default http://127.0.0.1:8765)")
-    parser.add_argument("--model", metavar="NAME", help="the model that a daemon is started with, as for `serve`")
-    parser.add_argument("--no-start", action="store_true", help="start no daemon where none answers")
+    where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 picks a free port")
+    parser.add_argument("--daemon", metavar="URL", help="address of the daemon (default http://127.0.0.1:8765)")
+    parser.add_argument("--model", metavar="NAME", help="model for a daemon that it starts, as for `serve`")
+    parser.add_argument("--no-start", action="store_true", help="do not start a daemon if none answers")
     parser.set_defaults(run=run)
 
 

@@ -108,7 +108,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         _yes(row.get("fits")),
         _yes(row.get("fim")),
         row.get("drafter", "-"),
-        (row.get("licence") or "not stated") + (", asks for a login" if row.get("gated") else ""),
+        (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),
     )
 
 

@@ -71,7 +71,7 @@ class Admission:
             sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
             if ending and ending.idle:
-                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block does)")
+                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block would suggest something)")
             sequences.append(sequence)
         return sequences
 
@@ -132,7 +132,7 @@ class Admission:
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
             most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
-            said.append(f"the prompt is longer than the {most} and was trimmed: what is nearest to the cursor was read")
+            said.append(f"the prompt is longer than the {most} and was trimmed: only the text nearest to the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said
@@ -179,14 +179,14 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
     _demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
     _demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
-    _demand(all(request.stop), "stop", "a list of texts that are not empty")
+    _demand(all(request.stop), "stop", "a list of non-empty texts")
     _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
     _demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
     _demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
     _demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
-    _demand(request.rule == "match" or not request.heal, "rule", "match where a word is healed")
+    _demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
     plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
-    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: raw, without suffix, snippets and healing")
+    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
 
 
 def _demand(holds: bool, field: str, range_: str) -> None:

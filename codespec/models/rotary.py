@@ -75,7 +75,7 @@ class RequestRotary(nn.Module):
             if alike and torch.allclose(wanted[0][0].cpu(), cosine, atol=0.05):
                 return name
         raise ModelError(
-            f"{type(replaced).__name__} turns its heads in a way that codespec can't choose per request: choose a "
+            f"{type(replaced).__name__} rotates its heads in a way that codespec can't choose per request: choose a "
             "model with another rotary embedding."
         )
 

@@ -225,7 +225,7 @@ def _network(
     wrong = sorted(report["mismatched_keys"])
     if wrong:
         raise ModelError(
-            f"The weights of {folder} have other sizes than its config.json says (first: {wrong[0][0]}): "
+            f"The weights of {folder} do not have the sizes in its config.json (first: {wrong[0][0]}): "
             "fetch or export the model again."
         )
     missing = sorted(report["missing_keys"])

@@ -131,9 +131,9 @@ def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
     if pair.drafter.reasons:
         return "this one can't be used"
     if pair.size_ratio < LEAST_RATIO:
-        return "too near the target's size to pay"
+        return "too close to the target's size to pay off"
     best = max((each.survival for each in drafts if each.survival is not None), default=1.0)
-    return "too little of its text survives" if best < LEAST_SURVIVAL else ""
+    return "too little of its text is accepted" if best < LEAST_SURVIVAL else ""
 
 
 def _dtype(key: str, side: ModelFacts) -> Setting:

@@ -91,14 +91,14 @@ def _parameters(pair: Pair) -> Row:
     target, drafter = pair.target.weights.parameters, pair.drafter.weights.parameters
     fewer = drafter < target
     finding: Finding = "ok" if fewer else "note"
-    why = "the drafter has fewer" if fewer else "the drafter is not smaller, so guessing costs more than it saves"
+    why = "the drafter has fewer" if fewer else "the drafter is not smaller, so drafting costs more than it saves"
     return Row("parameters", "parameters", target, drafter, finding, why, "size", criterion=fewer)
 
 
 def _ratio(pair: Pair) -> Row:
     near = pair.size_ratio < NEAR_IN_SIZE
     finding: Finding = "note" if near else "ok"
-    why = f"below {NEAR_IN_SIZE:.0f}: drafting costs much of what it saves" if near else "target to drafter"
+    why = f"below {NEAR_IN_SIZE:.0f}: drafting costs much of the time that it saves" if near else "target to drafter"
     return Row("size_ratio", "size ratio", None, pair.size_ratio, finding, why, "times")
 
 
@@ -116,9 +116,9 @@ def _context(pair: Pair) -> Row:
     target, drafter = pair.target.context, pair.drafter.context
     short = drafter is not None and drafter < min(target or TYPICAL_CONTEXT, TYPICAL_CONTEXT)
     finding: Finding = "note" if short else "ok"
-    why = "equal" if target == drafter else "not equal, nor need they be"
+    why = "equal" if target == drafter else "they differ, which is fine"
     if short:
-        why = "the drafter sees a shorter window of the text, which moves on when full"
+        why = "the drafter sees a shorter, moving window of the text"
     return Row("context", "context length", target, drafter, finding, why, "count", criterion=target == drafter)
 
 

@@ -25,7 +25,7 @@ class Learned:
 
     def load(self) -> AcceptanceModel:
         """Return the stored model, or a new one."""
-        what, then = "what was learned about this pair", "it is learned afresh"
+        what, then = "the learned state of this pair", "it is learned again"
         return json_store.load(self.file, AcceptanceModel.from_dict, what, then, self._notes) or AcceptanceModel()
 
     def save(self, model: AcceptanceModel) -> None:

@@ -165,7 +165,7 @@ def _snippet_ids(
     if not snippets:
         return [], ()
     if template.separator_id is None:
-        return [], ("snippets are left out: no file separator is known that the model was taught",)
+        return [], ("snippets are left out: the model has no known file separator",)
     names = [*(name for name, _ in snippets), path]
     heads = [_file_head(tokenizer, template.separator_id, name) for name in names]
     ids: list[int] = []

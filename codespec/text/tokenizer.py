@@ -223,10 +223,10 @@ class TextTokenizer:
     def _find_notes(self) -> tuple[str, ...]:
         notes = []
         if "NFC" in self.normalizer:
-            notes.append("the NFC normalizer is left out, so that text that is not NFC keeps its bytes")
+            notes.append("the NFC normalizer is skipped, so that text in other forms keeps its bytes")
         missing = len(missing_bytes(self.token_bytes))
         if missing:
-            notes.append(f"{missing} bytes that UTF-8 text can hold have no token: text with them is refused")
+            notes.append(f"{missing} bytes of UTF-8 text have no token: text that contains them is refused")
         return tuple(notes)
 
     def _refuse_if_lossy(self) -> None:

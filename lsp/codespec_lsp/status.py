@@ -12,7 +12,7 @@ from codespec_lsp.settings import Settings
 from codespec_lsp.version import VERSION
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
-REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time was over"}
+REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
 KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 

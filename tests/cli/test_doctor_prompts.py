@@ -38,7 +38,7 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
         (
             FAST,
             {},
-            "ok: context 1,024 tokens (all that the model takes); a new document's prompt may take them all (ans",
+            "ok: context 1,024 tokens (the model's maximum); a new document's prompt may take them all (ans",
         ),
         (
             SLOW,
@@ -50,9 +50,9 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
         (
             SLOWEST,
             {},
-            "warning: context 1,024 tokens (all that the model takes); of a new document 256 are read (answered",
+            "warning: context 1,024 tokens (the model's maximum); of a new document 256 are read (answered",
         ),
-        (SLOWEST, {}, "later than asked for, and fewer tokens would not be enough: close what keeps"),
+        (SLOWEST, {}, "later than first_answer_ms, and fewer tokens would be too few: close busy programs"),
     ],
 )
 def test_what_was_chosen_and_why(

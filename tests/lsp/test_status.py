@@ -97,8 +97,8 @@ def test_explaining_the_last_completion() -> None:
         "30 of 44 drafted tokens were right (suffix 12 of 14, draft_model 18 of 30)",
         "1.7 × as fast",
         "because the block is complete",
-        "The prompt was trimmed.",
-        "The setting codespec.maxTokens was cut to 1024.",
+        "Note: the prompt was trimmed.",
+        "Note: max_tokens was cut to 1024.",
     ):
         assert words in said
     assert last_completion(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}

@@ -77,7 +77,7 @@ def test_a_side_without_fill_in_the_middle_is_a_note(tmp_path: Path) -> None:
     drafter = read_facts(str(folder))
     fim = row(check_pair(mine, drafter, toy_sample()), "fim")
     assert (fim.target, fim.drafter, fim.finding) == ("codespec (psm)", "none", "note")
-    assert "lacks <|fim_suffix|>" in fim.why and "the drafter guesses without" in fim.why
+    assert "lacks <|fim_suffix|>" in fim.why and "the drafter does not see" in fim.why
     assert "only the text before the cursor" in row(check_pair(drafter, mine, toy_sample()), "fim").why
 
 

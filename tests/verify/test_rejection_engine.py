@@ -147,7 +147,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
     ("settings", "words"),
     [
         ({"rule": "guess"}, "match or rejection"),
-        ({"heal": True}, "match where a word is healed"),
+        ({"heal": True}, "match if heal is set"),
         ({"max_tokens": 900}, "and the drafter reads 512"),
     ],
 )

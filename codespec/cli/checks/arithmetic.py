@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel
 
 NAME = "arithmetic"
-FAST_SET = "fast mode is set: texts may differ at near-ties, and nothing was tried"
+FAST_SET = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
 MEND = 'set mode = "fast" to accept that, or report it'
 CONTEXT, VERIFY, PROMPT = 64, 8, 256  # context tokens before the rows, rows of a small verify, rows of a prompt
 SECONDS = 3.0  # to measure the cost of exact mode
@@ -31,8 +31,8 @@ def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
     if variance := told.get("variance"):
         return _varying(str(variance))
     if told.get("mode") == "exact":
-        return well(NAME, "the daemon is in exact mode; what that costs is measured where no daemon runs")
-    return well(NAME, FAST_SET if told.get("mode") == "fast" else "the daemon does not say its mode")
+        return well(NAME, "the daemon is in exact mode; doctor measures the cost when no daemon runs")
+    return well(NAME, FAST_SET if told.get("mode") == "fast" else "the daemon does not report its mode")
 
 
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
@@ -60,9 +60,9 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     model.use(used)
     variance = find_variance(model, chunk)
     if variance:
-        said = f"{said}; the shape that is kept from an earlier start ({used.label}) no longer holds ({variance})"
+        said = f"{said}; the shape cached by an earlier start ({used.label}) no longer holds ({variance})"
         return warning(NAME, said, f"remove {cache_folder() / 'calls'}")
-    return well(NAME, f"{said}; in use is what an earlier search chose, which holds too: {used.label}")
+    return well(NAME, f"{said}; the shape in use, from an earlier search, holds too: {used.label}")
 
 
 def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:

@@ -19,9 +19,9 @@ from codespec.token_file import read_token
 
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
-    "starting": ("warning", "wait a moment, or read what `codespec serve` prints"),
+    "starting": ("warning", "wait a moment, or read the output of `codespec serve`"),
     "stopping": ("warning", "start it again when it has ended"),
-    "failed": ("failed", "mend that and restart it"),
+    "failed": ("failed", "fix that and restart it"),
     "stopped": ("failed", "restart it"),
 }
 
@@ -60,12 +60,12 @@ def check_socket(config: ServeConfig) -> Iterator[Finding]:
     elif os.access(path.parent, os.W_OK):
         yield well("socket", f"{path} was left by a daemon that ended; the next one replaces it")
     else:
-        yield failed("socket", f"nobody answers on {path}, and it can't be replaced", mend)
+        yield failed("socket", f"no daemon answers on {path}, and the socket can't be replaced", mend)
 
 
 def _new_socket(path: Path, mend: str) -> Finding:
     if not path.parent.is_dir():
-        return failed("socket", f"{path.parent} is no folder", f"make it, or {mend}")
+        return failed("socket", f"{path.parent} is not a folder", f"make it, or {mend}")
     why = why_not_writable(path.parent)
     return failed("socket", f"{path} can't be made ({why})", mend) if why else well("socket", f"{path} can be made")
 
@@ -86,10 +86,10 @@ def check_port(address: Address, found: Found) -> Finding:
     if found.who == "locked":
         return warning("port", f"a daemon on {address.url} asks for its token", "give --token-file")
     if found.who == "stranger":
-        said = f"{address.url} is held by another program that speaks HTTP, or by a daemon that can't prove to be yours"
+        said = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
         return failed("port", said, OTHER_PORT)
     if found.who == "silent":
-        return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
+        return failed("port", f"{address.url} is used by a program that does not speak HTTP", OTHER_PORT)
     why = why_taken(address)
     if why:
         return failed("port", f"a daemon can't listen on {address.url} ({why})", "check host and port in [serve]")
@@ -99,7 +99,7 @@ def check_port(address: Address, found: Found) -> Finding:
 def check_daemon(found: Found) -> Iterator[Finding]:
     """Check the daemon's state and version."""
     if found.who != "daemon":
-        said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
+        said = "not checked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
         yield well("daemon", said)
         return
     if found.version != __version__:

@@ -115,7 +115,7 @@ def _models(config: EngineConfig, known: Known) -> Iterator[Finding]:
     found, known.target = models.check_model("target", config.target)
     yield found
     if config.drafter == "none":
-        yield well("drafter", "none: only what stands in the text already is guessed")
+        yield well("drafter", "none: drafts only copy from the text")
     else:
         found, known.drafter = models.check_model("drafter", config.drafter)
         yield found
@@ -136,7 +136,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
         yield from machine.check_device(config)
         yield from int8.check_int8(config, known.kernel)
     if known.served:
-        yield well("memory", "the daemon has what it needs")
+        yield well("memory", "the daemon has enough")
     elif known.target is not None and known.whole:
         memory = models.check_memory(config, known.target, known.drafter if config.asks_drafter else None)
         known.room = memory.state != "failed"
@@ -163,4 +163,4 @@ def _probe(known: Known) -> Iterator[Finding]:
         assert known.config is not None and known.target is not None
         yield from probe.probe_engine(known.config, known.target, known.drafter)
     else:
-        yield well("probe", "not tried: what failed above must be mended first")
+        yield well("probe", "not tried: fix the failed checks above first")

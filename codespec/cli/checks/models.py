@@ -53,7 +53,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(size, int):
         return warning(
-            "head", "the target's config.json does not say what a head reads of it", "start the daemon to see"
+            "head", "the target's config.json lacks the sizes that a head needs", "start the daemon to see"
         )
     try:
         config = read_head_config(Path(name), layers)
@@ -74,9 +74,9 @@ def check_fill_in(target: ModelFacts) -> Finding:
     if template is None or isinstance(template, FimMissing):
         reason = template.reason if template else "it has no usable tokenizer"
         return warning(
-            "fill-in", f"the text behind the cursor is not used ({reason})", "choose a target with FIM tokens"
+            "fill-in", f"the text after the cursor is not used ({reason})", "choose a target with FIM tokens"
         )
-    others = "" if template.separator_id is not None else "; other files are left out, as it knows no separator"
+    others = "" if template.separator_id is not None else "; other files are left out, because it has no file separator"
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 
@@ -99,7 +99,7 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     need = needed_bytes(config, target, drafter)
     free = free_bytes()
     if free is None:
-        return well("memory", f"about {gigabytes(need)} needed; this system does not say how much is free")
+        return well("memory", f"about {gigabytes(need)} needed; this system does not report free memory")
     said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(free)} free"
     mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
     if need > free:

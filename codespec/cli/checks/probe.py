@@ -51,7 +51,7 @@ def probe_daemon(address: Address) -> Finding:
         except (OSError, http.client.HTTPException, CodespecError) as error:
             why = str(error) or type(error).__name__
             return failed(
-                "probe", f"the daemon did not complete a short text ({why})", "read what it printed, or restart it"
+                "probe", f"the daemon did not complete a short text ({why})", "read its output, or restart it"
             )
     if texts[0] != texts[1]:
         return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
@@ -62,7 +62,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Load the models for one request at a time, and also check their arithmetic. The packages must be importable."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
-        yield well("probe", "not tried, since loading takes long: start the daemon and look again")
+        yield well("probe", "not tried, because loading takes long: start the daemon and run doctor again")
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
@@ -86,7 +86,7 @@ def _compare(config: EngineConfig, on: Completion, off: Completion, began: float
         return well("probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {_ms(began)} with loading")
     if config.mode == "fast":
         return warning(
-            "probe", "speculation changed a short text, which fast mode may", 'set mode = "exact" against that'
+            "probe", "speculation changed a short text, which fast mode allows", 'set mode = "exact" to prevent that'
         )
     return failed("probe", "speculation changed a short text in exact mode", DIFFER)
 
@@ -115,13 +115,13 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
     if takes <= config.first_answer_ms:
         return well(PROMPTS, said)
-    mend = "close what keeps the machine busy and run doctor again, or choose a smaller target"
-    return warning(PROMPTS, f"{said}: later than asked for, and fewer tokens would not be enough", mend)
+    mend = "close busy programs and run doctor again, or choose a smaller target"
+    return warning(PROMPTS, f"{said}: later than first_answer_ms, and fewer tokens would be too few", mend)
 
 
 def _why_context(config: EngineConfig, context: int, longest: int) -> str:
     if context == longest:
-        return "all that the model takes"
+        return "the model's maximum"
     if config.context:
         return "as set"
     share = f"1/{CACHE_SHARE} of cache_mb" if config.cache_mb else f"1/{MEMORY_SHARE} of the memory"

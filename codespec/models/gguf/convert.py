@@ -71,7 +71,7 @@ def check_kind(header: Header) -> None:
     kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
     if kind in _OTHERS or not header.tensors:
         what, mend = _OTHERS.get(kind, _OTHERS["vocab"])
-        raise ModelError(f"{header.file} holds {what} and no whole model: {mend}.")
+        raise ModelError(f"{header.file} holds {what}, not a whole model: {mend}.")
 
 
 def demand_disk(folder: Path, needed: int) -> None:

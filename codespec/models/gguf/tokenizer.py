@@ -106,7 +106,7 @@ def read_vocabulary(header: Header) -> Vocabulary:
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.flag("tokenizer.ggml.add_bos_token", begins)
     if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} asks for a token at each text's beginning and names none: export it again.")
+        raise ModelError(f"{header.file} requires a token at the beginning of each text but names none: export it again.")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -132,7 +132,7 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are equal")
     if max(map(len, tokens)) > MOST_CHARACTERS:
-        raise broken(header.file, "one of its tokens is longer than any is")
+        raise broken(header.file, "one of its tokens is too long")
     return tokens, kinds
 
 
@@ -148,7 +148,7 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
     family = _family(header)
     listed = header.items("tokenizer.ggml.merges")
     if not all(isinstance(merge, str) for merge in listed):
-        raise broken(header.file, "its merges are no texts")
+        raise broken(header.file, "its merges are not texts")
     merges = [_halves(merge) for merge in listed]
     made = {left + right for left, right in merges}
     vocab = {
@@ -198,7 +198,7 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
     added = _added(tokens, kinds, kept)
     if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
         raise ModelError(
-            f"{header.file} has a tokenizer that puts spaces which are not in the text behind its added tokens: take "
+            f"{header.file} has a tokenizer that inserts spaces after its added tokens: take "
             "the model's folder in the Hugging Face layout."
         )
     merges = _scored_merges(header, kept, kinds, scores)

@@ -137,7 +137,7 @@ def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, fo
 
 def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.device) -> Tensor:
     if config.mask_token is None or config.mask_token >= config.vocab_size:
-        raise ModelError(f"The head {folder} does not say what masks a token (mask_token_id): fetch it again.")
+        raise ModelError(f"The head {folder} names no mask token (mask_token_id): fetch it again.")
     with torch.no_grad():
         vector: Tensor = embed(torch.tensor([config.mask_token], device=device))[0].cpu()
     return vector
@@ -155,7 +155,7 @@ def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
     for name, shape in wanted.items():
         if tuple(tensors[name].shape) != shape:
             raise ModelError(
-                f"The weights of the head {folder} have other sizes than its config.json says (first: {name}): fetch "
+                f"The weights of the head {folder} do not have the sizes in its config.json (first: {name}): fetch "
                 "or export it again."
             )
     network.load_state_dict({name: tensors[name] for name in wanted}, strict=False, assign=True)

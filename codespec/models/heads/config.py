@@ -150,7 +150,7 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
         if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
     raise ModelError(
-        f"{folder} is no head that codespec knows (architectures: {named})",
+        f"{folder} is not a head that codespec supports (architectures: {named})",
         "give the folder of an EAGLE-3 or DFlash head",
     )
 

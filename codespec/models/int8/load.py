@@ -40,7 +40,7 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
     except (AssertionError, RuntimeError, ValueError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"The int8 weights in {folder} don't fit each other ({why}): remove the folder; the next start converts "
+            f"The int8 weights in {folder} do not match each other ({why}): remove the folder; the next start converts "
             "the model again."
         ) from error
 
@@ -58,7 +58,7 @@ def reader(folder: Path) -> Read:
         form = _FORMATS.get(tensor.dtype)
         if form is None:
             raise ModelError(
-                f"{file} stores {name} in a form that no conversion writes: remove the folder; the next start converts "
+                f"{file} stores {name} in an unknown form: remove the folder; the next start converts "
                 "the model again."
             )
         if len(tensor.shape) > 1:

@@ -31,7 +31,7 @@ LOOPBACK = "lo"  # no socket listens outside this machine; the rendezvous is a f
 PATIENCE = timedelta(seconds=120)  # timeout for a process to start, and for each reply
 IDLE = timedelta(days=365)  # timeout between two calls; the closed connection of a dead process is noticed at once
 STOP = "stop"
-GONE = "A process that holds a part of the model has ended ({reason}): see what it said above and start again."
+GONE = "A process that holds a part of the model has ended ({reason}): read its message above and start again."
 Call = tuple[str, tuple[Any, ...]]
 
 
