@@ -31,8 +31,8 @@ def add_parser(commands: Any) -> None:
         "complete",
         help="complete one position in a file",
         usage="%(prog)s FILE:LINE:COL [options]",
-        description="Completes FILE at LINE:COL (both from 1). Asks a running daemon with the same model and settings; "
-        "loads the models itself where there is none.",
+        description="Completes FILE at LINE:COL (both start at 1). Uses a running daemon with the same model and "
+        "settings, and loads the models itself otherwise.",
     )
     parser.add_argument(
         "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where it ends")
+    parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where the text ends")
     parser.add_argument("--no-heal", action="store_true", help="do not back up when the cursor is inside a token")
     parser.add_argument("--no-speculation", action="store_true", help="use the target alone: same text, slower")
     parser.add_argument("--local", action="store_true", help="load the models in this process, even if a daemon runs")

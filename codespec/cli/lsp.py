@@ -14,7 +14,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "lsp",
         help="run the language server that editors start",
-        description="Answers editors in the Language Server Protocol, and asks the daemon, which it starts if need be.",
+        description="Serves editors through the Language Server Protocol. Starts the daemon if none runs.",
         allow_abbrev=False,
     )
     where = parser.add_mutually_exclusive_group()
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     if faults:
         raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
-        raise ConfigError(f"--tcp {options.tcp} is no port: choose 0 to 65535.")
+        raise ConfigError(f"--tcp {options.tcp} is not a port: choose 0 to 65535.")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
 
 

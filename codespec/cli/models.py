@@ -13,8 +13,8 @@ from typing import Any
 
 PULL = (
     "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
-    "file, or a folder in the Hugging Face layout. With a name comes the drafter that suits it. An interrupted "
-    "download is continued by the next pull; every file is checked by its hash."
+    "file, or a folder in the Hugging Face layout. A name of the catalogue also fetches the drafter that suits it. The "
+    "next pull continues an interrupted download; every file is checked by its hash."
 )
 
 
@@ -27,11 +27,14 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
-    listing = actions.add_parser("list", help="list the catalogue and the models on this machine", description="Lists the models.")
+    known = "list the catalogue and the models on this machine"
+    listing = actions.add_parser("list", help=known, description="Lists the models.")
     listing.add_argument("--json", action="store_true", help="print one JSON object")
     listing.set_defaults(run=run_list)
     pulling = actions.add_parser("pull", help="fetch a model, or add one of your own", description=PULL)
-    pulling.add_argument("model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="name, hub id, GGUF file or folder; write a folder here as ./FOLDER")
+    pulling.add_argument(
+        "model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="the model; write a folder in this one as ./FOLDER"
+    )
     pulling.add_argument("--name", default="", help="name for a file or a folder (default: its own)")
     pulling.add_argument(
         "--source",

@@ -21,8 +21,8 @@ from codespec.speculation.store import LearnedRow, forget, learned_folder, learn
 ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
     "locked": "The daemon at {url} requires its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
-    "stranger": "What answers at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
-    "silent": "What listens at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
+    "stranger": "The program at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
+    "silent": "The program at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
 }
 STILL_KNOWN = "The daemon at {url} would save its learned state again when it stops: stop it, then reset."
 
@@ -32,8 +32,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "stats",
         help="show a daemon's counters and the learned acceptance rates",
-        description="Shows the numbers of a running daemon, and by context and proposer how often drafted tokens were "
-        "right lately.",
+        description="Shows the counters of a running daemon, and the recent acceptance rates by context and proposer.",
         allow_abbrev=False,
     )
     add_address_options(parser)

@@ -71,7 +71,7 @@ class Admission:
             sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
             if ending and ending.idle:
-                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block would suggest something)")
+                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shapes line and block would)")
             sequences.append(sequence)
         return sequences
 
@@ -123,7 +123,7 @@ class Admission:
         """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
         _demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
-        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long beside max_tokens, and is {len(ids)}")
+        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
         context = self.target.tokenizer.decode_bytes(ids)
         return Prompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
@@ -132,7 +132,7 @@ class Admission:
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
             most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
-            said.append(f"the prompt is longer than the {most} and was trimmed: only the text nearest to the cursor is used")
+            said.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said

@@ -106,8 +106,8 @@ def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
             variant = getattr(child, "rope_type", None)
             if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
                 raise ModelError(
-                    "This model mixes length-dependent rotary variants by layer type, which codespec can't hold per "
-                    "request yet: choose a model with one rotary variant."
+                    "This model mixes length-dependent rotary variants by layer type, which codespec does not "
+                    "support yet: choose a model with one rotary variant."
                 )
             if variant in VARIANTS:
                 found = found or RequestRotary(child, seam)

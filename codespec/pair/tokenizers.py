@@ -58,7 +58,7 @@ def _eos(pair: Pair) -> Row:
         for t in (pair.target.tokenizer, pair.drafter.tokenizer)
     )
     finding: Finding = "note" if target == "none" else "ok"
-    why = "only the length limit ends the target's text" if target == "none" else "the target's own token ends a completion"
+    why = "only the length limit ends a text" if target == "none" else "the target's own token ends a completion"
     return Row("eos", "ends a text", target, drafter, finding, why)
 
 

@@ -127,7 +127,7 @@ def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]
     """Yield sentences about the prefilled, drafted and accepted tokens and the speedup."""
     prompt, new = stats.get("prompt_tokens", 0), done.get("new_tokens", 0)
     if prompt:
-        yield f"Of the prompt's {prompt} tokens {new} had to be read."
+        yield f"{new} of the prompt's {prompt} tokens had to be read."
     drafted, accepted = stats.get("drafted", 0), stats.get("accepted", 0)
     yield f"{stats.get('committed', 0)} tokens were written in {stats.get('rounds', 0)} rounds."
     if drafted:
@@ -135,7 +135,7 @@ def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]
         yield f"{accepted} of {drafted} drafted tokens were right{_in_brackets(sources)}."
     faster = speed_up(stats)
     if faster is not None:
-        yield f"By the cost table that was {faster:.1f} × as fast as plain decoding."
+        yield f"The cost table estimates {faster:.1f} × the speed of plain decoding."
 
 
 def speed_up(stats: Mapping[str, Any]) -> float | None:

@@ -40,7 +40,7 @@ def test_a_daemon_says_how_long_its_prompts_are(look: Look) -> None:
     engine.prompt_budget = 16
     with serving(engine) as served:
         said = look("--url", f"http://127.0.0.1:{served.port}")["daemon"]
-        assert said.startswith("ok: ready, model toy; of a new document 16 tokens are read, of a context of ")
+        assert said.startswith("ok: ready, model toy; reads 16 tokens of a new document (first_answer_ms), context ")
 
 
 def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file.chmod(0o644)
     assert look("--token-file", file)["token"].endswith(f"can read {file}: run `chmod 600 {file}`")
     file.chmod(0o600)
-    assert look("--token-file", file)["token"] == "ok: asked for"
+    assert look("--token-file", file)["token"] == "ok: required"
     with serving(fakes.FakeEngine(), token=TOKEN) as served:
         url = f"http://127.0.0.1:{served.port}"
         assert (
@@ -93,7 +93,7 @@ def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "socket" not in look()
     place = tmp_path / "s"
     monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(place))
-    assert look()["socket"] == f"ok: {place} can be made"
+    assert look()["socket"] == f"ok: {place} can be created"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(place))
         listening.listen()
@@ -103,7 +103,7 @@ def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     place.write_text("x")
     assert look()["socket"].startswith(f"failed: {place} exists and is not a socket: choose")
     monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(tmp_path / "no" / "s"))
-    assert look()["socket"].startswith("failed: ") and "is not a folder: make it" in look()["socket"]
+    assert look()["socket"].startswith("failed: ") and "is not a folder: create it" in look()["socket"]
 
 
 def test_folders_that_cannot_be_written(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

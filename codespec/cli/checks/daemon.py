@@ -38,9 +38,9 @@ def check_token(config: ServeConfig) -> Finding:
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
     if token:
-        return well("token", "asked for")
+        return well("token", "required")
     assert is_loopback(config.host)
-    return well("token", "none; only this machine can reach the daemon")
+    return well("token", "not required; only this machine can reach the daemon")
 
 
 def check_socket(config: ServeConfig) -> Iterator[Finding]:
@@ -65,9 +65,11 @@ def check_socket(config: ServeConfig) -> Iterator[Finding]:
 
 def _new_socket(path: Path, mend: str) -> Finding:
     if not path.parent.is_dir():
-        return failed("socket", f"{path.parent} is not a folder", f"make it, or {mend}")
+        return failed("socket", f"{path.parent} is not a folder", f"create it, or {mend}")
     why = why_not_writable(path.parent)
-    return failed("socket", f"{path} can't be made ({why})", mend) if why else well("socket", f"{path} can be made")
+    if why:
+        return failed("socket", f"{path} can't be created ({why})", mend)
+    return well("socket", f"{path} can be created")
 
 
 def _answers(path: Path) -> bool:
@@ -84,7 +86,7 @@ def check_port(address: Address, found: Found) -> Finding:
     if found.who == "daemon":
         return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
-        return warning("port", f"a daemon on {address.url} asks for its token", "give --token-file")
+        return warning("port", f"a daemon on {address.url} requires its token", "give --token-file")
     if found.who == "stranger":
         said = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
         return failed("port", said, OTHER_PORT)
@@ -118,4 +120,4 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
     context, tokens = daemon.get("context"), daemon.get("prompt_budget")
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
-    return f"; of a new document {tokens:,} tokens are read, of a context of {context:,} (first_answer_ms)"
+    return f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}"

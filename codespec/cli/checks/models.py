@@ -52,9 +52,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     values = text_config(target.config)
     layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(size, int):
-        return warning(
-            "head", "the target's config.json lacks the sizes that a head needs", "start the daemon to see"
-        )
+        return warning("head", "the target's config.json lacks the sizes that a head needs", "start the daemon to see")
     try:
         config = read_head_config(Path(name), layers)
     except ModelError as error:
@@ -76,7 +74,7 @@ def check_fill_in(target: ModelFacts) -> Finding:
         return warning(
             "fill-in", f"the text after the cursor is not used ({reason})", "choose a target with FIM tokens"
         )
-    others = "" if template.separator_id is not None else "; other files are left out, because it has no file separator"
+    others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 

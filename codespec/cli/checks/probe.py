@@ -62,7 +62,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Load the models for one request at a time, and also check their arithmetic. The packages must be importable."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
-        yield well("probe", "not tried, because loading takes long: start the daemon and run doctor again")
+        yield well("probe", "not tried, because loading would take long: start the daemon and run doctor again")
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
@@ -110,8 +110,8 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     takes = round(reading.answer(tokens) * 1000)
     said = f"context {context:,} tokens ({_why_context(config, context, longest)}); "
     if tokens == context:
-        return well(PROMPTS, f"{said}a new document's prompt may take them all (answered in about {takes} ms)")
-    said += f"of a new document {tokens:,} are read (answered in about {takes} ms, first_answer_ms = "
+        return well(PROMPTS, f"{said}a new document's prompt may take all of them (answered in about {takes} ms)")
+    said += f"a new document's prompt may take {tokens:,} of them (answered in about {takes} ms, first_answer_ms = "
     said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
     if takes <= config.first_answer_ms:
         return well(PROMPTS, said)
@@ -125,4 +125,4 @@ def _why_context(config: EngineConfig, context: int, longest: int) -> str:
     if config.context:
         return "as set"
     share = f"1/{CACHE_SHARE} of cache_mb" if config.cache_mb else f"1/{MEMORY_SHARE} of the memory"
-    return f"by {share}; the model takes {longest:,}"
+    return f"limited to {share}; the model's maximum is {longest:,}"

@@ -51,7 +51,7 @@ class Settings:
         self._seen.add(full)
         value = self.header.settings.get(full, default)
         if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
-            raise broken(self.header.file, f"{full} is missing or not of the kind expected")
+            raise broken(self.header.file, f"{full} is missing or has the wrong type")
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:

@@ -106,7 +106,7 @@ def read_vocabulary(header: Header) -> Vocabulary:
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.flag("tokenizer.ggml.add_bos_token", begins)
     if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} requires a token at the beginning of each text but names none: export it again.")
+        raise ModelError(f"{header.file} begins each text with a token but does not name it: export it again.")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -175,8 +175,8 @@ def _family(header: Header) -> Family:
             return family
     if not name:
         raise ModelError(
-            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre), as files of before May "
-            "2024 don't: take a newer conversion of the model."
+            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre), like most files from "
+            "before May 2024: take a newer conversion of the model."
         )
     raise ModelError(
         f"{header.file} splits text as {name!r}, which can't be reproduced exactly: take the model's folder in the "

@@ -114,7 +114,7 @@ def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
     name = _kind(header, tensor.kind)
     if name not in READABLE:
         raise ModelError(
-            f"{header.file} is quantized as {name}, which can't be read: take the model in another format, such as Q8_0."
+            f"{header.file} is quantized as {name}, which can't be read: choose another format, such as Q8_0."
         )
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(tensor.kind)]
     if tensor.shape[-1] % block:

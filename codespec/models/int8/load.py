@@ -58,8 +58,7 @@ def reader(folder: Path) -> Read:
         form = _FORMATS.get(tensor.dtype)
         if form is None:
             raise ModelError(
-                f"{file} stores {name} in an unknown form: remove the folder; the next start converts "
-                "the model again."
+                f"{file} stores {name} in an unknown form: remove the folder; the next start converts the model again."
             )
         if len(tensor.shape) > 1:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))
