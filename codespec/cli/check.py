@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
     config = resolve(named, options.config)
     if config.drafter == "none":
-        raise ConfigError("The drafter is none, so there is no pair to check: name one with --drafter.")
+        raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
 

@@ -44,6 +44,6 @@ def _add_missing(commands: Any, name: str, purpose: str) -> None:
 
 def _refuse(options: argparse.Namespace) -> int:
     raise ConfigError(
-        f"`codespec {options.command}` is in codespec's laboratory, which is not installed: "
-        "run `pip install ./lab` in codespec's checkout."
+        f"`codespec {options.command}` is in codespec's laboratory, which is not installed",
+        "run `pip install ./lab` in codespec's checkout",
     )

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     for package in ("pygls", "aiohttp"):
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: {install_mend(extras='')}.")
+            raise ConfigError(f"{package} is not installed", install_mend(extras=""))
     from codespec_lsp.settings import Settings, read_settings
     from codespec_lsp.transports import serve_stdio, serve_tcp
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     if faults:
         raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
-        raise ConfigError(f"--tcp {options.tcp} is not a port: choose 0 to 65535.")
+        raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
 
 

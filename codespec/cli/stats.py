@@ -106,5 +106,5 @@ def _forget() -> int:
         return forget()
     except OSError as error:
         raise ConfigError(
-            f"The learned state can't be removed from {learned_folder()} ({error.strerror}): make the folder writable."
+            f"The learned state can't be removed from {learned_folder()} ({error.strerror})", "make the folder writable"
         ) from error

@@ -113,7 +113,7 @@ class LanguageModel:
         network's layers can't be read or the model is split.
         """
         if self.tp_group is not None:
-            raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
+            raise ModelError("A head can't read a target that is split", "leave tensor_parallel or head out")
         known = self.taps.layers if self.taps is not None else ()
         more = tuple(layer for layer in layers if layer not in known)
         taps = Taps((*known, *more), self.spec.hidden_size)

@@ -75,7 +75,7 @@ class Header:
 
 def broken(file: Path, why: str) -> ModelError:
     """Return the ModelError for a damaged or malformed file."""
-    return ModelError(f"{file} is truncated or corrupt ({why}): {AGAIN}.")
+    return ModelError(f"{file} is truncated or corrupt ({why})", AGAIN)
 
 
 def read_header(file: Path) -> Header:
@@ -87,18 +87,18 @@ def read_header(file: Path) -> Header:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _Reader(file, data).read()
     except OSError as error:
-        raise ModelError(f"{file} can't be read ({error.strerror}): check the path and its permissions.") from error
+        raise ModelError(f"{file} can't be read ({error.strerror})", "check the path and its permissions") from error
 
 
 def _check_start(file: Path, start: bytes) -> None:
     if start[:4] != MAGIC:
-        raise ModelError(f"{file} is not a GGUF file: give one, a folder in the Hugging Face layout or a hub id.")
+        raise ModelError(f"{file} is not a GGUF file", "give one, a folder in the Hugging Face layout or a hub id")
     if len(start) < 24:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
         form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise ModelError(f"{file} is a GGUF file {form}, which can't be read: take one of version 3, little-endian.")
+        raise ModelError(f"{file} is a GGUF file {form}, which can't be read", "take one of version 3, little-endian")
 
 
 class _Reader:

@@ -114,7 +114,7 @@ def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
     name = _kind(header, tensor.kind)
     if name not in READABLE:
         raise ModelError(
-            f"{header.file} is quantized as {name}, which can't be read: choose another format, such as Q8_0."
+            f"{header.file} is quantized as {name}, which can't be read", "choose another format, such as Q8_0"
         )
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(tensor.kind)]
     if tensor.shape[-1] % block:
@@ -135,4 +135,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError(f"A GGUF file needs the package gguf: {install_mend()}.") from error
+        raise ModelError("A GGUF file needs the package gguf", install_mend()) from error
