@@ -175,8 +175,8 @@ def _family(header: Header) -> Family:
             return family
     if not name:
         raise ModelError(
-            f"{header.file} predates May 2024 and does not say how its tokenizer splits text (tokenizer.ggml.pre)",
-            "take a newer conversion of the model",
+            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre)",
+            "take one that was converted after May 2024",
         )
     raise ModelError(
         f"{header.file} splits text as {name!r}, which can't be reproduced exactly",
