@@ -128,7 +128,7 @@ def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, fo
     own = tensors.get("embed_tokens.weight")
     if own is None or own.shape != (config.vocab_size, config.hidden_size):
         raise ModelError(
-            f"The head {folder} is {config.hidden_size} wide and lacks token vectors, and its target is {host.size} wide",
+            f"The head {folder} is {config.hidden_size} wide without token vectors, and its target is {host.size} wide",
             "give a head that was trained for this target",
         )
     made: nn.Module = nn.Embedding.from_pretrained(own)

@@ -171,7 +171,7 @@ def test_what_commands_say(editor: Editor, project: Path, daemon: Daemon) -> Non
     editor.keys("<Tab><Esc>")
     editor.nvim.command("Codespec status")
     editor.wait(lambda: "suggestions taken" in messages(editor), "the status is told")
-    assert f"daemon: ready at {daemon.url}" in messages(editor) and "models: codespec-starter" in messages(editor)
+    assert f"daemon: ready at {daemon.url}" in messages(editor) and "models: target codespec-starter" in messages(editor)
     windows = len(editor.nvim.windows)
     editor.nvim.command("Codespec explain")
     editor.wait(lambda: len(editor.nvim.windows) == windows + 1, "a window explains")

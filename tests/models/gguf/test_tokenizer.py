@@ -171,7 +171,7 @@ def beyond(writer: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (pre(""), "does not say how its tokenizer splits text .*take a newer conversion"),
+        (pre(""), "does not say how its tokenizer splits text .*take one that was converted after"),
         (pre("some-new-one"), "splits text as 'some-new-one'"),
         (model("bert"), "has a bert tokenizer"),
         (without("tokenizer.ggml.tokens"), "has no vocabulary"),
