@@ -216,7 +216,7 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     (before,) = daemons_at(port)
     editor.wait(lambda: "small starter pair answers" in editor.status()["message"], "the status says it too")
     editor.nvim.command("checkhealth codespec")
-    assert f"`:CodespecPull` fetches {name} in its place" in editor.text()
+    assert f"`:CodespecPull` fetches {name} to replace it" in editor.text()
     command = editor.lua("return require('codespec.offer').now().command")
     assert command[1:] == ["-P", "-m", "codespec", "models", "pull", name]
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'exit 1' }")
