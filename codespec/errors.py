@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+FIELD = "\0"  # in a fault's `what`: the name of its field
+
 
 def install_mend(extras: str = "engine", flags: str = "") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
@@ -32,7 +34,7 @@ class Fault:
 
     `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
     `mend` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
-    settings. `{field}` in `what` stands for its name, which differs between clients' protocols.
+    settings. FIELD in `what` stands for its name, which differs between clients' protocols.
     """
 
     code: str
@@ -43,7 +45,7 @@ class Fault:
     @property
     def problem(self) -> str:
         """The problem, with the field's name."""
-        return self.what.replace("{field}", self.field)
+        return self.what.replace(FIELD, self.field)
 
     def within(self, what: str) -> Fault:
         """Return the larger problem `what`, of which this one is the cause."""

@@ -101,7 +101,7 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
     except NotUtf8 as error:
         raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "mend that line") from error
+        raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
-from codespec.errors import Fault, RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.text.ending import Ending
@@ -20,7 +20,7 @@ MAX_LOGPROBS = 20
 MIN_PROMPT = 16
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
-EMPTY = Fault("empty", "{field} is empty and the model has no begin-of-text token", "give some text", "prefix")
+EMPTY = Fault("empty", f"{FIELD} is empty and the model has no begin-of-text token", "give some text", "prefix")
 RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
@@ -168,7 +168,7 @@ def check_request(request: CompletionRequest, context: int) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            what = f"{{field}} holds a lone surrogate at character {error.start}"
+            what = f"{FIELD} holds a lone surrogate at character {error.start}"
             raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
     _demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
     room = context - MIN_PROMPT
@@ -191,4 +191,4 @@ def check_request(request: CompletionRequest, context: int) -> None:
 
 def _demand(holds: bool, field: str, range_: str) -> None:
     if not holds:
-        raise RequestError(Fault("invalid_field", f"{{field}} must be {range_}", field=field))
+        raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))

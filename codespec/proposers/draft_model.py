@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from codespec.errors import Fault, RequestError, TokenizerError
+from codespec.errors import FIELD, Fault, RequestError, TokenizerError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.slots import CacheUse, SlotPool
@@ -143,11 +143,11 @@ class DraftModel(Proposer):
         if request.rule != "rejection":
             return
         if not self.shared:
-            what = "{field} must be match, because this drafter has its own vocabulary"
+            what = f"{FIELD} must be match, because this drafter has its own vocabulary"
             raise RequestError(Fault("invalid_field", what, field="rule"))
         if length > self.context:
             what = f"The prompt and the completion have {length} tokens, and the drafter reads {self.context}"
-            raise RequestError(Fault("too_long", what, "send less text, or set {field} to match", "rule"))
+            raise RequestError(Fault("too_long", what, "send less text, or set rule to match", "rule"))
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
         """Return its own name if a slot still holds text of this owner."""

@@ -35,7 +35,7 @@ class Learned:
         with suppress(OSError):  # `keep` reports the reason below
             make_state_folder()
         then = "make it writable, or set learn = false"
-        self._failed = not json_store.keep(self.file, model.as_dict(), "what was learned", then, self._notes)
+        self._failed = not json_store.keep(self.file, model.as_dict(), "the learned state", then, self._notes)
 
 
 def learned_folder() -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from codespec.errors import Fault, RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.heal import Held, held_vocabulary, stable_boundary
 from codespec.text.layout import Block, Layout, Snippets
@@ -117,7 +117,7 @@ def _prompt(
 
 def _demand_room(room: int) -> int:
     if room < _LEAST:
-        what = f"{{field}} leaves room for {max(0, room)} prompt tokens"
+        what = f"{FIELD} leaves room for {max(0, room)} prompt tokens"
         raise RequestError(Fault("no_room", what, "lower it", "max_tokens"))
     return room
 

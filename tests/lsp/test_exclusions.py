@@ -204,7 +204,7 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
 
     def why() -> str:
         found = IgnoreFiles().reason(file, [])
-        assert found.startswith(f"a.py is not completed, as {ignore} can't be followed (")
+        assert found.startswith(f"a.py is not completed, because {ignore} can't be followed (")
         return found
 
     os.mkfifo(ignore)
