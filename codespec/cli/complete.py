@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     printed.add_argument(
         "--show-draft",
         action="store_true",
-        help="colour accepted, rejected and the target's own text; say why each draft was so long",
+        help="colour accepted, rejected and the target's own text; explain each draft's length",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser, leave_out=("speculate",))  # this command has --no-speculation instead

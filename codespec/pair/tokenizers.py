@@ -22,7 +22,7 @@ def tokenizer_rows(pair: Pair) -> list[Row]:
         _both(pair, "dummy_prefix", "dummy prefix", lambda t: t.dummy_prefix, "cut by bytes, so it costs nothing"),
         _both(pair, "trims_offsets", "trims offsets", lambda t: t.trims_offsets, "bytes are counted, not offsets"),
         _notes(pair),
-        _both(pair, "special_tokens", "special tokens", lambda t: len(t.special_ids), "none crosses as text"),
+        _both(pair, "special_tokens", "special tokens", lambda t: len(t.special_ids), "never passed between models"),
         _both(pair, "bos", "begins a text", lambda t: tuple(_names(t, t.bos_ids)) or "none"),
         _eos(pair),
         _fim(pair),
