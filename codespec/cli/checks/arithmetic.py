@@ -49,7 +49,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     if model.device.type != "cpu":  # there is no other shape, and each start runs this whole test
         return well(
             NAME,
-            f"exact mode holds with codespec's kernels: {tried_length(model)} tokens are the same in chunks and at once",
+            f"exact mode holds with codespec's kernels: {tried_length(model)} tokens are equal in chunks and at once",
         )
     found = settle(model, chunk, WHOLE)
     if found.variance:
