@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from codespec.engine.metrics import Metrics
-from codespec.errors import RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.types import (
     Completion,
     CompletionRequest,
@@ -92,7 +92,7 @@ class FakeEngine:
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
         """Queue a request."""
         if "REFUSED" in request.prefix:
-            raise RequestError("prefix must be something else.", "prefix")
+            raise RequestError(Fault("refused", f"{FIELD} must be something else", field="prefix"))
         if "UNTAKEN" in request.prefix:
             raise ZeroDivisionError("prefix in a message")
         self.submitted.append(request)

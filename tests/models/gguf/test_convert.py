@@ -102,7 +102,7 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
         ({"general.type": "imatrix"}, {}, "statistics"),
         ({"general.alignment": 24}, {}, "its alignment is not a power of two"),
-        ({"llama.context_length": "many"}, {}, "context_length is missing or not of the kind"),
+        ({"llama.context_length": "many"}, {}, "context_length is missing or has the wrong type"),
     ],
 )
 def test_what_would_be_another_model_is_one_sentence(
