@@ -61,6 +61,6 @@ def check_values(settings: Any) -> None:
         if facts.automatic and value == 0:
             continue
         if facts.least is not None and not value >= facts.least:  # written so that NaN fails
-            raise ConfigError(f"{name} = {value} is too small: it must be at least {facts.least}.")
+            raise ConfigError(f"{name} = {value} is too small", f"it must be at least {facts.least}")
         if facts.most is not None and not value <= facts.most:
-            raise ConfigError(f"{name} = {value} is too large: it must be at most {facts.most}.")
+            raise ConfigError(f"{name} = {value} is too large", f"it must be at most {facts.most}")

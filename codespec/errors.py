@@ -16,6 +16,10 @@ CodespecError
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+FIELD = "\0"  # in a fault's `what`: the name of its field
+
 
 def install_mend(extras: str = "engine", flags: str = "") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
@@ -32,8 +36,51 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(" .")
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A problem in parts, for code that must decide; `sentence` is what a person reads.
+
+    `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
+    `mend` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
+    settings. FIELD in `what` stands for its name, which differs between clients' protocols.
+    """
+
+    code: str
+    what: str
+    mend: str = ""
+    field: str = ""
+
+    @property
+    def problem(self) -> str:
+        """The problem, with the field's name."""
+        return self.what.replace(FIELD, self.field)
+
+    def within(self, what: str) -> Fault:
+        """Return the larger problem `what`, of which this one is the cause."""
+        return replace(self, what=f"{what}, because {self.what}")
+
+    @property
+    def clause(self) -> str:
+        """The problem and its fix without a full stop, for use inside a sentence."""
+        return f"{self.problem}: {self.mend}" if self.mend else self.problem
+
+    @property
+    def sentence(self) -> str:
+        """The problem and its fix as one sentence."""
+        return f"{self.clause}."
+
+
 class CodespecError(Exception):
-    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError."""
+    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError.
+
+    Takes a `Fault`, a problem and its fix, or a whole sentence whose parts no code reads.
+    """
+
+    def __init__(self, problem: Fault | str, mend: str = "") -> None:
+        if isinstance(problem, str):
+            problem = Fault("", problem if mend else problem.removesuffix("."), mend)
+        super().__init__(problem.sentence)
+        self.fault = problem
 
 
 class ConfigError(CodespecError):
@@ -43,9 +90,15 @@ class ConfigError(CodespecError):
 class RequestError(CodespecError):
     """A request that cannot be served. `field` is the name of the invalid field."""
 
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
+    def __init__(self, problem: Fault | str, field: str = "") -> None:
+        super().__init__(problem)
+        if field:
+            self.fault = replace(self.fault, field=field)
+
+    @property
+    def field(self) -> str:
+        """The name of the invalid field, or ""."""
+        return self.fault.field
 
 
 class ModelError(CodespecError):
@@ -75,8 +128,8 @@ class ServeError(CodespecError):
     is the reason: starting, stopping or failed.
     """
 
-    def __init__(self, message: str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, problem: Fault | str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
+        super().__init__(problem)
         self.status = status
         self.retry_after = retry_after
         self.state = state

@@ -64,7 +64,7 @@ class IgnoreFiles:
                 found += self._find(path, MOST_IGNORE_BYTES - sum(each.size for each in found))
             except OSError as error:
                 why = str(error) if isinstance(error, Unreadable) else error.strerror or type(error).__name__
-                return f"{file.name} is not completed, as {path} can't be followed ({why}): mend or remove that file."
+                return f"{file.name} is not completed, because {path} can't be followed ({why}): fix or remove it."
         state = tuple((each.folder, each.name, each.seen) for each in found)
         known = self._decided.get(file)
         if known is None or known[0] != state:

@@ -95,14 +95,16 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
     try:
         values = tomllib.loads(read_text(file))
     except OSError as error:
-        raise ConfigError(f"The configuration file {file} can't be read ({error.strerror}): check its path.") from error
+        raise ConfigError(
+            f"The configuration file {file} can't be read ({error.strerror})", "check its path"
+        ) from error
     except NotUtf8 as error:
-        raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+        raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"The configuration file {file} is not valid TOML ({error}): mend that line.") from error
+        raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
-        raise ConfigError(f"{table} in {file} must be a table: write [{table}] and its settings below.")
+        raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")
     labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
     return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
@@ -138,7 +140,7 @@ def _typed(schema: type, key: str, value: Any, label: str) -> Any:
     if kind is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{label} = {value!r}: it must be {_article(kind)}.")
+        raise ConfigError(f"{label} = {value!r}", f"it must be {_article(kind)}")
     return value
 
 
@@ -160,7 +162,7 @@ def _kind(schema: type, key: str, label: str) -> type:
     """Return a setting's type, taken from its default. Raises ConfigError for an unknown setting."""
     known = [item.name for item in fields(schema)]
     if key not in known:
-        raise ConfigError(f"Unknown setting {label}: known are {', '.join(known)}.")
+        raise ConfigError(f"Unknown setting {label}", f"known are {', '.join(known)}")
     return type(getattr(schema(), key))
 
 
@@ -172,7 +174,7 @@ def read_caps(text: str) -> dict[str, int]:
     """Parse caps such as comment=10,python.docstring=0. Raises ConfigError for invalid text."""
     pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
     if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
-        raise ConfigError(f"caps = {text!r}: write class=tokens, for example comment=10,python.docstring=0.")
+        raise ConfigError(f"caps = {text!r}", "write class=tokens, for example comment=10,python.docstring=0")
     return {name.strip(): int(number) for name, _, number in pairs}
 
 

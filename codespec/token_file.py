@@ -26,10 +26,10 @@ def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
         try:
             token = decode_text(read_regular(Path(file).expanduser(), MOST_BYTES)).strip()
         except NotUtf8 as error:
-            raise ConfigError(f"The token file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+            raise ConfigError(f"The token file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ can't be expanded
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
-            raise ConfigError(f"The token file {file} can't be read ({why}): check it.") from error
+            raise ConfigError(f"The token file {file} can't be read ({why})", "check it") from error
     if (token or file) and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"The token in {where} is too easy to guess: use {LEAST_TOKEN} or more ASCII characters.")
+        raise ConfigError(f"The token in {where} is too easy to guess", f"use {LEAST_TOKEN} or more ASCII characters")
     return token

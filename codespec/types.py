@@ -137,6 +137,7 @@ class Stats:
     admit_ms: float = 0.0  # part of `queue_ms`: check the request, find its syntax context, build the prompt
     first_piece_ms: float = 0.0
     total_ms: float = 0.0
+    trimmed: bool = False  # whether the prompt did not fit and was cut
     ended: str = ""  # why a shape or a filter ended the text; "" if neither did
     notes: list[str] = field(default_factory=list)
 

@@ -88,7 +88,7 @@ def own_folder() -> Path:
         check_folder()
     except OSError as error:
         said = f"The folder {folder} can't be made ({error.strerror})"
-        raise ConfigError(f"{said}: make room for it, or set XDG_STATE_HOME.") from error
+        raise ConfigError(said, "make room for it, or set XDG_STATE_HOME") from error
     return folder
 
 
@@ -97,9 +97,9 @@ def check_folder() -> None:
     folder = state_folder()
     found = folder.stat()
     if not _is_ours(found):
-        raise ConfigError(f"{folder} belongs to another user: set XDG_STATE_HOME to a folder of your own.")
+        raise ConfigError(f"{folder} belongs to another user", "set XDG_STATE_HOME to a folder of your own")
     if _allows(found, _OTHERS_WRITE):
-        raise ConfigError(f"Other users can write to {folder}: run `chmod 700 {folder}`.")
+        raise ConfigError(f"Other users can write to {folder}", f"run `chmod 700 {folder}`")
 
 
 def read_secret() -> bytes:
@@ -110,13 +110,13 @@ def read_secret() -> bytes:
             _make_secret(file)
         found = file.lstat()  # lstat: a link's mode allows everyone, so links are rejected
         if not _is_ours(found) or _allows(found, _OTHERS):
-            raise ConfigError(f"Other users may know the secret in {file}: remove it, and restart the daemon.")
+            raise ConfigError(f"Other users may know the secret in {file}", "remove it, and restart the daemon")
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
             raise Unreadable("it is not whole")
     except OSError as error:
         why = error.strerror or error
-        raise ConfigError(f"The secret in {file} can't be used ({why}): remove it, and restart the daemon.") from error
+        raise ConfigError(f"The secret in {file} can't be used ({why})", "remove it, and restart the daemon") from error
     return secret
 
 

@@ -48,6 +48,7 @@ class Parrot(LanguageModel):
         self.device = torch.device("cpu")
         self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
         self.exact = True
+        self.variance = ""
         self.steps, self.tp_group = "spans", None
         self._rotary = None
         self.cache = Slots(slots)  # type: ignore[assignment]

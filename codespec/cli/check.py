@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "check",
-        help="tell whether two models work together",
-        description="Compares a target and a drafter and measures what their tokenizers cost on your own files.",
+        help="check whether two models work together",
+        description="Compares a target and a drafter and measures the cost of their tokenizers on your own files.",
         allow_abbrev=False,
     )
     add_pair_options(parser, parser)
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
     config = resolve_engine(named, options.config)
     if config.drafter == "none":
-        raise ConfigError("The drafter is none, so there is no pair to check: name one with --drafter.")
+        raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
     from codespec.store.resolve import resolve
@@ -94,10 +94,10 @@ def render(report: PairReport) -> list[str]:
     for row in report.rows:
         lines += _table_line(row.label, show(row.target, row.unit), show(row.drafter, row.unit), row.finding, row.why)
     usual = f"usual criteria: {len(criteria) - len(missed)} of {len(criteria)} hold"
-    lines += ["", usual + (f" (not: {', '.join(missed)}); none is demanded" if missed else "")]
+    lines += ["", usual + (f" (not: {', '.join(missed)}); none is required" if missed else "")]
     lines.append(f"verdict: {report.verdict}")
     if report.settings:
-        lines += ["", "settings to begin with, as a file for --config:", "", toml(report.settings).rstrip()]
+        lines += ["", "suggested settings, as a file for --config:", "", toml(report.settings).rstrip()]
     return lines
 
 

@@ -29,10 +29,10 @@ def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "complete",
-        help="complete one place in a file",
+        help="complete one position in a file",
         usage="%(prog)s FILE:LINE:COL [options]",
-        description="Completes FILE at LINE:COL (both from 1). Asks a running daemon with the same model and settings; "
-        "loads the models itself where there is none.",
+        description="Completes FILE at LINE:COL (both start at 1). Uses a running daemon with the same model and "
+        "settings, and loads the models itself otherwise.",
     )
     parser.add_argument(
         "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
@@ -40,15 +40,15 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where it ends")
+    parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where the text ends")
     parser.add_argument("--no-heal", action="store_true", help="do not back up when the cursor is inside a token")
-    parser.add_argument("--no-speculation", action="store_true", help="the target alone: the same text, later")
-    parser.add_argument("--local", action="store_true", help="load the models here; do not ask a running daemon")
+    parser.add_argument("--no-speculation", action="store_true", help="use the target alone: same text, slower")
+    parser.add_argument("--local", action="store_true", help="load the models in this process, even if a daemon runs")
     printed = parser.add_mutually_exclusive_group()
     printed.add_argument(
         "--show-draft",
         action="store_true",
-        help="colour accepted, rejected and the target's own text; say why each draft was so long",
+        help="colour accepted, rejected and the target's own text; explain each draft's length",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser, leave_out=("speculate",))  # this command has --no-speculation instead
@@ -97,7 +97,7 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
 def read_request(options: argparse.Namespace) -> CompletionRequest:
     """Return the request for the position on the command line."""
     if options.max_tokens == 0:
-        raise RequestError("--max-tokens 0 would write nothing: ask for 1 or more.", "max_tokens")
+        raise RequestError("--max-tokens 0 would write nothing: choose 1 or more.", "max_tokens")
     file, line, column = parse_place(options.place)
     prefix, suffix = split_at(read_source(file), line, column)
     return CompletionRequest(

@@ -16,10 +16,10 @@ def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "doctor",
-        help="look at everything that a completion needs, with the mends",
+        help="check everything that a completion needs and suggest fixes",
         usage="%(prog)s [options]",
-        description="Looks at packages, settings, models, memory, port, folders and the daemon, and completes a short "
-        "text with and without speculation. Exits with 1 if something must be mended.",
+        description="Checks packages, settings, models, memory, port, folders and the daemon, and completes a short "
+        "text with and without speculation. Exits with 1 if something must be fixed.",
     )
     add_address_options(parser, config=False)
     parser.add_argument("--no-probe", action="store_true", help="do not complete a text")

@@ -50,7 +50,7 @@ def one_line(text: str) -> str:
 
 def _complain(sentence: str, code: int) -> int:
     try:
-        print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr, flush=True)
+        print(f"codespec: {one_line(sentence)}", file=sys.stderr, flush=True)
     except OSError:  # stderr is full or closed: only the exit code is left
         _discard(sys.stderr)
     return code

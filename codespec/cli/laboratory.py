@@ -17,7 +17,7 @@ from codespec.errors import ConfigError
 GROUP = "codespec.commands"
 NAMES = {
     "train": "train a target and a drafter",
-    "distill": "teach a drafter what its target writes in your code",
+    "distill": "train a drafter on its target's output in your code",
     "bench": "measure on this machine",
 }
 
@@ -44,6 +44,6 @@ def _add_missing(commands: Any, name: str, purpose: str) -> None:
 
 def _refuse(options: argparse.Namespace) -> int:
     raise ConfigError(
-        f"`codespec {options.command}` is in codespec's laboratory, which is not installed: "
-        "run `pip install ./lab` in codespec's checkout."
+        f"`codespec {options.command}` is in codespec's laboratory, which is not installed",
+        "run `pip install ./lab` in codespec's checkout",
     )

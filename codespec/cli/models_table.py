@@ -45,7 +45,7 @@ def render(found: Mapping[str, Any]) -> list[str]:
     widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
     lines = [_line(cells, widths) for cells in table]
     machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
-    lines += ["", f"{machine}models lie in {found['home']}", "", "the recommended pair by free memory:"]
+    lines += ["", f"{machine}models are in {found['home']}", "", "the recommended pair by free memory:"]
     for advice in found["recommended"]:
         drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
         here = "  <- for this machine" if advice["target"] == found["best"] else ""
@@ -108,7 +108,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         _yes(row.get("fits")),
         _yes(row.get("fim")),
         row.get("drafter", "-"),
-        (row.get("licence") or "not stated") + (", asks for a login" if row.get("gated") else ""),
+        (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),
     )
 
 

@@ -106,7 +106,7 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
 def require_aiohttp() -> None:
     """Raise ConfigError if the daemon's package is not installed."""
     if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError(f"aiohttp is not installed: {install_mend()}.")
+        raise ConfigError("aiohttp is not installed", install_mend())
 
 
 def require_torch() -> None:
@@ -117,8 +117,8 @@ def require_torch() -> None:
         if importlib.util.find_spec("transformers") is None:  # its import takes seconds; int8 models do not need it
             raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: {install_mend()}.") from error
+        raise ConfigError(f"{error.name} is not installed", install_mend()) from error
     except (ImportError, OSError) as error:
         raise ConfigError(
-            f"The engine's packages are installed but do not load ({error}): {install_mend(flags='--force-reinstall')}."
+            f"The engine's packages are installed but do not load ({error})", install_mend(flags="--force-reinstall")
         ) from error

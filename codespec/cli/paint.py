@@ -39,7 +39,7 @@ class Painter:
 
     def why(self) -> None:
         """Write a faint line for each round: accepted and drafted tokens, and the reason for the draft length."""
-        self._faint("step  accepted/drafted tokens, and why so many were drafted")
+        self._faint("step  accepted/drafted tokens, and the reason for the draft's length")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 

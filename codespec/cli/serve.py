@@ -16,11 +16,11 @@ def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: Parser = commands.add_parser(
         "serve",
-        help="run the daemon that editors and completion clients ask",
+        help="run the daemon for editors and completion clients",
         usage="%(prog)s [options]",
         description="Serves completions over HTTP in many clients' dialects; docs/clients.md lists the endpoints.",
     )
-    group = parser.add_argument_group("where and for whom (also CODESPEC_SERVE_* variables and [serve] in --config)")
+    group = parser.add_argument_group("address and access (also CODESPEC_SERVE_* variables and [serve] in --config)")
     for name in declared(ServeConfig):
         add_flag(parser, group, ServeConfig, name)
     add_engine_options(parser)

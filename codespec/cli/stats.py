@@ -21,25 +21,24 @@ from codespec.speculation.store import LearnedRow, forget, learned_folder, learn
 
 ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
-    "locked": "The daemon at {url} asks for its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
-    "stranger": "What answers at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
-    "silent": "What listens at {url} does not answer as a daemon does: check --url, or look with `codespec doctor`.",
+    "locked": "The daemon at {url} requires its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
+    "stranger": "The program at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
+    "silent": "The program at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
 }
-STILL_KNOWN = "The daemon at {url} still knows what it learned and keeps it again at its end: stop it, then reset."
+STILL_KNOWN = "The daemon at {url} would save its learned state again when it stops: stop it, then reset."
 
 
 def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "stats",
-        help="show what a daemon counted and what was learned about drafts",
-        description="Shows the numbers of a running daemon, and by context and proposer how often drafted tokens were "
-        "right lately.",
+        help="show a daemon's counters and the learned acceptance rates",
+        description="Shows the counters of a running daemon, and the recent acceptance rates by context and proposer.",
         allow_abbrev=False,
     )
     add_address_options(parser)
     parser.add_argument(
-        "--reset", action="store_true", help="forget what was learned about every pair; a daemon's counters go on"
+        "--reset", action="store_true", help="delete the learned state of every pair; a daemon's counters go on"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -109,5 +108,5 @@ def _forget() -> int:
         return forget()
     except OSError as error:
         raise ConfigError(
-            f"What was learned can't be removed from {learned_folder()} ({error.strerror}): make the folder writable."
+            f"The learned state can't be removed from {learned_folder()} ({error.strerror})", "make the folder writable"
         ) from error

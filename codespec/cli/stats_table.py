@@ -73,7 +73,7 @@ def _line(label: str, said: str) -> str:
 def _requests(figures: Figures) -> str:
     over, running = figures.sum("requests_total"), figures.sum("num_requests_running")
     refused = figures.sum("requests_refused_total")
-    return f"{over:,} over, {running} running, {figures.sum('num_requests_waiting')} waiting, {refused:,} turned away"
+    return f"{over:,} finished, {running} running, {figures.sum('num_requests_waiting')} waiting, {refused:,} refused"
 
 
 def _parts(figures: Figures, name: str, label: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
-from codespec.errors import RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.text.ending import Ending
@@ -20,6 +20,7 @@ MAX_LOGPROBS = 20
 MIN_PROMPT = 16
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
+EMPTY = Fault("empty", f"{FIELD} is empty and the model has no begin-of-text token", "give some text", "prefix")
 RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
@@ -50,7 +51,7 @@ class Admission:
         template = None if isinstance(self.template, FimMissing) or not request.suffix else self.template
         prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
         if not prompt.ids:
-            raise RequestError("prefix is empty and the model has no begin-of-text token: give some text.", "prefix")
+            raise RequestError(EMPTY)
         raw = request.shape == "raw" and template is None
         sequences: list[Sequence] = []
         for choice, ending in enumerate(_endings(request)):
@@ -67,10 +68,10 @@ class Admission:
                 parent=sequences[0] if sequences else None,
                 stream=Utf8Stream(),
             )
-            sequence.stats.prompt_tokens = len(prompt.ids)
+            sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
             if ending and ending.idle:
-                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block does)")
+                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shapes line and block would)")
             sequences.append(sequence)
         return sequences
 
@@ -122,7 +123,7 @@ class Admission:
         """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
         _demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
-        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long beside max_tokens, and is {len(ids)}")
+        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
         context = self.target.tokenizer.decode_bytes(ids)
         return Prompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
@@ -131,7 +132,7 @@ class Admission:
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
             most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
-            said.append(f"the prompt is longer than the {most} and was trimmed: what is nearest to the cursor was read")
+            said.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said
@@ -167,9 +168,8 @@ def check_request(request: CompletionRequest, context: int) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise RequestError(
-                f"{name} holds a lone surrogate at character {error.start}: send valid text.", name
-            ) from error
+            what = f"{FIELD} holds a lone surrogate at character {error.start}"
+            raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
     _demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
     room = context - MIN_PROMPT
     _demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
@@ -179,16 +179,16 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
     _demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
     _demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
-    _demand(all(request.stop), "stop", "a list of texts that are not empty")
+    _demand(all(request.stop), "stop", "a list of non-empty texts")
     _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
     _demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
     _demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
     _demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
-    _demand(request.rule == "match" or not request.heal, "rule", "match where a word is healed")
+    _demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
     plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
-    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: raw, without suffix, snippets and healing")
+    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
 
 
 def _demand(holds: bool, field: str, range_: str) -> None:
     if not holds:
-        raise RequestError(f"{field} must be {range_}.", field)
+        raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))

@@ -89,6 +89,11 @@ class Engine:
         return "exact" if self.target.exact else "fast"
 
     @property
+    def variance(self) -> str:
+        """Why exact mode does not hold although it is configured; "" if it holds or was not requested."""
+        return self.target.variance
+
+    @property
     def kernel(self) -> str:
         """The kernel for the target's int8 weights, with its range; "" for other dtypes."""
         return choose_kernel().label if self.target.spec.dtype == "int8" else ""
@@ -100,7 +105,7 @@ class Engine:
     def leave_exact(self, reason: str) -> None:
         """Switch to fast mode after a violation of exact mode."""
         if self.target.exact:
-            self.target.exact = False
+            self.target.exact, self.target.variance = False, reason
             self.target.use(FAST)
             self.notes.append(f"exact mode does not hold here ({reason}): fast mode is used, near-ties may differ")
 

@@ -69,8 +69,8 @@ class KVCache:
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
             size = cache_bytes(shapes, made, capacity, dtype, features) / 2**20
             raise ModelError(
-                f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory: "
-                "lower max_batch or context."
+                f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory",
+                "lower max_batch or context",
             ) from error
 
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:

@@ -83,6 +83,7 @@ class LanguageModel:
         self.device = device
         self.dtype = dtype
         self.exact = exact  # whether results must be batch-invariant, bit for bit
+        self.variance = ""  # why results are not batch-invariant although they should be
         self.calls = UNTRIED if exact else FAST
         self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
@@ -114,7 +115,7 @@ class LanguageModel:
         network's layers can't be read or the model is split.
         """
         if self.tp_group is not None:
-            raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
+            raise ModelError("A head can't read a target that is split", "leave tensor_parallel or head out")
         known = self.taps.layers if self.taps is not None else ()
         more = tuple(layer for layer in layers if layer not in known)
         taps = Taps((*known, *more), self.spec.hidden_size)

@@ -48,10 +48,10 @@ def load_model(
     an unknown dtype or device.
     """
     if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
+        raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")
     where = find_device(device)
     if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
-        raise ModelError("int8 is for one process on a CPU: use dtype bfloat16.")
+        raise ModelError("int8 is for one process on a CPU", "use dtype bfloat16")
     folder = weights_folder(name, dtype, enlarged=shape is not None)
     check_folder(folder)
     config = read_json(folder / "config.json")
@@ -110,15 +110,15 @@ def find_device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("There is no CUDA device: use --device cpu.")
+        raise ModelError("There is no CUDA device", "use --device cpu")
     if device.startswith("cuda"):
         require_triton("A GPU")
     if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.")
+        raise ModelError(f"device {device!r} is not known", "use auto, cpu or cuda")
     try:
         return torch.device(device)
     except RuntimeError as error:
-        raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.") from error
+        raise ModelError(f"device {device!r} is not known", "use auto, cpu or cuda") from error
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device 
         return None if free is None else free - needed
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.what} {_gb(claim.nbytes)}" for claim in ordered)
-    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts}): {ordered[0].mend}.")
+    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].mend)
 
 
 def demand_memory(name: str, nbytes: int) -> None:

@@ -44,7 +44,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
         merged = peft.merge_and_unload(safe_merge=True)
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
-            f"The adapter {adapter} does not fit its model ({one_line(error)}): train or fetch it again."
+            f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch it again"
         ) from error
     source = read_json(base / "config.json").get(SOURCE)
     merged.save_pretrained(folder)
@@ -69,9 +69,10 @@ def _settings(adapter: Path) -> LoraConfig:
 def _demand_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
+        room = f"needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free"
         raise ModelError(
-            f"The model with its adapter needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are "
-            "free: make room, or set XDG_CACHE_HOME to a larger disk."
+            f"The model with its adapter {room}",
+            "make room, or set XDG_CACHE_HOME to a larger disk",
         )
 
 

@@ -48,11 +48,11 @@ def read_config(folder: Path) -> Any:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (*FAILURES, StrictDataclassError) as error:
         raise ModelError(
-            f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
+            f"The configuration of {folder} can't be read ({one_line(error)})", "check the folder or hub id"
         ) from error
     reason = why_unsuitable(config.to_dict())
-    if reason:
-        raise ModelError(f"{folder} can't be used: {reason}")
+    if reason is not None:
+        raise ModelError(reason.within(f"{folder} can't be used"))
     _demand_weights(folder, config, tensors)
     return config
 
@@ -66,7 +66,7 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
             network = loader.from_config(copy.deepcopy(config), trust_remote_code=False)
     except FAILURES as error:
         raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
+            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder or choose another model"
         ) from error
     claimed = sum(part.numel() for part in chain(network.parameters(), network.buffers()))
     if claimed > SLACK * held + SPARE:

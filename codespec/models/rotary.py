@@ -75,8 +75,8 @@ class RequestRotary(nn.Module):
             if alike and torch.allclose(wanted[0][0].cpu(), cosine, atol=0.05):
                 return name
         raise ModelError(
-            f"{type(replaced).__name__} turns its heads in a way that codespec can't choose per request: choose a "
-            "model with another rotary embedding."
+            f"{type(replaced).__name__} rotates its heads in a way that codespec can't choose per request",
+            "choose a model with another rotary embedding",
         )
 
 
@@ -106,8 +106,8 @@ def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
             variant = getattr(child, "rope_type", None)
             if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
                 raise ModelError(
-                    "This model mixes length-dependent rotary variants by layer type, which codespec can't hold per "
-                    "request yet: choose a model with one rotary variant."
+                    "This model mixes length-dependent rotary variants by layer, which codespec does not support yet",
+                    "choose a model with one rotary variant",
                 )
             if variant in VARIANTS:
                 found = found or RequestRotary(child, seam)

@@ -109,8 +109,8 @@ class Sizes:
         """Grow to a shape, keeping the head size. Raise ModelError if an axis would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
-                f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill: choose "
-                "another target or another target_shape."
+                f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill",
+                "choose another target or another target_shape",
             )
         grown = Sizes(
             vocabulary=shape.vocabulary,
@@ -125,8 +125,8 @@ class Sizes:
             own, theirs = getattr(self, axis.name), getattr(grown, axis.name)
             if own > theirs:
                 raise ModelError(
-                    f"{shape.name} is smaller than this target ({axis.name} {theirs} < {own}): choose a larger "
-                    "target_shape, or own."
+                    f"{shape.name} is smaller than this target ({axis.name} {theirs} < {own})",
+                    "choose a larger target_shape, or own",
                 )
         return grown
 
@@ -139,8 +139,8 @@ def enlarge(network: Any, shape: Shape) -> Any:
     """
     if type(network).__name__ not in ARCHITECTURES:
         raise ModelError(
-            f"A {type(network).__name__} can't be enlarged to {shape.name}: choose a Llama, Mistral, Qwen2 or Qwen3 "
-            "target, or target_shape own."
+            f"A {type(network).__name__} can't be enlarged to {shape.name}",
+            "choose a Llama, Mistral, Qwen2 or Qwen3 target, or target_shape own",
         )
     own = Sizes.of(network.config)
     grown = own.grown(shape)
@@ -203,6 +203,6 @@ def _check_memory(large: nn.Module, shape: Shape) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ModelError(
-            f"{shape.name} takes {needed / 2**30:.0f} GiB and this machine has {there / 2**30:.0f}: choose dtype "
-            "bfloat16 or a smaller target_shape."
+            f"{shape.name} takes {needed / 2**30:.0f} GiB and this machine has {there / 2**30:.0f}",
+            "choose dtype bfloat16 or a smaller target_shape",
         )

@@ -49,8 +49,8 @@ def attach_taps(network: Any, taps: Taps) -> None:
     layers = blocks if blocks is not None else _layers_of(network)
     if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
         raise ModelError(
-            f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers: give a head that was "
-            "trained for this target."
+            f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers",
+            "give a head that was trained for this target",
         )
     if blocks is not None:
         network.taps = taps
@@ -65,8 +65,8 @@ def _layers_of(network: Any) -> nn.ModuleList:
     layers = getattr(decoder, "layers", getattr(decoder, "h", None))
     if not isinstance(layers, nn.ModuleList):
         raise ModelError(
-            f"A head can't read the layers of {type(network).__name__}: leave the setting head out, or choose another "
-            "target."
+            f"A head can't read the layers of {type(network).__name__}",
+            "leave the setting head out, or choose another target",
         )
     return layers
 

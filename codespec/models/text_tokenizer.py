@@ -16,18 +16,18 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         try:
             return TextTokenizer.from_folder(folder)
         except TokenizerError as error:
-            raise TokenizerError(f"{folder} can't be used: {error}") from error
+            raise TokenizerError(error.fault.within(f"{folder} can't be used")) from error
     from transformers import AutoTokenizer  # takes seconds
 
     try:
         slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except FAILURES as error:
         raise ModelError(
-            f"The tokenizer of {folder} can't be loaded ({one_line(error)}): add a tokenizer.json to the folder."
+            f"The tokenizer of {folder} can't be loaded ({one_line(error)})", "add a tokenizer.json to the folder"
         ) from error
     backend = getattr(slow, "backend_tokenizer", None)
     if backend is None:
-        raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
+        raise ModelError(f"The tokenizer of {folder} has no fast form", "add a tokenizer.json to the folder")
     config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
     generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
     eos = declared_eos_ids(generation, model, slow.eos_token_id)
@@ -38,6 +38,6 @@ def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
     """Raise ModelError if the tokenizer can produce ids beyond the `rows` rows of the model's vocabulary."""
     if any(tokenizer.token_bytes[rows:]):
         raise ModelError(
-            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
-            "and the same model."
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}",
+            "use files of one model",
         )

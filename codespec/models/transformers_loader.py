@@ -196,7 +196,7 @@ def _check_files(folder: Path) -> None:
             with safe_open(file, framework="pt"):
                 pass
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
+            raise ModelError(f"{file} is truncated or corrupt ({error})", "fetch or export the model again") from error
 
 
 def _network(
@@ -225,19 +225,19 @@ def _network(
         if error.args == (NAME,):  # the model looks attention up in its own table
             raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
         raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
+            f"The model {folder} can't be loaded ({one_line(error)})", "check the folder or choose another model"
         ) from error
     wrong = sorted(report["mismatched_keys"])
     if wrong:
         raise ModelError(
-            f"The weights of {folder} have other sizes than its config.json says (first: {wrong[0][0]}): "
-            "fetch or export the model again."
+            f"The weights of {folder} do not have the sizes in its config.json (first: {wrong[0][0]})",
+            "fetch or export the model again",
         )
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]}): "
-            "fetch or export the model again."
+            f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]})",
+            "fetch or export the model again",
         )
     return network
 

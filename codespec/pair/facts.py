@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import ModelError, TokenizerError
+from codespec.errors import Fault, ModelError, TokenizerError
 from codespec.store.conversions import source_quantization
 from codespec.store.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
 from codespec.store.resolve import ModelRef
@@ -23,15 +23,15 @@ from codespec.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One side of a pair. `unsuitable` and `lossy` are reasons with a fix, or ""."""
+    """One side of a pair. `unsuitable` and `lossy` are reasons why it can't be used, or None."""
 
     name: str
     config: Mapping[str, Any]
     weights: Weights
     tokenizer: TextTokenizer | None
     tokenizer_class: str
-    unsuitable: str
-    lossy: str
+    unsuitable: Fault | None
+    lossy: Fault | None
 
     @property
     def architecture(self) -> str:
@@ -60,19 +60,20 @@ class ModelFacts:
         return None if self.tokenizer is None else find_template(self.tokenizer)
 
     @property
-    def overflow(self) -> str:
-        """Why ordinary text can have ids outside the embedding; "" if it can't."""
+    def overflow(self) -> Fault | None:
+        """Why ordinary text can have ids outside the embedding; None if it can't."""
         if self.tokenizer is None or self.vocab_rows is None:
-            return ""
+            return None
         last = max((number for number, data in enumerate(self.tokenizer.token_bytes) if data), default=-1)
         if last < self.vocab_rows:
-            return ""
-        return f"the tokenizer has ids up to {last}, the model {self.vocab_rows} rows: take the model's own tokenizer"
+            return None
+        what = f"the tokenizer has ids up to {last}, and the model has {self.vocab_rows} rows"
+        return Fault("tokenizer_foreign", what, "take the model's own tokenizer")
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[Fault, ...]:
         """All reasons why the model is unusable."""
-        return tuple(reason for reason in (self.unsuitable, self.lossy, self.overflow) if reason)
+        return tuple(reason for reason in (self.unsuitable, self.lossy, self.overflow) if reason is not None)
 
 
 def read_facts(model: ModelRef) -> ModelFacts:
@@ -96,20 +97,20 @@ def read_facts(model: ModelRef) -> ModelFacts:
 def _config(folder: Path) -> Mapping[str, Any]:
     config = read_json(folder / "config.json")
     if not config:
-        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+        raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
     return config
 
 
-def _tokenizer(folder: Path) -> tuple[TextTokenizer | None, str]:
+def _tokenizer(folder: Path) -> tuple[TextTokenizer | None, Fault | None]:
     """Return the tokenizer, or None and the reason for rejecting it.
 
     Raises ModelError for files that are missing or not JSON.
     """
     if not read_json(folder / "tokenizer.json"):
-        raise ModelError(f"{folder} has no tokenizer.json: add one, or give a complete Hugging Face model folder.")
+        raise ModelError(f"{folder} has no tokenizer.json", "add one, or give a complete Hugging Face model folder")
     for name in ("special_tokens_map.json", "generation_config.json"):
         read_json(folder / name)
     try:
-        return TextTokenizer.from_folder(folder), ""
+        return TextTokenizer.from_folder(folder), None
     except TokenizerError as error:
-        return None, str(error)
+        return None, error.fault

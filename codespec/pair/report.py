@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from codespec.config import EngineConfig
+from codespec.errors import Fault
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
 from codespec.pair.rows import Pair, Row, model_rows
@@ -45,8 +46,8 @@ class PairReport:
     settings: tuple[Setting, ...]
 
     @property
-    def problem(self) -> str:
-        """Why the pair can't work, as one sentence; "" if it can."""
+    def problem(self) -> Fault | None:
+        """Why the pair can't work; None if it can."""
         return self.pair.problem
 
     @property
@@ -60,7 +61,7 @@ class PairReport:
         """Return plain JSON values. The keys are a stable interface."""
         return {
             "verdict": self.verdict,
-            "problem": self.problem or None,
+            "problem": self.problem.sentence if self.problem else None,
             "target": self.pair.target.name,
             "drafter": self.pair.drafter.name,
             "shared_vocabulary": self.pair.shared,
@@ -129,9 +130,9 @@ def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
     if pair.drafter.reasons:
         return "this one can't be used"
     if pair.size_ratio < LEAST_RATIO:
-        return "too near the target's size to pay"
+        return "too close to the target's size to pay off"
     best = max((each.survival for each in drafts if each.survival is not None), default=1.0)
-    return "too little of its text survives" if best < LEAST_SURVIVAL else ""
+    return "too little of its text is accepted" if best < LEAST_SURVIVAL else ""
 
 
 def _dtype(key: str, side: ModelFacts) -> Setting:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from codespec.errors import Fault
 from codespec.pair.facts import ModelFacts
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
@@ -58,19 +59,19 @@ class Pair:
         return mine is not None and other is not None and mine.fingerprint == other.fingerprint
 
     @property
-    def problem(self) -> str:
-        """Why the pair can't work, as one sentence; "" if it can."""
+    def problem(self) -> Fault | None:
+        """Why the pair can't work; None if it can."""
         for role, side in (("target", self.target), ("drafter", self.drafter)):
             for reason in side.reasons:
-                return f"The {role} {side.name} can't be used, because {reason.removesuffix('.')}."
-        return ""
+                return reason.within(f"The {role} {side.name} can't be used")
+        return None
 
 
-def first_problem(*reasons: str) -> tuple[Finding, str]:
-    """Return a problem with the first non-empty reason, else ok."""
+def first_problem(*reasons: Fault | None) -> tuple[Finding, str]:
+    """Return a problem with the first reason, else ok."""
     for reason in reasons:
-        if reason:
-            return "problem", reason
+        if reason is not None:
+            return "problem", reason.clause
     return "ok", ""
 
 
@@ -89,14 +90,14 @@ def _parameters(pair: Pair) -> Row:
     target, drafter = pair.target.weights.parameters, pair.drafter.weights.parameters
     fewer = drafter < target
     finding: Finding = "ok" if fewer else "note"
-    why = "the drafter has fewer" if fewer else "the drafter is not smaller, so guessing costs more than it saves"
+    why = "the drafter has fewer" if fewer else "the drafter is not smaller, so drafting costs more than it saves"
     return Row("parameters", "parameters", target, drafter, finding, why, "size", criterion=fewer)
 
 
 def _ratio(pair: Pair) -> Row:
     near = pair.size_ratio < NEAR_IN_SIZE
     finding: Finding = "note" if near else "ok"
-    why = f"below {NEAR_IN_SIZE:.0f}: drafting costs much of what it saves" if near else "target to drafter"
+    why = f"below {NEAR_IN_SIZE:.0f}: drafting costs much of the time that it saves" if near else "target to drafter"
     return Row("size_ratio", "size ratio", None, pair.size_ratio, finding, why, "times")
 
 
@@ -114,9 +115,9 @@ def _context(pair: Pair) -> Row:
     target, drafter = pair.target.context, pair.drafter.context
     short = drafter is not None and drafter < min(target or TYPICAL_CONTEXT, TYPICAL_CONTEXT)
     finding: Finding = "note" if short else "ok"
-    why = "equal" if target == drafter else "not equal, nor need they be"
+    why = "equal" if target == drafter else "they differ, which is fine"
     if short:
-        why = "the drafter sees a shorter window of the text, which moves on when full"
+        why = "the drafter sees a shorter, moving window of the text"
     return Row("context", "context length", target, drafter, finding, why, "count", criterion=target == drafter)
 
 

@@ -102,9 +102,9 @@ def _named_text(file: Path, most: int) -> str:
     try:
         return _read(file, most)
     except OSError as error:
-        raise ConfigError(f"{file} can't be read ({error.strerror}): check the path.") from error
+        raise ConfigError(f"{file} can't be read ({error.strerror})", "check the path") from error
     except NotUtf8 as error:
-        raise ConfigError(f"{file} is not UTF-8 text ({error}): name other files.") from error
+        raise ConfigError(f"{file} is not UTF-8 text ({error})", "name other files") from error
 
 
 def _read(file: Path, most: int) -> str:

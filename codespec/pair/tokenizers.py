@@ -22,7 +22,7 @@ def tokenizer_rows(pair: Pair) -> list[Row]:
         _both(pair, "dummy_prefix", "dummy prefix", lambda t: t.dummy_prefix, "cut by bytes, so it costs nothing"),
         _both(pair, "trims_offsets", "trims offsets", lambda t: t.trims_offsets, "bytes are counted, not offsets"),
         _notes(pair),
-        _both(pair, "special_tokens", "special tokens", lambda t: len(t.special_ids), "none crosses as text"),
+        _both(pair, "special_tokens", "special tokens", lambda t: len(t.special_ids), "never passed between models"),
         _both(pair, "bos", "begins a text", lambda t: tuple(_names(t, t.bos_ids)) or "none"),
         _eos(pair),
         _fim(pair),
@@ -58,18 +58,18 @@ def _eos(pair: Pair) -> Row:
         for t in (pair.target.tokenizer, pair.drafter.tokenizer)
     )
     finding: Finding = "note" if target == "none" else "ok"
-    why = "nothing but the length ends the target's text" if target == "none" else "the target's own ends a completion"
+    why = "only the length limit ends a text" if target == "none" else "the target's own token ends a completion"
     return Row("eos", "ends a text", target, drafter, finding, why)
 
 
 def _fim(pair: Pair) -> Row:
     finding: Finding = "ok"
     target, drafter = pair.target.template, pair.drafter.template
-    why = "both read the text behind the cursor"
+    why = "both read the text after the cursor"
     if isinstance(target, FimMissing):
         finding, why = "note", f"completions see only the text before the cursor: {target.reason}"
     elif isinstance(drafter, FimMissing):
-        finding, why = "note", f"the drafter guesses without the text behind the cursor: {drafter.reason}"
+        finding, why = "note", f"the drafter does not see the text after the cursor: {drafter.reason}"
     return Row("fim", "fill in the middle", _fim_value(pair.target), _fim_value(pair.drafter), finding, why)
 
 
@@ -85,7 +85,7 @@ def _fim_value(side: ModelFacts) -> Value:
 def _tokenizer_class(pair: Pair) -> Row:
     target, drafter = pair.target.tokenizer_class, pair.drafter.tokenizer_class
     same = bool(target) and target == drafter
-    why = "equal" if same else "not equal, nor need they be"
+    why = "equal" if same else "they differ, which is fine"
     values = target or "not stated", drafter or "not stated"
     return Row("tokenizer_class", "tokenizer class", *values, "ok", why, criterion=same)
 
@@ -106,7 +106,7 @@ def cross_rows(pair: Pair, texts: Sequence[TokenizedText], left_out: int, drafts
     same_ids = equal_ids_share(target, drafter)
     shares = single_token_share(target, drafter), single_token_share(drafter, target)
     why = "ids pass straight through" if pair.shared else "text crosses as bytes instead"
-    one_token = "of each one's tokens that are one token of the other"
+    one_token = "share of tokens that are one token in the other vocabulary"
     return [
         Row("equal_ids", "equal ids", None, same_ids, "ok", why, "share", criterion=pair.shared),
         Row("shared_vocabulary", "shared vocabulary", None, pair.shared, "ok", why),
@@ -121,7 +121,7 @@ def _bytes_per_token(texts: Sequence[TokenizedText], left_out: int) -> Row:
     target, drafter = sum(len(text.ids) for text in texts), sum(text.drafter_tokens for text in texts)
     values = (size / target if target else None, size / drafter if drafter else None)
     finding: Finding = "note" if left_out else "ok"
-    why = f"{left_out} files left out: a tokenizer has no tokens for what is in them" if left_out else ""
+    why = f"{left_out} files left out: a tokenizer has no tokens for some of their text" if left_out else ""
     return Row("bytes_per_token", "bytes a token", *values, finding, why, "bytes")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from codespec.errors import RequestError, TokenizerError
+from codespec.errors import FIELD, Fault, RequestError, TokenizerError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.slots import CacheUse, SlotPool
@@ -143,13 +143,11 @@ class DraftModel(Proposer):
         if request.rule != "rejection":
             return
         if not self.shared:
-            raise RequestError("rule must be match: this drafter has a vocabulary of its own.", "rule")
+            what = f"{FIELD} must be match, because this drafter has its own vocabulary"
+            raise RequestError(Fault("invalid_field", what, field="rule"))
         if length > self.context:
-            raise RequestError(
-                f"rule must be match, or the text shorter: with the prompt {length} tokens, and the drafter reads "
-                f"{self.context}.",
-                "rule",
-            )
+            what = f"The prompt and the completion have {length} tokens, and the drafter reads {self.context}"
+            raise RequestError(Fault("too_long", what, "send less text, or set rule to match", "rule"))
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
         """Return its own name if a slot still holds text of this owner."""

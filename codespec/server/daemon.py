@@ -44,6 +44,15 @@ class Daemon:
         return "stopping" if self.stopping else self.engine_thread.state
 
     @property
+    def reason(self) -> str:
+        """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
+        thread = self.engine_thread
+        if thread.error is not None:
+            return thread.error.fault.clause
+        starts = thread.loaded is None or thread.state != "ready"
+        return f"{thread.progress.phase}, {thread.progress.seconds:.0f} s so far" if starts else ""
+
+    @property
     def warning(self) -> str:
         """A sentence about files that can't be written, or "" if there are none."""
         loaded = self.engine_thread.loaded
@@ -69,10 +78,10 @@ class Daemon:
         if self.stopping:
             raise stopping()
         if thread.error is not None:
-            raise ServeError(str(thread.error), 503, state="failed")
+            raise ServeError(thread.error.fault, 503, state="failed")
         if thread.loaded is None or thread.state != "ready":
-            sentence = f"The daemon is starting ({thread.progress.phase}, {thread.progress.seconds:.0f} s so far)"
-            raise ServeError(f"{sentence}: ask again in a moment.", 503, RETRY_SECONDS, "starting")
+            sentence = f"The daemon is starting ({self.reason}): ask again in a moment."
+            raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
         return thread.loaded
 
     def ready(self) -> Loaded:

@@ -47,11 +47,12 @@ async def stats(request: web.Request) -> web.StreamResponse:
     """Serve the same metrics as JSON, with the daemon's version, state and model."""
     daemon = request.app[DAEMON]
     loaded = daemon.engine_thread.loaded
-    about = {"version": __version__, "state": daemon.state, "model": loaded.name if loaded else None}
-    engine: dict[str, Any] = {"mode": None, "kernel": "", "notes": []}
+    about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
+    about["model"] = loaded.name if loaded else None
+    engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
-        engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes, **prompts}
+        engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
     families = [_as_json(family) for family in DaemonCollector(daemon).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})

@@ -39,7 +39,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
         file = Kept(kept_file("calls", VERSION, model_facts(model)), "shape of calls", _parse, _spell)
         found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
     if found.variance:
-        model.exact = False
+        model.exact, model.variance = False, found.variance
         model.use(FAST)
         notes.append(f"exact mode does not hold here ({found.variance}): fast mode is used, near-ties may differ")
     if model.device.type == "cpu":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import ModelError
+from codespec.errors import Fault, ModelError
 from codespec.store.weights import Tensor, read_header, weight_files
 from codespec.text.control_tokens import read_json
 
@@ -25,6 +25,7 @@ _RECURRENT_MODELS = (
     "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "nemotron_h", "olmo_hybrid",
     "qwen3_5", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba",
 )  # fmt: skip
+_CODE = "model_unsuitable"
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
 # Classes whose blocks are attention and a gated feed-forward, each after a root-mean-square norm.
@@ -54,20 +55,21 @@ def architecture(config: Config) -> str:
     return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
 
 
-def why_unsuitable(config: Config) -> str:
-    """Return why a model can neither draft nor be drafted for, with a remedy, or "" if no reason is found."""
+def why_unsuitable(config: Config) -> Fault | None:
+    """Return why a model can neither draft nor be drafted for, or None if no reason is found."""
     name, kind = architecture(config), str(text_config(config).get("model_type") or "")
     if config.get("is_encoder_decoder"):
-        return f"{name} is an encoder and a decoder: choose a causal language model"
+        return Fault(_CODE, f"{name} is an encoder and a decoder", "choose a causal language model")
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
-        return f"{name} does not write text: choose a causal language model"
+        return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
     listed = text_config(config).get("layer_types")
     layers = {str(layer) for layer in listed} if isinstance(listed, list) else set()
     if kind.startswith(_RECURRENT_MODELS) or any(word in layer for word in _RECURRENT_LAYERS for layer in layers):
-        return f"{name} has recurrent layers, whose state can't be rolled back yet: choose an attention-only model"
+        what = f"{name} has recurrent layers, whose state can't be rolled back yet"
+        return Fault(_CODE, what, "choose an attention-only model")
     if kind in _OWN_ATTENTION:
-        return f"{name} does not use transformers' attention interface: choose another architecture"
-    return ""
+        return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
+    return None
 
 
 def fits_int8(config: Config) -> bool:

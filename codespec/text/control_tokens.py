@@ -78,7 +78,7 @@ def declared_eos_ids(generation: Json, model: Json, eos_id: int | None) -> froze
         if value is not None:
             ids = value if isinstance(value, list) else [value]
             if not all(isinstance(number, int) and number >= 0 for number in ids):
-                raise TokenizerError("eos_token_id is neither an id nor a list of ids: fetch the model again")
+                raise TokenizerError("eos_token_id is neither an id nor a list of ids", "fetch the model again")
             return frozenset(ids)
     return frozenset() if eos_id is None else frozenset({eos_id})
 
@@ -90,11 +90,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = read_json_file(path)
     except (TooLarge, Unreadable) as error:
-        raise TokenizerError(f"{path} can't be read ({error}): fetch the model again") from error
+        raise TokenizerError(f"{path} can't be read ({error})", "fetch the model again") from error
     except (OSError, ValueError) as error:
-        raise TokenizerError(f"{path} cannot be read as JSON: fetch the model again") from error
+        raise TokenizerError(f"{path} cannot be read as JSON", "fetch the model again") from error
     if not isinstance(value, dict):
-        raise TokenizerError(f"{path} holds no JSON object: fetch the model again")
+        raise TokenizerError(f"{path} holds no JSON object", "fetch the model again")
     return value
 
 

@@ -200,7 +200,7 @@ class IndentEnd:
         if self._depth < 0:
             known = byte == self._closer[0]
             self.cut = (
-                Cut(len(self._text), len(self._text) - 1, "what closes it stands to the right") if known else None
+                Cut(len(self._text), len(self._text) - 1, "its end is to the right of the cursor") if known else None
             )
             self._closer = b""
 

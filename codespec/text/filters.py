@@ -53,7 +53,7 @@ class Markers(Filter):
             self.certain = len(text) - self._markers.held_back(text)
             return
         seen = min(text.index(mark, keep) + len(mark) for mark in self._markers.stops if text.find(mark, keep) >= 0)
-        self._end(seen, keep, "a control token was spelled out")
+        self._end(seen, keep, "the model wrote a control token as text")
 
 
 class Lines(Filter):
@@ -102,7 +102,7 @@ class RepeatedLine(Lines):
             self._found(text, end + 1)
 
     def _found(self, text: bytearray, seen: int) -> None:
-        self._end(seen, len(text[: self._start].rstrip()), "the next line repeats what stands below")
+        self._end(seen, len(text[: self._start].rstrip()), "the next line repeats the line below")
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
         repeats = self._says and self._below.startswith(unfinished.rstrip())

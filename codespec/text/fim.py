@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from codespec.errors import RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.heal import Held, held_vocabulary, stable_boundary
 from codespec.text.layout import Block, Layout, Snippets
@@ -117,7 +117,8 @@ def _prompt(
 
 def _demand_room(room: int) -> int:
     if room < _LEAST:
-        raise RequestError(f"max_tokens leaves room for {max(0, room)} prompt tokens: lower it", "max_tokens")
+        what = f"{FIELD} leaves room for {max(0, room)} prompt tokens"
+        raise RequestError(Fault("no_room", what, "lower it", "max_tokens"))
     return room
 
 
@@ -164,7 +165,7 @@ def _snippet_ids(
     if not snippets:
         return [], ()
     if template.separator_id is None:
-        return [], ("snippets are left out: no file separator is known that the model was taught",)
+        return [], ("snippets are left out: the model has no known file separator",)
     names = [*(name for name, _ in snippets), path]
     heads = [_file_head(tokenizer, template.separator_id, name) for name in names]
     ids: list[int] = []

@@ -50,19 +50,19 @@ def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
     left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
     in_text = place is not None and place.in_text
     if _is_word(after[:1]):
-        return "the cursor is inside a word" if _is_word(left) else "a word stands right behind the cursor"
+        return "the cursor is inside a word" if _is_word(left) else "a word follows the cursor"
     if before.endswith((b")", b"]", b"}")) and not in_text:
         return "the cursor is right after a closing bracket"
     if place is None or in_text:
         return ""
     if _is_word(left) and _CALLED.match(after):
-        return "the name before the cursor is whole: its bracket stands right behind it"
+        return "the name before the cursor is complete, and its bracket follows"
     if not _is_word(left) and after[:1] in _QUOTES:
-        return "a string stands right behind the cursor"
+        return "a string follows the cursor"
     if _is_finished(place, before, right):
         return "the statement before the cursor is finished"
     if only_closer_missing(place):
-        return "only a closing bracket is missing, and it stands to the right of the cursor"
+        return "only a closing bracket is missing, and it is already to the right of the cursor"
     return ""
 
 

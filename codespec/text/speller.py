@@ -45,7 +45,7 @@ class Speller:
         except BaseException as error:  # if a regex gives up, the wheel panics: that is not an Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
-            raise TokenizerError("the tokenizer fails on this text: leave it out, or use another model") from error
+            raise TokenizerError("the tokenizer fails on this text", "leave it out, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
         """Split a text into indices of `batch` entries to encode, and bytes to spell one by one.

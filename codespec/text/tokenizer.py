@@ -81,7 +81,7 @@ class TextTokenizer:
         """
         file = path / "tokenizer.json"
         if not file.is_file():
-            raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
+            raise TokenizerError(f"{path} holds no tokenizer.json", "give a complete Hugging Face model folder")
         config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
         config.update(_chat_template(path / "chat_template.jinja"))
         document = read_json(file)
@@ -89,7 +89,7 @@ class TextTokenizer:
         try:
             tokenizer = cls(document, config=config)
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field has an unexpected type
-            raise TokenizerError(f"{file} is corrupt ({type(error).__name__}): fetch the model again") from error
+            raise TokenizerError(f"{file} is corrupt ({type(error).__name__})", "fetch the model again") from error
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
         tokenizer.model_eos_ids = declared_eos_ids(generation, model, named_eos)
@@ -215,18 +215,18 @@ class TextTokenizer:
             end = sum([len(self.token_bytes[number]) for number in ids])
             if end != len(piece):
                 raise TokenizerError(
-                    f"the tokenizer cannot spell {_character_at(piece, end)!r}: leave it out, or use a model "
-                    "that has byte tokens"
+                    f"the tokenizer cannot spell {_character_at(piece, end)!r}",
+                    "leave it out, or use a model that has byte tokens",
                 )
         return spelled
 
     def _find_notes(self) -> tuple[str, ...]:
         notes = []
         if "NFC" in self.normalizer:
-            notes.append("the NFC normalizer is left out, so that text that is not NFC keeps its bytes")
+            notes.append("the NFC normalizer is skipped, so that text in other forms keeps its bytes")
         missing = len(missing_bytes(self.token_bytes))
         if missing:
-            notes.append(f"{missing} bytes that UTF-8 text can hold have no token: text with them is refused")
+            notes.append(f"{missing} bytes of UTF-8 text have no token: text that contains them is refused")
         return tuple(notes)
 
     def _refuse_if_lossy(self) -> None:
@@ -235,8 +235,8 @@ class TextTokenizer:
             end = len(self.decode_bytes(ids))
             if end != len(probe):
                 raise TokenizerError(
-                    f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}: "
-                    "use a model whose tokenizer covers all bytes"
+                    f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}",
+                    "use a model whose tokenizer covers all bytes",
                 )
 
 
@@ -262,9 +262,9 @@ def _chat_template(file: Path) -> dict[str, str]:
     try:
         return {"chat_template": read_regular(file, MOST_TEMPLATE).decode("utf-8")}
     except Unreadable as error:
-        raise TokenizerError(f"{file} can't be read ({error}): fetch the model again") from error
+        raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"{file} cannot be read as text: fetch the model again") from error
+        raise TokenizerError(f"{file} cannot be read as text", "fetch the model again") from error
 
 
 def _to_bytes(text: str) -> bytes:
@@ -272,7 +272,7 @@ def _to_bytes(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise TokenizerError(
-            f"the text has half a surrogate pair at character {error.start}: send whole Unicode characters"
+            f"the text has half a surrogate pair at character {error.start}", "send whole Unicode characters"
         ) from error
 
 
@@ -288,7 +288,7 @@ def _load_backend(document: Document) -> Tokenizer:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         said = " ".join(str(error).split())[:200]
-        raise TokenizerError(f"tokenizer.json cannot be loaded ({said}): fetch the model again") from error
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({said})", "fetch the model again") from error
     backend.encode_special_tokens = True
     return backend
 
@@ -298,5 +298,5 @@ def _demand_dense(vocab: Mapping[str, int]) -> None:
     last = max(vocab.values(), default=0)
     if last >= HOLES * len(vocab) + SPARE_IDS:
         raise TokenizerError(
-            f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}: fetch the model again"
+            f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}", "fetch the model again"
         )

@@ -101,8 +101,8 @@ def _kind(document: Document, model: Document) -> Kind:
     name = str(model.get("type") or ("BPE" if "merges" in model else "unknown"))
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix") or name == "WordPiece":
         raise TokenizerError(
-            f"the {name} tokenizer marks words instead of keeping spaces, so text does not survive it: "
-            "use a model with a byte-level or SentencePiece tokenizer"
+            f"the {name} tokenizer marks words instead of keeping spaces, so text does not survive it",
+            "use a model with a byte-level or SentencePiece tokenizer",
         )
     sections = ("normalizer", "pre_tokenizer", "decoder")
     if any("ByteLevel" in _types(document, section) for section in sections) and name in ("BPE", "WordLevel"):
@@ -112,7 +112,7 @@ def _kind(document: Document, model: Document) -> Kind:
     if name == "Unigram":
         return "unigram"
     raise TokenizerError(
-        f"{name} tokenizers are not supported: use a model with a byte-level, SentencePiece or Unigram one"
+        f"{name} tokenizers are not supported", "use a model with a byte-level, SentencePiece or Unigram one"
     )
 
 
@@ -131,8 +131,8 @@ def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
     for part in _components(document.get("normalizer")):
         if not _keeps_text(part, marker):
             raise TokenizerError(
-                f"the tokenizer's normalizer {part['type']} changes text, so code would not come back to the "
-                "byte: use a model whose tokenizer keeps text as it is"
+                f"the tokenizer's normalizer {part['type']} changes text, so code would not come back to the byte",
+                "use a model whose tokenizer keeps text as it is",
             )
 
 

@@ -46,11 +46,13 @@ def try_out(pre_tokenizer: Any) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise TokenizerError(
-            f"the tokenizer's regular expression does not end within {SECONDS:.0f} s on a short text: "
-            "use the files of another model"
+            f"the tokenizer's regular expression does not end within {SECONDS:.0f} s on a short text",
+            "use the files of another model",
         ) from error
     if done.returncode:
-        raise TokenizerError("the tokenizer's regular expression fails on a short text: use the files of another model")
+        raise TokenizerError(
+            "the tokenizer's regular expression fails on a short text", "use the files of another model"
+        )
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:

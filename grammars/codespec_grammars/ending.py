@@ -156,7 +156,7 @@ class CodeEnd:
         if in_text(state) is not None or self.scope is Scope.LINE:
             self._new, self._inside = False, True
         elif self._is_closer(byte) and not state.stack:
-            self._end_above("it would close what is not open")
+            self._end_above("it would close a bracket that is not open")
         elif self._indent >= self._least or self._is_closer(byte) or self._is_directive(byte, own):
             self._accept(own)
         elif is_word(byte):
@@ -228,7 +228,7 @@ class CodeEnd:
         """End the block with `fi`, `end` or the like, unless the suffix already closes it."""
         below = self.around.below
         if width(below) == self._indent and re.match(re.escape(word.encode()) + rb"\b", below.strip()):
-            self._end_above("what closes it stands to the right")
+            self._end_above("its end is to the right of the cursor")
             return
         end = self._word + len(word.encode())
         self._new, self._word, self._tail = False, -1, end
@@ -249,9 +249,9 @@ class CodeEnd:
             return
         first = self._line >= 0 and not self._text[self._line : at].strip()
         if closed is Closed.SAME_LINE or (closed is Closed.LATER and not first):
-            self._end(at, "what closes it stands to the right")
+            self._end(at, "its end is to the right of the cursor")
         elif closed is Closed.LATER:
-            self._end(len(self._text[:at].rstrip()), "what closes it stands to the right")
+            self._end(len(self._text[:at].rstrip()), "its end is to the right of the cursor")
         elif entry[0].sort == BRACKET and self.scope is not Scope.LINE:
             self._width = max(0, self.around.width_of(entry))
             self._least = self._width + 1

@@ -109,7 +109,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         return text, table
     above = path.parent.parent / parent / path.name
     if not above.is_file():
-        raise GrammarDataError(path, _line_of_key(text, "inherits"), f"inherits from {parent!r}, which is no language")
+        raise GrammarDataError(path, _line_of_key(text, "inherits"), f"inherits from {parent!r}, not a language")
     return text, {**_read(above)[1], **table}
 
 

@@ -64,9 +64,9 @@ def _check(path: Path, source: str) -> None:
     for token in _TOKEN.finditer(source):
         line = source.count("\n", 0, token.start()) + 1
         if token[1] and token[1] not in NAMES:
-            raise GrammarDataError(path, line, f"@{token[1]} is no context; use one of {', '.join(Context)}")
+            raise GrammarDataError(path, line, f"@{token[1]} is not a context; use one of {', '.join(Context)}")
         if token[2] and not PREDICATES.fullmatch(token[2]):
-            raise GrammarDataError(path, line, f"#{token[2]} is no predicate that tree-sitter evaluates")
+            raise GrammarDataError(path, line, f"#{token[2]} is not a predicate that tree-sitter evaluates")
 
 
 def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_sitter.Query:

@@ -84,7 +84,7 @@ class Worker:
 def _length(head: bytes) -> int:
     (length,) = HEAD.unpack(head)
     if length > MOST_ANSWER:
-        raise ConnectionResetError("the process answered too much")
+        raise ConnectionResetError("the process sent too long a reply")
     return int(length)
 
 
@@ -93,7 +93,7 @@ def _read(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ConnectionResetError("the process answered nonsense") from error
+        raise ConnectionResetError("the process sent an invalid reply") from error
 
 
 def _some(data: bytes) -> bytes:

@@ -39,7 +39,7 @@ class Rules:
         """Return one sentence that explains why a document is excluded, or "". Blocks on the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
-            return f"{scheme or 'this'} is no file on this machine, so it is not completed."
+            return f"{scheme or 'this'} is not a file on this machine, so it is not completed."
         path = path_of(uri)
         name = PurePosixPath(path.replace("\\", "/")).name
         if is_secret(uri) or is_secret(path):
@@ -52,7 +52,7 @@ class Rules:
         if not saved:
             return ""
         if any(is_secret(link) for link in _links(path)):
-            return f"{name} is a link to what may hold secrets, so it is not completed."
+            return f"{name} links to a file that may hold secrets, so it is not completed."
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:

@@ -63,7 +63,7 @@ class Messages:
             self._refuse(None, PARSE_ERROR, f"The message can't be read: {error}.")
             return False
         except ValueError:
-            self._refuse(None, PARSE_ERROR, "The message is no JSON.")
+            self._refuse(None, PARSE_ERROR, "The message is not JSON.")
             return False
         wrong = _what_is_wrong(data)
         if wrong:
@@ -79,7 +79,7 @@ class Messages:
         try:
             message = self._structured(data)
             if is_request and not hasattr(message, "id"):
-                self._refuse(data["id"], INVALID_REQUEST, "The method is a notification's, which has no id.")
+                self._refuse(data["id"], INVALID_REQUEST, "The method is a notification, which has no id.")
             else:
                 self._protocol.handle_message(message)
         except JsonRpcException as error:
@@ -164,11 +164,11 @@ async def _read_body(reader: Reader) -> bytes | str | None:
 def _what_is_wrong(data: Any) -> str:
     """Return one sentence that explains why a JSON value is not a valid message, or ""."""
     if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
-        return "This is no JSON-RPC 2.0 message."
+        return "This is not a JSON-RPC 2.0 message."
     if "id" in data and _id_of(data) is None:
         return "The id is neither a text nor a whole number." if "method" in data else ""
     if "method" in data and not isinstance(data["method"], str):
-        return "The method is no text."
+        return "The method is not a text."
     return ""
 
 

@@ -21,7 +21,12 @@ Reader = Callable[[Any], Any]  # converts a JSON value to the protocol's form; a
 
 
 class Misread(ValueError):
-    """Raised if a field is missing or invalid. The message gives its name and what it must be."""
+    """Raised if a field is missing or invalid. `must` is the requirement, `field` the path of the field, or ""."""
+
+    def __init__(self, must: str, field: str = "") -> None:
+        super().__init__(f"{field} {must}".strip())
+        self.must = must
+        self.field = field
 
 
 def record(**readers: Reader) -> Reader:
@@ -40,8 +45,7 @@ def _read_field(name: str, reader: Reader, value: Any) -> Any:
     try:
         return reader(value)
     except Misread as error:
-        inner = str(error)
-        raise Misread(f"{name} {inner}" if inner.startswith("must") else f"{name}.{inner}") from None
+        raise Misread(error.must, f"{name}.{error.field}" if error.field else name) from None
 
 
 def maybe(reader: Reader) -> Reader:
@@ -111,7 +115,7 @@ def _change(value: Any) -> dict[str, Any]:
     """Read one change. Without a range it replaces the whole text."""
     change = record(range=maybe(span), text=text)(value)
     if "range" not in change and value.get("rangeLength") is not None:
-        raise Misread("range must be there, as rangeLength is")  # otherwise a piece would replace the whole text
+        raise Misread("must be there, as rangeLength is", "range")  # otherwise a piece would replace the whole text
     return dict(change)
 
 

@@ -34,10 +34,10 @@ from codespec_lsp.syntax import DocumentSyntax, Trees
 from codespec_lsp.uris import canonical, path_of
 from codespec_lsp.warm_up import WarmUps, likely_position
 
-NOT_OPEN = "The editor asks for a completion in a document that it did not open here: open that file again."
-LOST = "A change of {} by the editor could not be read, so it is not completed: close it and open it again."
-MAGIC = "Magics are not completed, nor the cells that one hands to another program."
-NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
+NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
+LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
+MAGIC = "Magics are not completed, nor are cells that a magic passes to another program."
+NOT_KNOWN = "This file is not completed until its folder can be read: check whether its disk or network is slow."
 UNPARSED = (
     "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
     "memory: open it again to have it parsed again."

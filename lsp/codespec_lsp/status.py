@@ -12,7 +12,7 @@ from codespec_lsp.settings import Settings
 from codespec_lsp.version import VERSION
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
-REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time was over"}
+REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
 KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 
@@ -120,20 +120,14 @@ def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None)
     ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
     yield f"The text ends where it does because {ended}." if ended else ""
     for note in stats.get("notes", []):
-        yield _as_sentence(str(note))
-
-
-def _as_sentence(note: str) -> str:
-    """Turn a note from the daemon into a sentence, with the setting's name in place of the field's."""
-    named = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
-    return f"{named[:1].upper()}{named[1:]}."
+        yield f"Note: {note}."
 
 
 def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences about the prefilled, drafted and accepted tokens and the speedup."""
     prompt, new = stats.get("prompt_tokens", 0), done.get("new_tokens", 0)
     if prompt:
-        yield f"Of the prompt's {prompt} tokens {new} had to be read."
+        yield f"{new} of the prompt's {prompt} tokens had to be read."
     drafted, accepted = stats.get("drafted", 0), stats.get("accepted", 0)
     yield f"{stats.get('committed', 0)} tokens were written in {stats.get('rounds', 0)} rounds."
     if drafted:
@@ -141,7 +135,7 @@ def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]
         yield f"{accepted} of {drafted} drafted tokens were right{_in_brackets(sources)}."
     faster = speed_up(stats)
     if faster is not None:
-        yield f"By the cost table that was {faster:.1f} × as fast as plain decoding."
+        yield f"The cost table estimates {faster:.1f} × the speed of plain decoding."
 
 
 def speed_up(stats: Mapping[str, Any]) -> float | None:

@@ -111,7 +111,7 @@ class Streamer:
                 await self._daemon.ensure()
                 if any(completion.text for completion in completions):
                     return
-        raise DaemonError("The daemon went away again and again while it was asked: see its log.")
+        raise DaemonError("The daemon ended repeatedly during a completion: see its log.")
 
     async def _once_ready(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
         """Stream one answer. Retry while the daemon asks for it."""

@@ -191,7 +191,7 @@ def test_variables(name: str, value: str, words: str, command: Command, monkeypa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--max-tokens", "0"], "--max-tokens 0 would write nothing: ask for 1 or more."),
+        (["--max-tokens", "0"], "--max-tokens 0 would write nothing: choose 1 or more."),
         (["--max-tokens", "-5"], "max_tokens must be between 0 and 2032"),
         (["--max-tokens", "2033"], "max_tokens must be between 0 and 2032"),
         (["--max-tokens", "60", "--context", "64"], "max_tokens must be between 0 and 48 for a context of 64."),

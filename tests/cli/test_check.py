@@ -44,7 +44,7 @@ def test_the_table_fits_and_says_it_all(here: Path, capsys: pytest.CaptureFixtur
     lines = out.splitlines()
     assert err == "" and max(map(len, lines)) <= 100
     assert "text     1 file, 24 kB (files here)" in lines
-    assert "verdict: works" in out and "usual criteria: 4 of 5 hold (not: equal ids); none is demanded" in out
+    assert "verdict: works" in out and "usual criteria: 4 of 5 hold (not: equal ids); none is required" in out
     for label in (
         "text output",
         "size ratio",

@@ -210,7 +210,7 @@ def test_a_long_prompt_is_trimmed_and_that_is_said(
 ) -> None:
     done = command("complete", place, *models.flags, "--context", "64", "--max-tokens", "4", *form)
     assert done.code == 0 and done.out
-    cut = "the prompt is longer than the context of 64 tokens and was trimmed: what is nearest to the cursor was read"
+    cut = "the prompt is longer than the context of 64 tokens and was trimmed: only text near the cursor is used"
     assert done.err == f"codespec: {cut}\n"
 
 

@@ -24,7 +24,7 @@ from tests.server.test_faults import Loading
 def test_somebody_else_on_the_port(stranger: str, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr("codespec.cli.daemon_call.SECONDS", 0.5)
     found = look("--url", stranger)
-    assert found["port"].startswith(f"failed: {stranger} is held by ") and "choose another port" in found["port"]
+    assert found["port"].startswith(f"failed: {stranger} is used by ") and "choose another port" in found["port"]
 
 
 def test_a_port_that_cannot_be_listened_on(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,14 +40,14 @@ def test_a_daemon_says_how_long_its_prompts_are(look: Look) -> None:
     engine.prompt_budget = 16
     with serving(engine) as served:
         said = look("--url", f"http://127.0.0.1:{served.port}")["daemon"]
-        assert said.startswith("ok: ready, model toy; of a new document 16 tokens are read, of a context of ")
+        assert said.startswith("ok: ready, model toy; reads 16 tokens of a new document (first_answer_ms), context ")
 
 
 def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(fakes.FakeEngine()) as served:
         url = f"http://127.0.0.1:{served.port}"
         found = look("--url", url)
-        assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has what it needs"
+        assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has enough"
         assert "version" not in found
         monkeypatch.setattr("codespec.server.metrics_page.__version__", "0.0.1")
         said = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
@@ -65,7 +65,7 @@ def test_a_daemon_that_is_not_ready(error: Exception | None, state: str, look: L
             assert wait_for(lambda: served.engine_thread.state == "failed")
         found = look("--url", f"http://127.0.0.1:{served.port}")
         assert found["daemon"].startswith(state)
-        assert ("(x is broken)" if error else "loading the models") in found["daemon"]
+        assert ("(x is broken: mend it)" if error else "loading the models") in found["daemon"]
         load.go.set()
 
 
@@ -75,7 +75,7 @@ def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file.chmod(0o644)
     assert look("--token-file", file)["token"].endswith(f"can read {file}: run `chmod 600 {file}`")
     file.chmod(0o600)
-    assert look("--token-file", file)["token"] == "ok: asked for"
+    assert look("--token-file", file)["token"] == "ok: required"
     with serving(fakes.FakeEngine(), token=TOKEN) as served:
         url = f"http://127.0.0.1:{served.port}"
         assert (
@@ -93,7 +93,7 @@ def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "socket" not in look()
     place = tmp_path / "s"
     monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(place))
-    assert look()["socket"] == f"ok: {place} can be made"
+    assert look()["socket"] == f"ok: {place} can be created"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(place))
         listening.listen()
@@ -103,14 +103,14 @@ def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     place.write_text("x")
     assert look()["socket"].startswith(f"failed: {place} exists and is not a socket: choose")
     monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(tmp_path / "no" / "s"))
-    assert look()["socket"].startswith("failed: ") and "is no folder: make it" in look()["socket"]
+    assert look()["socket"].startswith("failed: ") and "is not a folder: create it" in look()["socket"]
 
 
 def test_folders_that_cannot_be_written(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     found = look()
-    assert found["state"].startswith("warning: nothing can be kept in") and "set XDG_STATE_HOME" in found["state"]
+    assert found["state"].startswith("warning: nothing can be saved in") and "set XDG_STATE_HOME" in found["state"]
     assert found["cache"].startswith("ok") and not list(tmp_path.glob("cache*")), "looking makes no folder"
 
 
@@ -161,5 +161,5 @@ def test_large_models_are_not_loaded_for_a_probe(
 ) -> None:
     monkeypatch.setattr(probe, "MOST_BYTES", 1e6)
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
-    assert found["probe"].startswith("ok: not tried, since loading takes long")
+    assert found["probe"].startswith("ok: not tried, because loading would take long")
     assert found["arithmetic"].startswith("ok: not tried")

@@ -47,4 +47,4 @@ def test_a_head_that_does_not_fit_is_a_failure(command: Command, models: Models,
     (head / WEIGHTS).unlink()
     done = command("doctor", "--target", models.target, "--drafter", "none", "--head", head)
     assert f"has no {WEIGHTS}: fetch or export the head again" in lines_of(done)["head"]
-    assert "what failed above must be mended first" in lines_of(done)["probe"]
+    assert "fix the failed checks above first" in lines_of(done)["probe"]

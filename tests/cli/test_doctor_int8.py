@@ -73,7 +73,7 @@ def test_a_slow_kernel_is_a_warning(choose: Choose, monkeypatch: pytest.MonkeyPa
 
 def test_a_processor_without_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Choice:
-        raise ModelError("int8 is not available on this processor (a: b; c: d): use dtype bfloat16 or float32.")
+        raise ModelError("int8 is not available on this processor (a: b; c: d)", "use dtype bfloat16 or float32")
 
     monkeypatch.setattr(kernels, "choose_kernel", fail)
     (finding,) = found().values()

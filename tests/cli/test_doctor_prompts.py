@@ -38,21 +38,21 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
         (
             FAST,
             {},
-            "ok: context 1,024 tokens (all that the model takes); a new document's prompt may take them all (ans",
+            "ok: context 1,024 tokens (the model's maximum); a new document's prompt may take all of them (ans",
         ),
         (
             SLOW,
             {"context": 512},
-            "ok: context 512 tokens (as set); of a new document 384 are read (answered in about 680",
+            "ok: context 512 tokens (as set); a new document's prompt may take 384 of them (answered in about 6",
         ),
         (SLOW, {}, "first_answer_ms = 800; 640 tokens a second)"),
-        (SLOW, {"first_answer_ms": 0}, "a new document's prompt may take them all (answered in about 1680 ms)"),
+        (SLOW, {"first_answer_ms": 0}, "a new document's prompt may take all of them (answered in about 1680 ms)"),
         (
             SLOWEST,
             {},
-            "warning: context 1,024 tokens (all that the model takes); of a new document 256 are read (answered",
+            "warning: context 1,024 tokens (the model's maximum); a new document's prompt may take 256 of them (answ",
         ),
-        (SLOWEST, {}, "later than asked for, and fewer tokens would not be enough: close what keeps"),
+        (SLOWEST, {}, "later than first_answer_ms, and fewer tokens would be too few: close busy programs"),
     ],
 )
 def test_what_was_chosen_and_why(
@@ -76,5 +76,5 @@ def test_why_the_context_is_no_longer(engine: Engine, monkeypatch: pytest.Monkey
         by_memory, given = (check_prompts(engine, EngineConfig(cache_mb=size)).said for size in (0, 1))
     finally:
         engine.target.spec = spec
-    assert "context 2,048 tokens (by 1/16 of the memory; the model takes 8,192)" in by_memory
-    assert "(by 1/4 of cache_mb; the model takes 8,192)" in given
+    assert "context 2,048 tokens (limited to 1/16 of the memory; the model's maximum is 8,192)" in by_memory
+    assert "(limited to 1/4 of cache_mb; the model's maximum is 8,192)" in given

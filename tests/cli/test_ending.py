@@ -25,7 +25,9 @@ def test_the_commands_own_code(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [value for value in vars(errors).values() if isinstance(value, type)], ids=lambda kind: str(kind.__name__)
+    "kind",
+    [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)],
+    ids=lambda kind: str(kind.__name__),
 )
 def test_every_error_of_ours_is_one_sentence(
     kind: type[errors.CodespecError], capsys: pytest.CaptureFixture[str]

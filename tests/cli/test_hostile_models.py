@@ -77,8 +77,8 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nested header": (lambda f: give_header(f, NESTED), "truncated or corrupt"),
     "a header of 2^62 bytes": (lambda f: give_header(f, "{}", 2**62), "truncated or corrupt"),
     "a tensor of 2^60": (lambda f: give_header(f, LARGE), "corrupt at 'a'"),
-    "a template that is a pipe": (lambda f: give_pipe(f, "chat_template.jinja"), "no regular file"),
-    "weights that are a pipe": (lambda f: give_pipe(f, WEIGHTS), "no regular file"),
+    "a template that is a pipe": (lambda f: give_pipe(f, "chat_template.jinja"), "not a regular file"),
+    "weights that are a pipe": (lambda f: give_pipe(f, WEIGHTS), "not a regular file"),
 }
 # Detected only by the loader.
 LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -88,7 +88,7 @@ LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a thousand million layers": FILES["a thousand million layers"],
     "nested generation_config": FILES["nested generation_config"],
-    "a pipe beside the weights": (lambda f: give_pipe(f, "more.safetensors"), "no regular file"),
+    "a pipe beside the weights": (lambda f: give_pipe(f, "more.safetensors"), "not a regular file"),
 }
 
 

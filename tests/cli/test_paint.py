@@ -36,7 +36,7 @@ def test_every_round_can_say_why() -> None:
         painter.round(event)
     painter.why()
     first, *lines = out.getvalue().splitlines()
-    assert first == "[ab]-cd-ttstep  accepted/drafted tokens, and why so many were drafted"
+    assert first == "[ab]-cd-ttstep  accepted/drafted tokens, and the reason for the draft's length"
     assert lines == ["  1  1/2  no draft", "  2  0/0  it does not pay"]
 
 

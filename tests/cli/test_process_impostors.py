@@ -31,7 +31,7 @@ def test_the_doctor_sends_it_neither_token_nor_text(models: Models, token_file: 
             *("doctor", *models.flags, "--url", one.url, "--token-file", token_file), XDG_STATE_HOME=str(tmp_path)
         )
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
-    assert f"{one.url} is held by another program" in done.stdout and done.returncode == 1, done.stdout
+    assert f"{one.url} is used by another HTTP server" in done.stdout and done.returncode == 1, done.stdout
 
 
 def test_the_users_own_daemon_is_known_and_who_relays_its_proof_is_not(token_file: Path, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_users_own_daemon_is_known_and_who_relays_its_proof_is_not(token_fil
         done = run("stats", "--url", f"http://127.0.0.1:{real.port}", "--token-file", token_file, **asked)
         assert done.stdout.startswith(f"daemon http://127.0.0.1:{real.port}: codespec "), done.stderr
         done = run("stats", "--url", f"http://127.0.0.1:{real.port}", **asked)
-        assert "asks for its token: give --token-file" in done.stderr
+        assert "requires its token: give --token-file" in done.stderr
         for url in (one.url, f"http://[::ffff:7f00:1]:{one.port}"):
             done = run("stats", "--url", url, "--token-file", token_file, **asked)
             assert set(one.asked) == {f"POST {PATH}"} and TOKEN not in one and "can't prove" in done.stderr

@@ -91,7 +91,7 @@ def test_what_is_no_number_may_be_refused(name: str) -> None:
 
 def test_a_device_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").symlink_to("/dev/zero")
-    with pytest.raises(Unreadable, match="no regular file"):
+    with pytest.raises(Unreadable, match="not a regular file"):
         read_json_file(tmp_path / "a.json")
 
 

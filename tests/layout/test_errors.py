@@ -12,7 +12,8 @@ import pytest
 from codespec import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-TREE = {name for name, value in vars(errors).items() if isinstance(value, type)}
+TREE = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+PARTS = {"Fault": slice(1, 3), "RequestError": slice(0, 1), "ServeError": slice(0, 1)}  # arguments with the message
 # `wrong: mend`, `wrong; mend`, or a sentence that names what is allowed.
 MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
 WRAPPED = re.compile(r"x \(")  # a sentence from another function, and a detail
@@ -30,10 +31,11 @@ def literal(node: ast.expr) -> str | None:
 def messages(source: str) -> Iterator[tuple[int, str]]:
     """Return line and text of each literal message passed to an error in the tree."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in TREE:
-            text = literal(node.args[0])
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and node.args and name in {"Fault", *TREE}:
+            text, *mend = (literal(part) for part in node.args[PARTS.get(name, slice(0, 2))])
             if text is not None and not WRAPPED.match(text):
-                yield node.lineno, text
+                yield node.lineno, ": ".join([text, *(part or "x" for part in mend)])
 
 
 def faults(text: str) -> list[str]:
@@ -74,6 +76,11 @@ def test_every_message_is_one_sentence_with_the_mend() -> None:
 def test_the_rule_itself(text: str, good: bool) -> None:
     source = f"def f(path):\n    raise ModelError(f{text.replace('x', '{path}')!r})"
     assert [not faults(found) for _, found in messages(source)] == [good]
+
+
+@pytest.mark.parametrize("call", ["ModelError('x is broken', 'fetch it')", "Fault('broken', 'x is broken', mend())"])
+def test_the_parts_of_a_message(call: str) -> None:
+    assert [faults(found) for _, found in messages(f"raise {call}")] == [[]]
 
 
 def test_all_errors_are_of_one_tree_and_drawn() -> None:

@@ -117,7 +117,7 @@ def test_links_to_secrets(tmp_path: Path) -> None:
     (tmp_path / "folder").symlink_to("keys")
     (tmp_path / "d.py").symlink_to("folder/id_ecdsa")
     for name in ("a.py", "b.py", "d.py"):
-        assert "is a link to what may hold secrets" in RULES.reason((tmp_path / name).as_uri())
+        assert "links to a file that may hold secrets" in RULES.reason((tmp_path / name).as_uri())
     (tmp_path / "e.py").symlink_to("x.py")
     assert RULES.reason((tmp_path / "e.py").as_uri()) == RULES.reason((tmp_path / "c.py").as_uri()) == ""
 
@@ -127,8 +127,8 @@ def test_links_to_secrets(tmp_path: Path) -> None:
     [
         ("file:///p/a.py", ""),
         ("untitled:Untitled-1", ""),
-        ("git:/p/a.py?HEAD", "git is no file"),
-        ("output:tasks", "output is no file"),
+        ("git:/p/a.py?HEAD", "git is not a file"),
+        ("output:tasks", "output is not a file"),
         ("file:///p/.env", ".env may hold secrets"),
         ("file:///p/gen/a.py", "codespec.exclude"),
         ("file:///p/deep/x.min.js", "codespec.exclude"),
@@ -161,7 +161,7 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for name in ("a%00b/c.py", "x" * 300, "x" * 300 + "/a.py", "file/a.py", "%ED%A0%80/a.py"):
         assert RULES.reason(f"file://{tmp_path}/{name}") == ""
-    assert "is no file on this machine" in RULES.reason("C:\\a.py")
+    assert "is not a file on this machine" in RULES.reason("C:\\a.py")
     assert "lies in more than 100 folders" in Rules(frozenset([Path("/")]), Patterns(()), IgnoreFiles()).reason(
         f"file:///{'a/' * 200}b.py"
     )
@@ -204,14 +204,14 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
 
     def why() -> str:
         found = IgnoreFiles().reason(file, [])
-        assert found.startswith(f"a.py is not completed, as {ignore} can't be followed (")
+        assert found.startswith(f"a.py is not completed, because {ignore} can't be followed (")
         return found
 
     os.mkfifo(ignore)
-    assert "it is no regular file" in why()
+    assert "it is not a regular file" in why()
     ignore.unlink()
     ignore.symlink_to("/dev/zero")
-    assert "it is no regular file" in why()
+    assert "it is not a regular file" in why()
     ignore.unlink()
     ignore.symlink_to(ignore)
     assert "symbolic links" in why()

@@ -92,13 +92,13 @@ def test_explaining_the_last_completion() -> None:
     said = sentences(DONE, milliseconds=43.2)
     for words in (
         "took 43 ms",
-        "the prompt's 1500 tokens 12 had",
+        "12 of the prompt's 1500 tokens had",
         "40 tokens were written in 11 rounds",
         "30 of 44 drafted tokens were right (suffix 12 of 14, draft_model 18 of 30)",
-        "1.7 × as fast",
+        "1.7 × the speed of plain",
         "because the block is complete",
-        "The prompt was trimmed.",
-        "The setting codespec.maxTokens was cut to 1024.",
+        "Note: the prompt was trimmed.",
+        "Note: max_tokens was cut to 1024.",
     ):
         assert words in said
     assert last_completion(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}

@@ -229,17 +229,17 @@ def test_layers_that_the_files_do_not_name() -> None:
 @pytest.mark.parametrize(
     "kind,change,wanted",
     [
-        ("eagle3", {"architectures": ["GPT2LMHeadModel"]}, "is no head that codespec knows"),
+        ("eagle3", {"architectures": ["GPT2LMHeadModel"]}, "is not a head that codespec supports"),
         ("eagle3", {"vocab_size": 99}, "was trained for another target"),
         ("eagle3", {"hidden_size": 64}, "was trained for another target"),
-        ("eagle3", {"intermediate_size": 97}, "other sizes than its config.json says"),
+        ("eagle3", {"intermediate_size": 97}, "do not have the sizes in its config.json"),
         ("eagle3", {"draft_vocab_size": DRAFT - 1}, "draft vocabulary .* is damaged"),
         ("eagle3", {"num_attention_heads": "four"}, "num_attention_heads = 'four'"),
         ("eagle3", {"attention_bias": True}, "have biases"),
         ("eagle3", {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, "x"]}}, "layers"),
         ("dflash", {"layer_types": ["sliding_attention", "full_attention"]}, "have windows"),
         ("dflash", {"num_hidden_layers": 3}, "lack .* tensors"),
-        ("dflash", {"dflash_config": {"target_layer_ids": [1, 6]}}, "does not say what masks"),
+        ("dflash", {"dflash_config": {"target_layer_ids": [1, 6]}}, "names no mask token"),
         ("dflash", {"block_size": 100000}, "block_size = 100000"),
         ("dflash", {"rope_theta": -1}, "rope_theta"),
         ("dflash", {"codespec": {"target": {"sha256": "another"}}}, "was trained for another target"),
@@ -289,5 +289,5 @@ def test_a_shape_that_no_attention_computes_is_refused(
     wrong: dict[str, int], target: LanguageModel, tmp_path: Path
 ) -> None:
     head = random_head(target, "eagle3")
-    with pytest.raises(ModelError, match="which no attention computes: fetch or export the head again"):
+    with pytest.raises(ModelError, match="which can't be computed: fetch or export the head again"):
         parse_config({**head.config.to_json(), **wrong}, tmp_path, target_layers=8)

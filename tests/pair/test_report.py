@@ -39,7 +39,7 @@ def row(report: PairReport, key: str) -> Row:
 
 def test_a_pair_with_one_vocabulary_passes_ids_through(tmp_path: Path) -> None:
     report = report_on(tmp_path, "gpt2", "gpt2")
-    assert (report.verdict, report.problem) == ("works", "")
+    assert (report.verdict, report.problem) == ("works", None)
     assert [row.key for row in report.rows] == KEYS
     assert all(row.criterion in (True, None) for row in report.rows)
     assert row(report, "shared_vocabulary").drafter is True and row(report, "equal_ids").drafter == 1.0
@@ -78,7 +78,7 @@ def test_a_side_without_fill_in_the_middle_is_a_note(tmp_path: Path) -> None:
     drafter = read_facts(resolve(str(folder)))
     fim = row(check_pair(mine, drafter, toy_sample()), "fim")
     assert (fim.target, fim.drafter, fim.finding) == ("codespec (psm)", "none", "note")
-    assert "lacks <|fim_suffix|>" in fim.why and "the drafter guesses without" in fim.why
+    assert "lacks <|fim_suffix|>" in fim.why and "the drafter does not see" in fim.why
     assert "only the text before the cursor" in row(check_pair(drafter, mine, toy_sample()), "fim").why
 
 
@@ -87,7 +87,7 @@ def test_a_side_without_fill_in_the_middle_is_a_note(tmp_path: Path) -> None:
 def test_a_lossy_tokenizer_cannot_work(kind: str, side: str, tmp_path: Path) -> None:
     kinds = {"target": "gpt2", "drafter": "llama2", side: kind}
     report = report_on(tmp_path, kinds["target"], kinds["drafter"])
-    assert report.verdict == "can't work" and report.problem.startswith(f"The {side} ")
+    assert report.verdict == "can't work" and report.problem and report.problem.what.startswith(f"The {side} ")
     assert row(report, "tokenizer").finding == "problem" and report.perfect_drafts == ()
     settings = tomllib.loads(toml(report.settings))
     assert settings == {} if side == "target" else settings["drafter"] == "none"
@@ -95,7 +95,8 @@ def test_a_lossy_tokenizer_cannot_work(kind: str, side: str, tmp_path: Path) -> 
 
 def test_an_architecture_that_writes_no_text_cannot_work(tmp_path: Path) -> None:
     report = report_on(tmp_path, "gpt2", "llama2", architectures=["BertModel"])
-    assert "BertModel does not write text: choose a causal language model." in report.problem
+    assert report.problem
+    assert "BertModel does not write text: choose a causal language model." in report.problem.sentence
     assert row(report, "output").criterion is False
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from codespec.engine.metrics import Metrics
 from codespec.engine.queue import Job, Queue
-from codespec.errors import RequestError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.types import (
     Completion,
     CompletionRequest,
@@ -78,6 +78,7 @@ class FakeEngine:
         self.repeated: list[CompletionRequest] = []
         self.drafted = 0
         self.mode = "exact"
+        self.variance = ""
         self.kernel = ""
         self.prompt_budget = 1 << 20
         self.most = 0  # maximum of sequences in one step
@@ -101,7 +102,7 @@ class FakeEngine:
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
         """Return the sequences of a client's request or a prefetch."""
         if "REFUSED" in request.prefix:
-            raise RequestError("prefix must be something else.", "prefix")
+            raise RequestError(Fault("refused", f"{FIELD} must be something else", field="prefix"))
         if "UNTAKEN" in request.prefix:
             raise ZeroDivisionError("prefix in a message")
         self.submitted.append(request)

@@ -40,7 +40,7 @@ def test_a_corrupt_file_is_said_and_learned_afresh(folder: Path, text: str) -> N
     (folder / "one.json").write_bytes(text.encode("latin-1"))
     notes: list[str] = []
     learned = Learned("one", notes)
-    assert learned.load().counters == {} and len(notes) == 1 and "learned afresh" in notes[0]
+    assert learned.load().counters == {} and len(notes) == 1 and "learned again" in notes[0]
     learned.save(taught())
     assert Learned("one", notes).load().counters and len(notes) == 1
 

@@ -67,13 +67,13 @@ def test_only_regular_files_are_opened(name: str, kind: str, folder: Path) -> No
         os.mkfifo(folder / name)
     else:
         (folder / name).symlink_to("/dev/zero")
-    with pytest.raises(ModelError, match=rf"{name} can't be used \(it is no regular file\): remove it"):
+    with pytest.raises(ModelError, match=rf"{name} can't be used \(it is not a regular file\): remove it"):
         convert_to_int8(folder)
 
 
 def test_a_pipe_called_like_a_gguf_file_is_one_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.gguf")
-    with pytest.raises(ModelError, match=r"m\.gguf can't be used \(it is no regular file\): "):
+    with pytest.raises(ModelError, match=r"m\.gguf can't be used \(it is not a regular file\): "):
         convert_to_int8(tmp_path / "m.gguf")
-    with pytest.raises(ModelError, match="it is no regular file"):
+    with pytest.raises(ModelError, match="it is not a regular file"):
         hash_once(tmp_path)

@@ -87,7 +87,7 @@ def test_a_header_longer_than_the_file_is_refused(length: int, tmp_path: Path) -
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
-    with pytest.raises(ModelError, match="no regular file"):
+    with pytest.raises(ModelError, match="not a regular file"):
         read_header(tmp_path / "model.safetensors")
 
 

@@ -284,6 +284,6 @@ class TestSnippets:
         tokenizer = with_tokens(DEEPSEEK)
         snippets = [("b.py", "x = 1\n")]
         prompt = build_prompt(tokenizer, template_of(tokenizer), prefix="p", suffix="s", snippets=snippets, budget=400)
-        assert "no file separator is known" in prompt.notes[0] and b"x = 1" not in tokenizer.decode_bytes(prompt.ids)
+        assert "no known file separator" in prompt.notes[0] and b"x = 1" not in tokenizer.decode_bytes(prompt.ids)
         plain = build_prompt(tokenizer, None, prefix="p", snippets=snippets, budget=400)
         assert "snippets are left out" in plain.notes[0]

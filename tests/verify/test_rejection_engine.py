@@ -147,7 +147,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
     ("settings", "words"),
     [
         ({"rule": "guess"}, "match or rejection"),
-        ({"heal": True}, "match where a word is healed"),
+        ({"heal": True}, "match if heal is set"),
         ({"max_tokens": 900}, "and the drafter reads 512"),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_can_not_be_is_refused(settings: dict[str, object], words: str) -> 
 
 def test_another_vocabulary_is_refused() -> None:
     engine = build(model("llama", "bytes"), drafter=cousin("llama"))
-    with pytest.raises(RequestError, match="vocabulary of its own") as caught:
+    with pytest.raises(RequestError, match="its own vocabulary") as caught:
         engine.submit(asked(1)[0])
     assert caught.value.field == "rule"
     assert engine.complete(asked(1, rule="match"))[0].text

@@ -5,8 +5,7 @@ Uses a loaded engine, or a daemon's report; loads no model.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.checks.finding import Finding, warning, well
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel
 
 NAME = "arithmetic"
-BROKEN = re.compile(r"exact mode does not hold here \((.*)\): ")  # in an engine's notes
-FAST_SET = "fast mode is set: texts may differ at near-ties, and nothing was tried"
+FAST_SET = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
 MEND = 'set mode = "fast" to accept that, or report it'
 CONTEXT, VERIFY, PROMPT = 64, 8, 256  # context tokens before the rows, rows of a small verify, rows of a prompt
 SECONDS = 3.0  # to measure the cost of exact mode
@@ -30,12 +28,11 @@ WHOLE = 60.0  # for the search; a start tries only as many shapes as fit into a 
 
 def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
     """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
-    variance = _variance(told.get("notes") or ())
-    if variance:
-        return _varying(variance)
+    if variance := told.get("variance"):
+        return _varying(str(variance))
     if told.get("mode") == "exact":
-        return well(NAME, "the daemon is in exact mode; what that costs is measured where no daemon runs")
-    return well(NAME, FAST_SET if told.get("mode") == "fast" else "the daemon does not say its mode")
+        return well(NAME, "the daemon is in exact mode; doctor measures the cost when no daemon runs")
+    return well(NAME, FAST_SET if told.get("mode") == "fast" else "the daemon does not report its mode")
 
 
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
@@ -43,7 +40,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     if config.mode == "fast":
         return well(NAME, FAST_SET)
     if engine.mode == "fast":  # startup has just tried all shapes
-        return _varying(_variance(engine.notes))
+        return _varying(engine.variance)
     from codespec.startup.batch_invariance import find_variance, tried_length
     from codespec.startup.call_search import settle
     from codespec.startup.tuning import MOST_CHUNK
@@ -51,7 +48,8 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
     if model.device.type != "cpu":  # there is no other shape, and each start runs this whole test
         return well(
-            NAME, f"exact mode holds, with kernels of our own: {tried_length(model)} tokens in chunks are the same"
+            NAME,
+            f"exact mode holds with codespec's kernels: {tried_length(model)} tokens are equal in chunks and at once",
         )
     found = settle(model, chunk, WHOLE)
     if found.variance:
@@ -63,9 +61,9 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     model.use(used)
     variance = find_variance(model, chunk)
     if variance:
-        said = f"{said}; the shape that is kept from an earlier start ({used.label}) no longer holds ({variance})"
+        said = f"{said}; the shape cached by an earlier start ({used.label}) no longer holds ({variance})"
         return warning(NAME, said, f"remove {cache_folder() / 'calls'}")
-    return well(NAME, f"{said}; in use is what an earlier search chose, which holds too: {used.label}")
+    return well(NAME, f"{said}; the shape in use, from an earlier search, holds too: {used.label}")
 
 
 def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
@@ -82,12 +80,6 @@ def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
     one, few, many = cost_over_fast(model, calls, fast_calls(model), timers, SECONDS)
     rows = f"1 token, {VERIFY} tokens and a prompt of {prompt}"
     return f"takes {one:.2f}, {few:.2f} and {many:.2f} times as long as fast mode for {rows}"
-
-
-def _variance(notes: Sequence[str]) -> str:
-    """Return the difference named in an engine's notes, or "" if exact mode still holds."""
-    matches = [match for match in map(BROKEN.match, notes) if match]
-    return matches[-1][1] if matches else ""
 
 
 def _varying(variance: str) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import stat
 from collections.abc import Iterator, Mapping
@@ -15,15 +14,15 @@ from codespec.cli.checks.finding import Finding, State, failed, from_error, warn
 from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, why_taken
 from codespec.client.daemon_client import Found
-from codespec.errors import ConfigError, DaemonError
+from codespec.errors import ConfigError
 from codespec.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
-    "starting": ("warning", "wait a moment, or read what `codespec serve` prints"),
+    "starting": ("warning", "wait a moment, or read the output of `codespec serve`"),
     "stopping": ("warning", "start it again when it has ended"),
-    "failed": ("failed", "mend that and restart it"),
+    "failed": ("failed", "fix that and restart it"),
     "stopped": ("failed", "restart it"),
 }
 
@@ -40,9 +39,9 @@ def check_token(config: ServeConfig) -> Finding:
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
     if token:
-        return well("token", "asked for")
+        return well("token", "required")
     assert is_loopback(config.host)
-    return well("token", "none; only this machine can reach the daemon")
+    return well("token", "not required; only this machine can reach the daemon")
 
 
 def check_socket(config: ServeConfig) -> Iterator[Finding]:
@@ -62,14 +61,16 @@ def check_socket(config: ServeConfig) -> Iterator[Finding]:
     elif os.access(path.parent, os.W_OK):
         yield well("socket", f"{path} was left by a daemon that ended; the next one replaces it")
     else:
-        yield failed("socket", f"nobody answers on {path}, and it can't be replaced", mend)
+        yield failed("socket", f"no daemon answers on {path}, and the socket can't be replaced", mend)
 
 
 def _new_socket(path: Path, mend: str) -> Finding:
     if not path.parent.is_dir():
-        return failed("socket", f"{path.parent} is no folder", f"make it, or {mend}")
+        return failed("socket", f"{path.parent} is not a folder", f"create it, or {mend}")
     why = why_not_writable(path.parent)
-    return failed("socket", f"{path} can't be made ({why})", mend) if why else well("socket", f"{path} can be made")
+    if why:
+        return failed("socket", f"{path} can't be created ({why})", mend)
+    return well("socket", f"{path} can be created")
 
 
 def _answers(path: Path) -> bool:
@@ -86,22 +87,22 @@ def check_port(address: Address, found: Found) -> Finding:
     if found.who == "daemon":
         return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
-        return warning("port", f"a daemon on {address.url} asks for its token", "give --token-file")
+        return warning("port", f"a daemon on {address.url} requires its token", "give --token-file")
     if found.who == "stranger":
-        said = f"{address.url} is held by another program that speaks HTTP, or by a daemon that can't prove to be yours"
+        said = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
         return failed("port", said, OTHER_PORT)
     if found.who == "silent":
-        return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
+        return failed("port", f"{address.url} is used by a program that does not speak HTTP", OTHER_PORT)
     why = why_taken(address)
     if why:
         return failed("port", f"a daemon can't listen on {address.url} ({why})", "check host and port in [serve]")
     return well("port", f"{address.url} is free")
 
 
-def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
+def check_daemon(found: Found) -> Iterator[Finding]:
     """Check the daemon's state and version."""
     if found.who != "daemon":
-        said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
+        said = "not checked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
         yield well("daemon", said)
         return
     version, state = found.daemon["version"], found.daemon["state"]
@@ -112,7 +113,8 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
     severity, mend = STATES.get(state, ("failed", "restart it"))
-    yield Finding("daemon", severity, f"{state}{_why(address)}", mend)
+    reason = found.daemon.get("reason")
+    yield Finding("daemon", severity, f"{state} ({reason})" if reason else state, mend)
 
 
 def _prompts(daemon: Mapping[str, Any]) -> str:
@@ -120,15 +122,4 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
     context, tokens = daemon.get("context"), daemon.get("prompt_budget")
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
-    return f"; of a new document {tokens:,} tokens are read, of a context of {context:,} (first_answer_ms)"
-
-
-def _why(address: Address) -> str:
-    """Return the daemon's description of its state, without the advice for clients."""
-    try:
-        address.report("/health")
-        return ""
-    except DaemonError as error:
-        said = str(error).removesuffix(".").rpartition(": ")[0] if error.status else ""
-    inner = re.fullmatch(r"The daemon is \w+ \((.*)\)", said)
-    return f" ({inner[1] if inner else said})" if said else ""
+    return f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}"

@@ -84,7 +84,7 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
     try:
         notes: list[str] = []
         known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config, notes=notes)
-        yield from (from_error("serve", ConfigError(note), "warning") for note in notes)
+        yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)
@@ -116,7 +116,7 @@ def _models(config: EngineConfig, known: Known) -> Iterator[Finding]:
     found, known.target = models.check_model("target", config.target)
     yield found
     if config.drafter == "none":
-        yield well("drafter", "none: only what stands in the text already is guessed")
+        yield well("drafter", "none: drafts only copy from the text")
     else:
         found, known.drafter = models.check_model("drafter", config.drafter)
         yield found
@@ -137,7 +137,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
         yield from machine.check_device(config)
         yield from int8.check_int8(config, known.kernel)
     if known.served:
-        yield well("memory", "the daemon has what it needs")
+        yield well("memory", "the daemon has enough")
     elif known.target is not None and known.whole:
         memory = models.check_memory(config, known.target, known.drafter if config.asks_drafter else None)
         known.room = memory.state != "failed"
@@ -151,7 +151,7 @@ def _daemon(known: Known) -> Iterator[Finding]:
         yield from daemon.check_socket(known.serve)
     if known.address is not None and known.found is not None:
         yield daemon.check_port(known.address, known.found)
-        yield from daemon.check_daemon(known.address, known.found)
+        yield from daemon.check_daemon(known.found)
         if known.served:
             yield arithmetic.check_daemon_arithmetic(known.found.daemon)
 
@@ -164,4 +164,4 @@ def _probe(known: Known) -> Iterator[Finding]:
         assert known.config is not None and known.target is not None
         yield from probe.probe_engine(known.config, known.target, known.drafter)
     else:
-        yield well("probe", "not tried: what failed above must be mended first")
+        yield well("probe", "not tried: fix the failed checks above first")

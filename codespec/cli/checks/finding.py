@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from codespec.errors import CodespecError
+from codespec.errors import CodespecError, Fault
 
 State = Literal["ok", "warning", "failed"]
 
@@ -41,7 +41,11 @@ def failed(name: str, said: str, mend: str) -> Finding:
     return Finding(name, "failed", said, mend)
 
 
-def from_error(name: str, error: CodespecError, state: State = "failed") -> Finding:
-    """Convert an error to a finding, and split its message into problem and fix."""
-    said, _, mend = str(error).removesuffix(".").rpartition(": ")
-    return Finding(name, state, said, mend) if said else Finding(name, state, mend)
+def from_fault(name: str, fault: Fault) -> Finding:
+    """Convert a fault to a failed finding."""
+    return Finding(name, "failed", fault.problem, fault.mend)
+
+
+def from_error(name: str, error: CodespecError) -> Finding:
+    """Convert an error to a failed finding."""
+    return from_fault(name, error.fault)

@@ -102,7 +102,7 @@ def check_folders() -> Iterator[Finding]:
     ):
         why = why_not_writable(folder)
         if why:
-            yield warning(name, f"nothing can be kept in {folder} ({why})", f"make it writable, or set {variable}")
+            yield warning(name, f"nothing can be saved in {folder} ({why})", f"make it writable, or set {variable}")
         else:
             yield well(name, f"{folder} is writable")
     yield from _secret()

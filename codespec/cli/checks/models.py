@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from codespec.cli.check import choose_sample
-from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
+from codespec.cli.checks.finding import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ModelError
@@ -43,8 +43,7 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     except ModelError as error:
         return from_error(role, error), None
     if facts.reasons:
-        said, _, mend = facts.reasons[0].rpartition(": ")
-        return failed(role, said or mend, mend if said else "choose another model"), None
+        return from_fault(role, facts.reasons[0]), None
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
     return well(role, f"{facts.architecture}, {size}, from {name}"), facts
 
@@ -54,9 +53,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     values = text_config(target.config)
     layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(size, int):
-        return warning(
-            "head", "the target's config.json does not say what a head reads of it", "start the daemon to see"
-        )
+        return warning("head", "the target's config.json lacks the sizes that a head needs", "start the daemon to see")
     try:
         config = read_head_config(Path(name), layers)
     except ModelError as error:
@@ -76,9 +73,9 @@ def check_fill_in(target: ModelFacts) -> Finding:
     if template is None or isinstance(template, FimMissing):
         reason = template.reason if template else "it has no usable tokenizer"
         return warning(
-            "fill-in", f"the text behind the cursor is not used ({reason})", "choose a target with FIM tokens"
+            "fill-in", f"the text after the cursor is not used ({reason})", "choose a target with FIM tokens"
         )
-    others = "" if template.separator_id is not None else "; other files are left out, as it knows no separator"
+    others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 
@@ -90,8 +87,7 @@ def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]
         yield from_error("pair", error)
         return
     if report.problem:
-        said, _, mend = report.problem.removesuffix(".").rpartition(": ")
-        yield failed("pair", said or mend, mend if said else "see `codespec check`")
+        yield from_fault("pair", report.problem)
         return
     notes = [row.label for row in report.rows if row.finding == "note"]
     yield well("pair", report.verdict + (f" ({', '.join(notes)}; see `codespec check`)" if notes else ""))
@@ -102,7 +98,7 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     need = needed_bytes(config, target, drafter)
     free = free_bytes()
     if free is None:
-        return well("memory", f"about {gigabytes(need)} needed; this system does not say how much is free")
+        return well("memory", f"about {gigabytes(need)} needed; this system does not report free memory")
     said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(free)} free"
     mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
     if need > free:

@@ -49,7 +49,7 @@ def probe_daemon(address: Address) -> Finding:
             texts.append(address.complete(body, SECONDS))
         except DaemonError as error:
             said = f"the daemon did not complete a short text ({error})"
-            return failed("probe", said, "read what it printed, or restart it")
+            return failed("probe", said, "read its output, or restart it")
     if texts[0] != texts[1]:
         return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
     return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {_ms(began)}")
@@ -59,7 +59,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Load the models for one request at a time, and also check their arithmetic. The packages must be importable."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
-        yield well("probe", "not tried, since loading takes long: start the daemon and look again")
+        yield well("probe", "not tried, because loading would take long: start the daemon and run doctor again")
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
@@ -83,7 +83,7 @@ def _compare(config: EngineConfig, on: Completion, off: Completion, began: float
         return well("probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {_ms(began)} with loading")
     if config.mode == "fast":
         return warning(
-            "probe", "speculation changed a short text, which fast mode may", 'set mode = "exact" against that'
+            "probe", "speculation changed a short text, which fast mode allows", 'set mode = "exact" to prevent that'
         )
     return failed("probe", "speculation changed a short text in exact mode", DIFFER)
 
@@ -107,19 +107,19 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     takes = round(reading.answer(tokens) * 1000)
     said = f"context {context:,} tokens ({_why_context(config, context, longest)}); "
     if tokens == context:
-        return well(PROMPTS, f"{said}a new document's prompt may take them all (answered in about {takes} ms)")
-    said += f"of a new document {tokens:,} are read (answered in about {takes} ms, first_answer_ms = "
+        return well(PROMPTS, f"{said}a new document's prompt may take all of them (answered in about {takes} ms)")
+    said += f"a new document's prompt may take {tokens:,} of them (answered in about {takes} ms, first_answer_ms = "
     said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
     if takes <= config.first_answer_ms:
         return well(PROMPTS, said)
-    mend = "close what keeps the machine busy and run doctor again, or choose a smaller target"
-    return warning(PROMPTS, f"{said}: later than asked for, and fewer tokens would not be enough", mend)
+    mend = "close busy programs and run doctor again, or choose a smaller target"
+    return warning(PROMPTS, f"{said}: later than first_answer_ms, and fewer tokens would be too few", mend)
 
 
 def _why_context(config: EngineConfig, context: int, longest: int) -> str:
     if context == longest:
-        return "all that the model takes"
+        return "the model's maximum"
     if config.context:
         return "as set"
     share = f"1/{CACHE_SHARE} of cache_mb" if config.cache_mb else f"1/{MEMORY_SHARE} of the memory"
-    return f"by {share}; the model takes {longest:,}"
+    return f"limited to {share}; the model's maximum is {longest:,}"

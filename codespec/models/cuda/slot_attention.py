@@ -20,7 +20,7 @@ from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.cuda.device_rows import DeviceRows
 
 QUERY_ROWS = 16
-NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu."
+NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu"
 
 
 def slot_attention(
@@ -49,7 +49,7 @@ def slot_attention(
 def require_triton(what: str) -> None:
     """Raise ModelError if Triton, which `what` needs, is not installed."""
     if importlib.util.find_spec("triton") is None:
-        raise ModelError(f"{what} needs Triton, which is not installed: {NO_TRITON}")
+        raise ModelError(f"{what} needs Triton, which is not installed", NO_TRITON)
 
 
 def reference(

@@ -51,7 +51,7 @@ class Settings:
         self._seen.add(full)
         value = self.header.settings.get(full, default)
         if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
-            raise broken(self.header.file, f"{full} is missing or not of the kind expected")
+            raise broken(self.header.file, f"{full} is missing or has the wrong type")
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
@@ -115,8 +115,8 @@ class Plan:
 def unreadable(header: Header, what: str) -> ModelError:
     """Return the ModelError for an intact file with an unsupported feature `what`."""
     return ModelError(
-        f"{header.file} can't be converted without a change of the model, because {what} is not known here: take the "
-        "model's folder in the Hugging Face layout."
+        f"{header.file} can't be converted without a change of the model, because {what} is not known here",
+        "take the model's folder in the Hugging Face layout",
     )
 
 
@@ -126,8 +126,8 @@ def make_plan(header: Header) -> Plan:
     known = ARCHITECTURES.get(settings.name)
     if known is None:
         raise ModelError(
-            f"{header.file} is of the architecture {settings.name or 'unknown'!r}, which can't be converted: choose "
-            f"one of {', '.join(ARCHITECTURES)}, or the model's folder in the Hugging Face layout."
+            f"{header.file} is of the architecture {settings.name or 'unknown'!r}, which can't be converted",
+            f"choose one of {', '.join(ARCHITECTURES)}, or the model's folder in the Hugging Face layout",
         )
     config = known.config(settings, _common(settings))
     settings.refuse_rest()

@@ -66,12 +66,12 @@ def check_kind(header: Header) -> None:
     parts = header.settings.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
-            f"{header.file} is one of {parts} parts: join them with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`."
+            f"{header.file} is one of {parts} parts", "join them with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`"
         )
     kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
     if kind in _OTHERS or not header.tensors:
         what, mend = _OTHERS.get(kind, _OTHERS["vocab"])
-        raise ModelError(f"{header.file} holds {what} and no whole model: {mend}.")
+        raise ModelError(f"{header.file} holds {what}, not a whole model", mend)
 
 
 def demand_disk(folder: Path, needed: int) -> None:
@@ -79,8 +79,8 @@ def demand_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
-            f"The converted model needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free: "
-            "make room, or set XDG_CACHE_HOME to a larger disk."
+            f"The converted model needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free",
+            "make room, or set XDG_CACHE_HOME to a larger disk",
         )
 
 

@@ -75,7 +75,7 @@ class Header:
 
 def broken(file: Path, why: str) -> ModelError:
     """Return the ModelError for a damaged or malformed file."""
-    return ModelError(f"{file} is truncated or corrupt ({why}): {AGAIN}.")
+    return ModelError(f"{file} is truncated or corrupt ({why})", AGAIN)
 
 
 def read_header(file: Path) -> Header:
@@ -87,18 +87,18 @@ def read_header(file: Path) -> Header:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _Reader(file, data).read()
     except OSError as error:
-        raise ModelError(f"{file} can't be read ({error.strerror}): check the path and its permissions.") from error
+        raise ModelError(f"{file} can't be read ({error.strerror})", "check the path and its permissions") from error
 
 
 def _check_start(file: Path, start: bytes) -> None:
     if start[:4] != MAGIC:
-        raise ModelError(f"{file} is no GGUF file: give one, a folder in the Hugging Face layout or a hub id.")
+        raise ModelError(f"{file} is not a GGUF file", "give one, a folder in the Hugging Face layout or a hub id")
     if len(start) < 24:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
         form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise ModelError(f"{file} is a GGUF file {form}, which can't be read: take one of version 3, little-endian.")
+        raise ModelError(f"{file} is a GGUF file {form}, which can't be read", "take one of version 3, little-endian")
 
 
 class _Reader:
@@ -115,7 +115,7 @@ class _Reader:
         for _ in range(settings):
             key = self._string()
             if key in values:
-                raise broken(self._file, f"{key!r} is in it twice")
+                raise broken(self._file, f"{key!r} occurs twice")
             values[key] = self._value(self._number("<I"))
         table = [self._tensor() for _ in range(tensors)]
         start = self._data_start(values.get("general.alignment", 32))
@@ -126,7 +126,7 @@ class _Reader:
 
     def _data_start(self, alignment: Any) -> int:
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-            raise broken(self._file, "its alignment is no power of two")
+            raise broken(self._file, "its alignment is not a power of two")
         return -(-self._at // alignment) * alignment
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
@@ -161,7 +161,7 @@ class _Reader:
         try:
             return self._take(length).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise broken(self._file, "a string in its header is no UTF-8") from error
+            raise broken(self._file, "a string in its header is not UTF-8") from error
 
     def _number(self, form: str) -> Any:
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]

@@ -100,13 +100,13 @@ def read_vocabulary(header: Header) -> Vocabulary:
         document, begins = _sentencepiece(header, tokens, kinds), True
     else:
         raise ModelError(
-            f"{header.file} has a {model or 'missing'} tokenizer, which can't be converted: take the model's folder in "
-            "the Hugging Face layout."
+            f"{header.file} has a {model or 'missing'} tokenizer, which can't be converted",
+            "take the model's folder in the Hugging Face layout",
         )
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.flag("tokenizer.ggml.add_bos_token", begins)
     if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} asks for a token at each text's beginning and names none: export it again.")
+        raise ModelError(f"{header.file} begins each text with a token but does not name it", "export it again")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -125,14 +125,14 @@ def read_vocabulary(header: Header) -> Vocabulary:
 def _tokens(header: Header) -> tuple[list[str], list[int]]:
     tokens, kinds = header.items("tokenizer.ggml.tokens"), header.items("tokenizer.ggml.token_type")
     if not tokens:
-        raise ModelError(f"{header.file} has no vocabulary: take a file that holds the whole model.")
+        raise ModelError(f"{header.file} has no vocabulary", "take a file that holds the whole model")
     kinds = kinds or [NORMAL] * len(tokens)
     if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
         raise broken(header.file, "its vocabulary does not fit together")
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are equal")
     if max(map(len, tokens)) > MOST_CHARACTERS:
-        raise broken(header.file, "one of its tokens is longer than any is")
+        raise broken(header.file, "one of its tokens is too long")
     return tokens, kinds
 
 
@@ -148,7 +148,7 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
     family = _family(header)
     listed = header.items("tokenizer.ggml.merges")
     if not all(isinstance(merge, str) for merge in listed):
-        raise broken(header.file, "its merges are no texts")
+        raise broken(header.file, "its merges are not texts")
     merges = [_halves(merge) for merge in listed]
     made = {left + right for left, right in merges}
     vocab = {
@@ -175,12 +175,12 @@ def _family(header: Header) -> Family:
             return family
     if not name:
         raise ModelError(
-            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre), as files of before May "
-            "2024 don't: take a newer conversion of the model."
+            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre)",
+            "take one that was converted after May 2024",
         )
     raise ModelError(
-        f"{header.file} splits text as {name!r}, which can't be reproduced exactly: take the model's folder in the "
-        "Hugging Face layout."
+        f"{header.file} splits text as {name!r}, which can't be reproduced exactly",
+        "take the model's folder in the Hugging Face layout",
     )
 
 
@@ -198,8 +198,8 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
     added = _added(tokens, kinds, kept)
     if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
         raise ModelError(
-            f"{header.file} has a tokenizer that puts spaces which are not in the text behind its added tokens: take "
-            "the model's folder in the Hugging Face layout."
+            f"{header.file} has a tokenizer that inserts spaces after its added tokens",
+            "take the model's folder in the Hugging Face layout",
         )
     merges = _scored_merges(header, kept, kinds, scores)
     unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
@@ -229,8 +229,8 @@ def _scored_merges(
             merges += [(token[1:], token[0]) for token in sorted(tokens, key=len, reverse=True)]
         else:
             raise ModelError(
-                f"{header.file} gives several tokens one score, so its tokenizer can't be reproduced exactly: take the "
-                "model's folder in the Hugging Face layout."
+                f"{header.file} gives several tokens one score, so its tokenizer can't be reproduced exactly",
+                "take the model's folder in the Hugging Face layout",
             )
     return merges
 

@@ -58,7 +58,7 @@ def check_whole(header: Header) -> None:
         if tensor.start + rows * width > header.size:
             raise broken(header.file, f"it ends within {tensor.name}")
         if tensor.start < at:
-            raise broken(header.file, f"{tensor.name} lies on another tensor")
+            raise broken(header.file, f"{tensor.name} overlaps another tensor")
         at = tensor.start + rows * width
 
 
@@ -114,11 +114,11 @@ def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
     name = _kind(header, tensor.kind)
     if name not in READABLE:
         raise ModelError(
-            f"{header.file} is quantized as {name}, which can't be read: take the model in another format, as Q8_0."
+            f"{header.file} is quantized as {name}, which can't be read", "choose another format, such as Q8_0"
         )
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(tensor.kind)]
     if tensor.shape[-1] % block:
-        raise broken(header.file, f"the rows of {tensor.name} are no whole blocks of {name}")
+        raise broken(header.file, f"the rows of {tensor.name} are not whole blocks of {name}")
     return prod(tensor.shape[:-1]), tensor.shape[-1] // block * size
 
 
@@ -135,4 +135,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError(f"A GGUF file needs the package gguf: {install_mend()}.") from error
+        raise ModelError("A GGUF file needs the package gguf", install_mend()) from error

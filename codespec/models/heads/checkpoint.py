@@ -89,14 +89,14 @@ def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> d
 def _read(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"The head {folder} has no *.safetensors weights: convert it (pickled weights are not read).")
+        raise ModelError(f"The head {folder} has no *.safetensors weights", "convert it (pickled weights are not read)")
     found: dict[str, Tensor] = {}
     for file in files:
         read_header(file)  # first: it opens regular files only
         try:
             found |= load_file(file)
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the head again.") from error
+            raise ModelError(f"{file} is truncated or corrupt ({error})", "fetch or export the head again") from error
     return {name.removeprefix("model."): value for name, value in found.items()}
 
 
@@ -117,7 +117,7 @@ def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Ten
     else:
         ids = draft_ids(d2t) if d2t.ndim == 1 and not d2t.is_floating_point() else torch.empty(0)
     if len(ids) != config.draft_vocab or not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
-        raise ModelError(f"The draft vocabulary of the head {folder} is damaged (d2t): fetch or export it again.")
+        raise ModelError(f"The draft vocabulary of the head {folder} is damaged (d2t)", "fetch or export it again")
     return ids
 
 
@@ -128,8 +128,8 @@ def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, fo
     own = tensors.get("embed_tokens.weight")
     if own is None or own.shape != (config.vocab_size, config.hidden_size):
         raise ModelError(
-            f"The head {folder} is {config.hidden_size} wide, its target {host.size}, and it has no token vectors of "
-            "its own: give a head that was trained for this target."
+            f"The head {folder} is {config.hidden_size} wide without token vectors, and its target is {host.size} wide",
+            "give a head that was trained for this target",
         )
     made: nn.Module = nn.Embedding.from_pretrained(own)
     return made
@@ -137,7 +137,7 @@ def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, fo
 
 def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.device) -> Tensor:
     if config.mask_token is None or config.mask_token >= config.vocab_size:
-        raise ModelError(f"The head {folder} does not say what masks a token (mask_token_id): fetch it again.")
+        raise ModelError(f"The head {folder} names no mask token (mask_token_id)", "fetch it again")
     with torch.no_grad():
         vector: Tensor = embed(torch.tensor([config.mask_token], device=device))[0].cpu()
     return vector
@@ -149,13 +149,13 @@ def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
     missing = sorted(wanted.keys() - tensors.keys())
     if missing:
         raise ModelError(
-            f"The weights of the head {folder} lack {len(missing)} tensors (first: {missing[0]}): fetch or export it "
-            "again."
+            f"The weights of the head {folder} lack {len(missing)} tensors (first: {missing[0]})",
+            "fetch or export it again",
         )
     for name, shape in wanted.items():
         if tuple(tensors[name].shape) != shape:
             raise ModelError(
-                f"The weights of the head {folder} have other sizes than its config.json says (first: {name}): fetch "
-                "or export it again."
+                f"The weights of the head {folder} do not have the sizes in its config.json (first: {name})",
+                "fetch or export it again",
             )
     network.load_state_dict({name: tensors[name] for name in wanted}, strict=False, assign=True)

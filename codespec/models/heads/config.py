@@ -95,12 +95,12 @@ class HeadConfig:
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
     """Read the config.json of a head's folder. Raise ModelError if it is missing or does not describe a head."""
     if not (folder / "config.json").is_file():
-        raise ModelError(f"There is no head in {folder}: give a folder with config.json and {WEIGHTS}.")
+        raise ModelError(f"There is no head in {folder}", f"give a folder with config.json and {WEIGHTS}")
     try:
         values = read_json(folder / "config.json")
     except TokenizerError as error:
         raise ModelError(
-            f"The config.json of the head {folder} can't be read as a JSON object: fetch or export the head again."
+            f"The config.json of the head {folder} can't be read as a JSON object", "fetch or export the head again"
         ) from error
     return parse_config(values, folder, target_layers=target_layers)
 
@@ -118,10 +118,8 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
     layers = get.layers(kind, target_layers)
     kv_heads, head_size = get.size("num_key_value_heads", heads, most=1 << 12), get.size("head_dim", hidden // heads)
     if heads % kv_heads or head_size % 2:
-        raise ModelError(
-            f"The head {folder} has {heads} attention heads of {head_size} over {kv_heads} of keys, which no attention "
-            "computes: fetch or export the head again."
-        )
+        sizes = f"{heads} attention heads of size {head_size} and {kv_heads} key heads"
+        raise ModelError(f"The head {folder} has {sizes}, which can't be computed", "fetch or export the head again")
     drafted = 1 if kind == "eagle3" else get.size("num_hidden_layers", most=MOST_LAYERS)
     return HeadConfig(
         kind=kind,
@@ -152,8 +150,8 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
         if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
     raise ModelError(
-        f"{folder} is no head that codespec knows (architectures: {named}): give the folder of an EAGLE-3 or DFlash "
-        "head."
+        f"{folder} is not a head that codespec supports (architectures: {named})",
+        "give the folder of an EAGLE-3 or DFlash head",
     )
 
 
@@ -167,8 +165,8 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
     for what, found in unknown.items():
         if found:
             raise ModelError(
-                f"The layers of the head {folder} have {what}, which codespec does not compute in a head: "
-                "choose another head."
+                f"The layers of the head {folder} have {what}, which codespec does not compute in a head",
+                "choose another head",
             )
 
 
@@ -231,7 +229,7 @@ class _Reader:
         return {"rope_theta": float(theta), **scaling}
 
     def _wrong(self, name: str, value: object) -> ModelError:
-        return ModelError(f"The config.json of {self._folder} has {name} = {value!r}: fetch or export the head again.")
+        return ModelError(f"The config.json of {self._folder} has {name} = {value!r}", "fetch or export the head again")
 
 
 def usual_layers(count: int) -> tuple[int, ...]:

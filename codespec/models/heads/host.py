@@ -48,8 +48,8 @@ class Host:
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
             raise ModelError(
-                f"A head can't read the token vectors of {model.spec.architecture}: leave the setting head out, or "
-                "choose another target."
+                f"A head can't read the token vectors of {model.spec.architecture}",
+                "leave the setting head out, or choose another target",
             )
         layers, size, known = model.spec.layers, model.spec.hidden_size, model.choosable
         print_ = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
@@ -72,8 +72,8 @@ class Host:
         named = config.target.get("sha256")
         if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
             raise ModelError(
-                f"The head {name} was trained for another target ({config.made_for}): give a head of this one, or "
-                "train one with `codespec train head`."
+                f"The head {name} was trained for another target ({config.made_for})",
+                "give a head of this one, or train one with `codespec train head`",
             )
 
 

@@ -63,8 +63,8 @@ class Blueprint:
             sound = plan._is_sound()
         if not sound:
             raise ModelError(
-                "config.json does not describe its int8 weights: remove its folder; the next start converts the model "
-                "again."
+                "config.json does not describe its int8 weights",
+                "remove its folder; the next start converts the model again",
             )
         return plan
 

@@ -41,7 +41,7 @@ def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
     config = read_config(folder)
     skeleton = _skeleton(config)
     if not fits_int8(config.to_dict()):
-        raise ModelError(f"{folder} holds a kind of model that can't be converted to int8: use dtype bfloat16.")
+        raise ModelError(f"{folder} holds a kind of model that can't be converted to int8", "use dtype bfloat16")
     wanted = {name for name, _ in skeleton.named_parameters()}
     if other := (wanted ^ set(names)) - {f"{HEAD}.weight"}:  # a tied head may be stored or not
         raise mismatch(min(other))
@@ -50,7 +50,7 @@ def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
     size: int = attention.head_dim
     rotary = type(skeleton.model.rotary_emb)(config)
     if 2 * len(rotary.inv_freq) != size:
-        raise ModelError("The model rotates a part of each head only: use dtype bfloat16.")
+        raise ModelError("The model rotates a part of each head only", "use dtype bfloat16")
     return Blueprint(
         architecture=architecture(config.to_dict()),
         parameters=sum(part.numel() for part in skeleton.parameters()),
@@ -75,7 +75,7 @@ def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
     read, seam = reader(folder), Seam()
     found = _gap(read, plan, seam, choice, read_config(folder))
     if not found <= TOLERANCE:
-        raise ModelError(f"The int8 block of {folder} differs by {found:.2g} from its model's: use dtype bfloat16.")
+        raise ModelError(f"The int8 block of {folder} differs by {found:.2g} from its model's", "use dtype bfloat16")
 
 
 def _skeleton(config: Any) -> Any:

@@ -107,7 +107,7 @@ def write_tensors(
                 made, part = next(parts)
                 assert made == name and part.dtype == form and part.numel() <= missing, name
                 if form != torch.int8 and not torch.isfinite(part).all():
-                    raise ModelError(f"The weight {name} is beyond the range of its format: use dtype bfloat16.")
+                    raise ModelError(f"The weight {name} is beyond the range of its format", "use dtype bfloat16")
                 write_part(stream, part)
                 missing -= part.numel()
                 written += part.nbytes

@@ -176,7 +176,7 @@ def try_kernels() -> Choice:
     if slow:
         return min(slow, key=lambda found: found[0])[1]
     faults = "; ".join(f"{kernel.name}: {find_fault(kernel, HALF)}" for kernel in KERNELS)
-    raise ModelError(f"int8 is not available on this processor ({faults}): use dtype bfloat16 or float32.")
+    raise ModelError(f"int8 is not available on this processor ({faults})", "use dtype bfloat16 or float32")
 
 
 _chosen = cache(try_kernels)

@@ -35,13 +35,13 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
         return Int8Network(plan, seam, reader(folder), choice)
     except KeyError as error:
         raise ModelError(
-            f"{folder} lacks the weight {error.args[0]}: remove the folder; the next start converts the model again."
+            f"{folder} lacks the weight {error.args[0]}", "remove the folder; the next start converts the model again"
         ) from error
     except (AssertionError, RuntimeError, ValueError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"The int8 weights in {folder} don't fit each other ({why}): remove the folder; the next start converts "
-            "the model again."
+            f"The int8 weights in {folder} do not match each other ({why})",
+            "remove the folder; the next start converts the model again",
         ) from error
 
 
@@ -58,8 +58,7 @@ def reader(folder: Path) -> Read:
         form = _FORMATS.get(tensor.dtype)
         if form is None:
             raise ModelError(
-                f"{file} stores {name} in a form that no conversion writes: remove the folder; the next start converts "
-                "the model again."
+                f"{file} stores {name} in an unknown form", "remove the folder; the next start converts the model again"
             )
         if len(tensor.shape) > 1:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))

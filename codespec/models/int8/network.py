@@ -132,7 +132,7 @@ def read_linear(
 
 def mismatch(name: str) -> ModelError:
     """Return the error for a weight that does not match config.json."""
-    return ModelError(f"The weight {name} does not fit config.json: fetch or export the model again.")
+    return ModelError(f"The weight {name} does not fit config.json", "fetch or export the model again")
 
 
 def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | None:

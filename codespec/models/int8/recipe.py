@@ -52,7 +52,7 @@ class Sizes:
         def size(name: str) -> int:
             value = config.get(name)
             if type(value) is not int or value < 1:
-                raise ModelError(f"{name} = {value!r} in config.json is not a size: fetch or export the model again.")
+                raise ModelError(f"{name} = {value!r} in config.json is not a size", "fetch or export the model again")
             return value
 
         hidden, heads = size("hidden_size"), size("num_attention_heads")
@@ -80,12 +80,12 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
         known |= {f"{_layer(number)}.self_attn.{name}.weight" for name in _HEAD_NORMS}
     there = set(weights.shapes)
     if strange := there - needed - known:
-        raise ModelError(f"The weight {min(strange)} is unknown to the int8 conversion: use dtype bfloat16.")
+        raise ModelError(f"The weight {min(strange)} is unknown to the int8 conversion", "use dtype bfloat16")
     if missing := needed - there:
-        raise ModelError(f"The model lacks the weight {min(missing)}: fetch or export it again.")
+        raise ModelError(f"The model lacks the weight {min(missing)}", "fetch or export it again")
     if weights.shapes[EMBEDDING][1:] != (sizes.hidden,):
         raise ModelError(
-            f"{EMBEDDING} is not {sizes.hidden} wide as config.json says: fetch or export the model again."
+            f"{EMBEDDING} is not {sizes.hidden} wide as config.json says", "fetch or export the model again"
         )
 
 

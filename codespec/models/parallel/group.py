@@ -31,7 +31,7 @@ LOOPBACK = "lo"  # no socket listens outside this machine; the rendezvous is a f
 PATIENCE = timedelta(seconds=120)  # timeout for a process to start, and for each reply
 IDLE = timedelta(days=365)  # timeout between two calls; the closed connection of a dead process is noticed at once
 STOP = "stop"
-GONE = "A process that holds a part of the model has ended ({reason}): see what it said above and start again."
+GONE = "A process that holds a part of the model has ended ({reason}): read its message above and start again."
 Call = tuple[str, tuple[Any, ...]]
 
 
@@ -96,13 +96,13 @@ def start_group(size: int, device: str, command: Sequence[str], settings: bytes)
     reads `settings` as one line from stdin.
     """
     if dist.is_initialized():
-        raise ModelError("This process holds a part of another model already: start another process for this one.")
+        raise ModelError("This process holds a part of another model already", "start another process for this one")
     if device == "cuda" and torch.cuda.device_count() < size:
         raise ModelError(
-            f"{size} GPUs are needed and {torch.cuda.device_count()} are available: lower tensor_parallel."
+            f"{size} GPUs are needed and {torch.cuda.device_count()} are available", "lower tensor_parallel"
         )
     if importlib.util.find_spec("accelerate") is None:
-        raise ModelError(f"tensor_parallel needs the package accelerate: {install_mend('engine,parallel')}.")
+        raise ModelError("tensor_parallel needs the package accelerate", install_mend("engine,parallel"))
     folder = tempfile.TemporaryDirectory(prefix="codespec-tensor-parallel-")
     meeting = str(Path(folder.name) / "store")
     store, workers = FileStore(meeting, size), []

@@ -113,8 +113,8 @@ def _local_layer(layer: nn.Module, style: str | None, path: str, exact: bool) ->
     if isinstance(layer, nn.Embedding) and style == EMBEDDING:
         return SplitEmbedding(layer)
     raise ModelError(
-        f"transformers splits {path} over processes in a way ({style}) that codespec can't do yet: "
-        "use tensor_parallel = 1 or another target."
+        f"transformers splits {path} over processes in a way ({style}) that codespec does not support yet",
+        "use tensor_parallel = 1 or another target",
     )
 
 

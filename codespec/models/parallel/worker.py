@@ -22,7 +22,7 @@ def load_split(config: EngineConfig) -> LanguageModel:
     Raise ConfigError if the target is to be padded.
     """
     if config.target_shape != "own":
-        raise ConfigError("A target that several processes hold can't be padded: leave out target_shape.")
+        raise ConfigError("A target that is split over processes can't be padded", "leave out target_shape")
     device, exact = find_device(config.device).type, config.mode == "exact"
     settings = {"name": config.target, "dtype": config.dtype, "exact": exact}
     group = start_group(config.tensor_parallel, device, COMMAND, json.dumps(settings).encode())

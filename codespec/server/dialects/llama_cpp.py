@@ -170,7 +170,7 @@ def to_json(completion: Completion, answer: Reply) -> dict[str, Any]:
         "generation_settings": {"n_ctx": loaded.context, "n_predict": answer.handles[0].request.max_tokens},
         **_stop(completion, answer, cut=text != completion.text),
         "tokens_cached": stats.prompt_tokens + stats.committed,
-        "truncated": any("was trimmed" in note for note in stats.notes),
+        "truncated": stats.trimmed,
         "timings": timings(stats),
         **_probabilities(completion, answer),
         **notes_field(answer.handles, [completion]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
@@ -34,8 +35,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Hand
             except RequestError as error:
                 if type(error) is not RequestError or error.field not in names:
                     raise
-                name = names[error.field]
-                raise RequestError(str(error).replace(error.field, name, 1), name) from error
+                raise RequestError(replace(error.fault, field=names[error.field])) from error
 
         return handle
 

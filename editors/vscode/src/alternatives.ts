@@ -9,7 +9,7 @@ export interface Listed {
 /** `where` names the place; texts are shown with the line that they go on. */
 export function listed(where: string, texts: readonly string[]): Listed {
   const count = texts.length === 1 ? "one suggestion" : `${texts.length} suggestions`;
-  const lines = [`${where}: ${count}. Enter puts in the one you are in.`, ""];
+  const lines = [`${where}: ${count}. Enter inserts the one at the cursor.`, ""];
   const sections = texts.map((text, index) => {
     const first = lines.length;
     lines.push(`─── ${index + 1} of ${texts.length} ───`, ...text.split(/\r\n|\n/), "");

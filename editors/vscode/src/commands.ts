@@ -150,7 +150,7 @@ function actions({ process: { kind: process }, figures, pulling }: Known): Actio
 async function toggleThisLanguage(): Promise<void> {
   const language = window.activeTextEditor?.document.languageId;
   if (language) await toggleLanguage(language);
-  else void window.showInformationMessage("No file is open: open one of the language that you mean.");
+  else void window.showInformationMessage("No file is open: open one in that language.");
 }
 
 async function openPage({ bar }: Parts): Promise<void> {
@@ -158,7 +158,7 @@ async function openPage({ bar }: Parts): Promise<void> {
   const { daemon } = bar.known.figures;
   if (!daemon) void window.showWarningMessage("The language server does not run: restart codespec first.");
   else if (daemon.state === "ready" || daemon.state === "starting") await env.openExternal(Uri.parse(daemon.page));
-  else void window.showWarningMessage(`No daemon answers at ${daemon.url}: write some code, and it is started.`);
+  else void window.showWarningMessage(`No daemon answers at ${daemon.url}: it starts when you write code.`);
 }
 
 /** A page that is written anew each time it is asked for. */

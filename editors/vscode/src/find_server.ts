@@ -26,7 +26,7 @@ export function findServer(setting: string, environment: string, machine: Machin
     if (path) return { kind: "found", path };
     return {
       kind: "wrong",
-      sentence: `codespec.command is ${given}, where no program is: mend the setting, or empty it.`,
+      sentence: `codespec.command is ${given}, which is not a program: correct the setting, or clear it.`,
     };
   }
   const path = findProgram("codespec", machine) ?? own(environment, machine);

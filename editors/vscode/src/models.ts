@@ -75,5 +75,5 @@ export function size(bytes: number): string {
 function detailOf({ here, download = 0, memory = 0, licence, gated }: Row): string {
   const fetch = here === "pulled" ? "is here" : `${size(download)} to fetch`;
   const parts = [fetch, `${size(memory)} of memory`, licence || "licence not stated"];
-  return [...parts, ...(gated ? ["asks for a login: `hf auth login`"] : [])].join(" · ");
+  return [...parts, ...(gated ? ["requires a login: `hf auth login`"] : [])].join(" · ");
 }

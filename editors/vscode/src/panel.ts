@@ -67,7 +67,7 @@ export class Panel implements Disposable {
     const position = editor.selection.active;
     const items = unlike(await this.ask(document, position));
     if (items.length === 0) {
-      void window.showInformationMessage("codespec: nothing is suggested here; a click on the status bar may say why.");
+      void window.showInformationMessage("codespec: nothing is suggested here; click the status bar for the reason.");
       return;
     }
     const where = `${workspace.asRelativePath(document.uri)}, line ${position.line + 1}`;
@@ -85,7 +85,7 @@ export class Panel implements Disposable {
     const item = shown.items[index];
     if (!item?.range) return;
     if (shown.document.isClosed || shown.document.version !== shown.version) {
-      void window.showWarningMessage("codespec: the text has changed meanwhile: ask for the alternatives again.");
+      void window.showWarningMessage("codespec: the text has changed meanwhile: request the alternatives again.");
       return;
     }
     const editor = await window.showTextDocument(shown.document, shown.column);

@@ -71,7 +71,7 @@ export class Puller {
     this.stopping = new AbortController();
     this.tell({ model, percent: 0 });
     const why = await this.fetch(path, model, this.stopping.signal).finally(() => this.tell(undefined));
-    if (why === undefined) return void window.showInformationMessage(`codespec: ${model} was not fetched to its end.`);
+    if (why === undefined) return void window.showInformationMessage(`codespec: ${model} was not fetched completely.`);
     if (why) return this.complain(model, why);
     this.offered = undefined;
     await chooseModel(model);

@@ -24,12 +24,12 @@ export function candidates(setting: string, machine: Machine): string[] {
   if (given) {
     const path = findProgram(given, machine);
     if (path) return [path];
-    throw new PythonError(`codespec.python is ${given}, where no program is: mend the setting, or empty it.`);
+    throw new PythonError(`codespec.python is ${given}, which is not a program: correct the setting, or clear it.`);
   }
   const names = machine.windows ? WINDOWS_NAMES : NAMES;
   const found = names.map((name) => findProgram(name, machine)).filter((path) => path !== undefined);
   if (found.length) return [...new Set(found)];
-  throw new PythonError("There is no Python here: install Python 3.11 or newer, or say where it is (codespec.python).");
+  throw new PythonError("There is no Python here: install Python 3.11 or newer, or set codespec.python.");
 }
 
 /** The first that is new enough and can make environments. Raises PythonError that says what the others lack. */
@@ -40,7 +40,7 @@ export async function choosePython(paths: readonly string[], ask: (path: string)
     if (!fault) return path;
     faults.push(fault);
   }
-  throw new PythonError(faults.find((fault) => fault.includes("venv")) ?? faults[0] ?? "No Python was asked.");
+  throw new PythonError(faults.find((fault) => fault.includes("venv")) ?? faults[0] ?? "No Python was found.");
 }
 
 /** The numbers of a version, or null. */
@@ -55,7 +55,7 @@ export function isNewEnough([major, minor]: readonly [number, number, number]): 
 
 function faultOf(path: string, { code, text }: Answer): string {
   const version = parseVersion(text);
-  const mend = "install Python 3.11 or newer, or say where it is (codespec.python).";
+  const mend = "install Python 3.11 or newer, or set codespec.python.";
   if (!version) return `${path} does not run: ${mend}`;
   if (!isNewEnough(version)) return `${path} is Python ${version.join(".")}, which is too old: ${mend}`;
   return code === 0 ? "" : `${path} can't make environments: install its venv package (Debian: python3-venv).`;

@@ -32,7 +32,7 @@ import { versionFault } from "./versions.ts";
 
 const START_MS = 60_000; // what is no language server never answers
 const STOP_MS = 2000;
-const MISSING = "The codespec server is not installed: install it, or say where it is (codespec.command).";
+const MISSING = "The codespec server is not installed: install it, or set codespec.command.";
 
 /** Its errors go to the log; what the user must know, we say in one sentence. */
 class Client extends LanguageClient {
@@ -226,7 +226,7 @@ export class Server {
       child.once("error", resolve);
     });
     if (!error) return child;
-    this.show({ kind: "failed", sentence: `${path} can't be started (${error.message}): mend codespec.command.` });
+    this.show({ kind: "failed", sentence: `${path} can't be started (${error.message}): correct codespec.command.` });
     return undefined;
   }
 

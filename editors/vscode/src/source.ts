@@ -28,7 +28,7 @@ export function findSource(setting: string, home: string, windows: boolean, carr
   const path = expandHome(setting, home);
   if (path && !isAbsolute(path))
     throw new SourceError(
-      `codespec.installFrom is ${path}, which is no absolute path: name a checkout of codespec ` +
+      `codespec.installFrom is ${path}, which is not an absolute path: name a checkout of codespec ` +
         "(/path/to/codespec[engine]) or a wheel, or empty it to install what the extension carries.",
     );
   if (path) return { kind: "path", path };

@@ -51,7 +51,7 @@ export class Tokens {
     const what = whatOf(old, (await this.secrets.get(KEY)) ?? "");
     if (what === "nothing") return;
     if (what === "tell") {
-      void window.showWarningMessage(`codespec: codespec.token is of no use: ${tokenFault(old)}`);
+      void window.showWarningMessage(`codespec: codespec.token can't be used: ${tokenFault(old)}`);
       return;
     }
     if (what === "move") await this.secrets.store(KEY, old);
@@ -59,8 +59,8 @@ export class Tokens {
     this.log.info(`codespec.token: ${what === "move" ? "moved to the secret storage" : "removed from the settings"}`);
     void window.showInformationMessage(
       what === "move"
-        ? "codespec: the token stood in your settings as plain text. It is in VS Code's secret storage now."
-        : "codespec: the token in your settings is taken out, because one is in VS Code's secret storage.",
+        ? "codespec: the token was in your settings as plain text. It is in VS Code's secret storage now."
+        : "codespec: the token was removed from your settings, because one is in VS Code's secret storage.",
     );
   }
 }

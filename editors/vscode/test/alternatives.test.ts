@@ -5,7 +5,7 @@ import { endOf, listed, sectionAt } from "../src/alternatives.ts";
 test("each stands under its number, whatever it holds, and a line belongs to one", () => {
   const page = listed("a.py, line 3", ["    return 1", "    for x in y:\r\n        pass"]);
   assert.deepEqual(page.text.split("\n"), [
-    "a.py, line 3: 2 suggestions. Enter puts in the one you are in.",
+    "a.py, line 3: 2 suggestions. Enter inserts the one at the cursor.",
     "",
     "─── 1 of 2 ───",
     "    return 1",

@@ -34,7 +34,7 @@ test("a setting that leads nowhere is told, whatever else is there", () => {
   assert.equal(found.kind, "wrong");
   assert.match(
     found.kind === "wrong" ? found.sentence : "",
-    /^codespec\.command is \/gone\/codespec, .*: mend the setting/,
+    /^codespec\.command is \/gone\/codespec, .*: correct the setting/,
   );
 });
 

@@ -31,7 +31,7 @@ test("what fits is there, the recommended one first, then what is here, then by 
     [
       ["middle", "$(star-full) middle", "3.6 GB to fetch · 3.6 GB of memory · Apache-2.0"],
       ["small", "small", "is here · 800 MB of memory · Apache-2.0"],
-      ["tiny", "tiny", "500 MB to fetch · 500 MB of memory · Terms · asks for a login: `hf auth login`"],
+      ["tiny", "tiny", "500 MB to fetch · 500 MB of memory · Terms · requires a login: `hf auth login`"],
     ],
   );
   assert.equal(headingOf(LISTING), "This machine has 8.2 GB of memory. A larger model writes better, and slower");

@@ -35,7 +35,7 @@ test("the setting alone is tried, else each name once, in the order of likelihoo
 test("no Python is one sentence with the mend", () => {
   assert.throws(() => candidates("", having()), { message: /^There is no Python here: install Python 3\.11 or newer/ });
   assert.throws(() => candidates("/gone", having("/usr/bin/python3")), {
-    message: /^codespec\.python is \/gone, .*: mend/,
+    message: /^codespec\.python is \/gone, .*: correct/,
   });
 });
 

@@ -27,7 +27,7 @@ test("a checkout's or a wheel's path is taken as it is", () => {
 // Whoever registers such a name, or owns such an address, would run code here.
 test("a name, an address, a relative path or a flag is refused", () => {
   for (const setting of ["codespec", "codespec[engine]", "codespec==1", "git+https://x/y", "./codespec", "--pre /a"])
-    assert.throws(() => source(setting), { message: /which is no absolute path: name a checkout of codespec/ });
+    assert.throws(() => source(setting), { message: /which is not an absolute path: name a checkout of codespec/ });
   assert.throws(() => source("codespec[engine]", NAMES, true), SourceError);
 });
 

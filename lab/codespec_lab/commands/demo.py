@@ -157,7 +157,7 @@ def find_config(model: str | None) -> EngineConfig:
     try:
         _fetch(entry)
     except ModelError as error:
-        say(f"{str(error).removesuffix('.')}; this demo goes on with the small starter pair.")
+        say(f"{error.fault.clause}; this demo goes on with the small starter pair.")
         return choose({"model": STARTER_NAME}).config
     return choose({"model": entry.name}).config
 

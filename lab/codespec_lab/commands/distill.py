@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
     """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "distill",
-        help="teach a drafter what its target writes in your code",
+        help="train a drafter on its target's output in your code",
         description="Has the target write at places of your code, teaches the drafter, and hands it over in a new "
         "folder if more of its guesses are accepted on files that were held out. Nothing leaves the machine.",
     )

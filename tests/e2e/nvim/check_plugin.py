@@ -171,7 +171,8 @@ def test_what_commands_say(editor: Editor, project: Path, daemon: Daemon) -> Non
     editor.keys("<Tab><Esc>")
     editor.nvim.command("Codespec status")
     editor.wait(lambda: "suggestions taken" in messages(editor), "the status is told")
-    assert f"daemon: ready at {daemon.url}" in messages(editor) and "models: codespec-starter" in messages(editor)
+    assert f"daemon: ready at {daemon.url}" in messages(editor)
+    assert "models: target codespec-starter" in messages(editor)
     windows = len(editor.nvim.windows)
     editor.nvim.command("Codespec explain")
     editor.wait(lambda: len(editor.nvim.windows) == windows + 1, "a window explains")
@@ -215,7 +216,7 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     (before,) = daemons_at(port)
     editor.wait(lambda: "small starter pair answers" in editor.status()["message"], "the status says it too")
     editor.nvim.command("checkhealth codespec")
-    assert f"`:CodespecPull` brings {name} in its place" in editor.text()
+    assert f"`:CodespecPull` fetches {name} to replace it" in editor.text()
     command = editor.lua("return require('codespec.offer').now().command")
     assert command[1:] == ["-P", "-m", "codespec", "models", "pull", name]
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'exit 1' }")

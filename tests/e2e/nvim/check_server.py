@@ -85,7 +85,7 @@ def test_no_command_is_told_once_with_the_mend(start: Start, project: Path) -> N
         editor.nvim.command(f"edit {project / name}")
     editor.wait(lambda: editor.nvim.command_output("messages"), "it is told")
     said = editor.nvim.command_output("messages")
-    assert said.count("`codespec-that-is-nowhere` can't be run: mend the option `cmd`.") == 1, said
+    assert said.count("`codespec-that-is-nowhere` can't be run: correct the option `cmd`.") == 1, said
     assert editor.status()["kind"] == "Error"
     editor.keys("o<Tab>x")
     editor.wait(lambda: editor.lines() == ["", "    x"], "typing goes on as ever")

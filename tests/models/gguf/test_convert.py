@@ -98,11 +98,11 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({}, {"rope_freqs.weight": np.full(8, 3, np.float32)}, "its rotary factors"),
         ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is not a number"),
         ({"split.count": 3}, {}, "one of 3 parts: join them"),
-        ({"general.type": "adapter"}, {}, "holds an adapter and no whole model: merge it"),
+        ({"general.type": "adapter"}, {}, "holds an adapter, not a whole model: merge it"),
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
         ({"general.type": "imatrix"}, {}, "statistics"),
-        ({"general.alignment": 24}, {}, "its alignment is no power of two"),
-        ({"llama.context_length": "many"}, {}, "context_length is missing or not of the kind"),
+        ({"general.alignment": 24}, {}, "its alignment is not a power of two"),
+        ({"llama.context_length": "many"}, {}, "context_length is missing or has the wrong type"),
     ],
 )
 def test_what_would_be_another_model_is_one_sentence(
@@ -143,7 +143,7 @@ def test_an_unknown_architecture_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_vocabulary_alone_is_one_sentence(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "m.gguf", "smollm")
-    refused(tmp_path / "m.gguf", "holds only a vocabulary and no whole model: take the file with the weights")
+    refused(tmp_path / "m.gguf", "holds only a vocabulary, not a whole model: take the file with the weights")
 
 
 def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_tensors_on_one_another_are_one_sentence(tmp_path: Path) -> None:
     at = data.index(name) + len(name) + 4 + 16 + 4
     data[at : at + 8] = bytes(8)
     file.write_bytes(data)
-    refused(file, "lies on another tensor")
+    refused(file, "overlaps another tensor")
 
 
 def test_a_token_longer_than_any_is_one_sentence(tmp_path: Path) -> None:
     """If scores define the merges, each way to split a token is tried."""
     header = Header(tmp_path / "m.gguf", 0, {"tokenizer.ggml.tokens": ["a", "b" * 5000]}, {})
-    with pytest.raises(ModelError, match="longer than any"):
+    with pytest.raises(ModelError, match="is too long"):
         read_vocabulary(header)
 
 
@@ -180,8 +180,8 @@ HUGE = 1 << 60
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "is no GGUF file"),
-        (b"PK\x03\x04" + bytes(60), "is no GGUF file"),
+        (b"", "is not a GGUF file"),
+        (b"PK\x03\x04" + bytes(60), "is not a GGUF file"),
         (MAGIC + bytes(4), "it ends within its header"),
         (struct.pack("<4sIQQ", MAGIC, 1, 0, 0), "of version 1"),
         (struct.pack(">4sIQQ", MAGIC, 3, 0, 0), "big-endian"),
@@ -193,7 +193,7 @@ HUGE = 1 << 60
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 5, HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1), "a list holds the type 9"),
         (START + struct.pack("<Q1sI", 1, b"k", 99) + bytes(40), "unknown type 99"),
-        (START + struct.pack("<Q1sI", 1, b"\xff", 0) + bytes(40), "no UTF-8"),
+        (START + struct.pack("<Q1sI", 1, b"\xff", 0) + bytes(40), "not UTF-8"),
         (struct.pack("<4sIQQQ1sI", MAGIC, 3, 1, 0, 1, b"t", 99), "has 99 dimensions"),
         (struct.pack("<4sIQQQ1sIQQIQ", MAGIC, 3, 1, 0, 1, b"t", 2, HUGE, HUGE, 0, 0), "larger than the file"),
         (struct.pack("<4sIQQQ1sIQIQ", MAGIC, 3, 1, 0, 1, b"t", 1, 1, 0, HUGE), "larger than the file"),
@@ -279,7 +279,7 @@ def test_a_disk_without_room_is_one_sentence(tmp_path: Path, monkeypatch: pytest
 def test_the_process_says_its_sentence_and_exits_with_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.gguf").write_bytes(b"nothing of the kind")
     assert converter.main([str(tmp_path / "m.gguf"), str(tmp_path), ""]) == 2
-    assert "is no GGUF file" in capsys.readouterr().err
+    assert "is not a GGUF file" in capsys.readouterr().err
     assert converter.main([str(tmp_path / "none.gguf"), str(tmp_path), ""]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert converter.main([str(write_model(tmp_path / "w.gguf")), str(tmp_path / "missing"), ""]) == 2

@@ -18,7 +18,7 @@ local function check_neovim(options)
   local by_neovim = options.ghost_text ~= 'own' and native.exists()
   health.ok(('Neovim %s; ghost text is drawn by %s'):format(version, by_neovim and 'Neovim' or 'codespec'))
   if options.ghost_text == 'native' and not by_neovim then
-    health.warn('ghost_text is "native", which Neovim 0.12 has and this one has not', 'Set it to "auto".')
+    health.warn('ghost_text is "native", which requires Neovim 0.12', 'Set it to "auto".')
   end
 end
 
@@ -38,9 +38,9 @@ end
 local function check_daemon(daemon)
   local where = ('the daemon at %s'):format(daemon.url)
   if daemon.state == 'ready' then
-    health.ok(('%s is ready: %s, guesses by %s'):format(where, daemon.target, daemon.drafter))
+    health.ok(('%s is ready: target %s, drafter %s'):format(where, daemon.target, daemon.drafter))
     if type(daemon.offer) == 'table' then
-      health.info(('`:CodespecPull` brings %s in its place'):format(daemon.offer.model))
+      health.info(('`:CodespecPull` fetches %s to replace it'):format(daemon.offer.model))
     end
   elseif daemon.state == 'starting' then
     health.ok(('%s is starting'):format(where))

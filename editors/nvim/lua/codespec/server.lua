@@ -39,7 +39,7 @@ end
 function M.command(options)
   if options.cmd then
     if vim.fn.executable(options.cmd[1]) == 0 then
-      return nil, ('`%s` can\'t be run: mend the option `cmd`.'):format(options.cmd[1])
+      return nil, ('`%s` can\'t be run: correct the option `cmd`.'):format(options.cmd[1])
     end
     return options.cmd
   end

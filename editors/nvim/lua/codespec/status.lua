@@ -34,7 +34,7 @@ function M.sentences(told)
   local lines = { ('%s%s'):format(told.kind, told.message ~= '' and ': ' .. told.message or '') }
   table.insert(lines, ('daemon: %s at %s'):format(daemon.state or 'unknown', daemon.url or '?'))
   if (daemon.target or '') ~= '' then
-    table.insert(lines, ('models: %s, guesses by %s'):format(daemon.target, daemon.drafter))
+    table.insert(lines, ('models: target %s, drafter %s'):format(daemon.target, daemon.drafter))
   end
   if (counters.shown or 0) > 0 then
     local share, taken = 100 * counters.acceptance, counters.accepted + counters.partlyAccepted
