@@ -10,16 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codespec.engine.engine import Engine
-    from codespec.errors import (
-        CodespecError,
-        ConfigError,
-        ModelError,
-        PairError,
-        RequestError,
-        TokenizerError,
-    )
-    from codespec.types import (
+    from codespec.contract.types import (
         Completion,
         CompletionRequest,
         Counts,
@@ -29,6 +20,15 @@ if TYPE_CHECKING:
         Snippet,
         Stats,
         TextEvent,
+    )
+    from codespec.engine.engine import Engine
+    from codespec.errors import (
+        CodespecError,
+        ConfigError,
+        ModelError,
+        PairError,
+        RequestError,
+        TokenizerError,
     )
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ def _home(name: str) -> str:
     """Return the name of the module that defines a public name."""
     if name == "Engine":
         return "codespec.engine.engine"
-    return "codespec.errors" if name in _ERRORS else "codespec.types"
+    return "codespec.errors" if name in _ERRORS else "codespec.contract.types"
 
 
 def __getattr__(name: str) -> Any:

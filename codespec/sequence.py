@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from codespec_grammars import ContextTracker
 
+from codespec.contract.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
 from codespec.text.align import tail_window
 from codespec.text.ending import Ending
 from codespec.text.streaming import StopFinder, Utf8Stream
-from codespec.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,8 @@ from unittest import mock
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.models.heads.checkpoint import LoadedHead
@@ -24,7 +25,6 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.startup.call_search import Finding
 from codespec.startup.calls import choose_calls
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import Completion, CompletionRequest, Stats
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 

@@ -11,10 +11,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from codespec.contract.types import CompletionRequest
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.text.fim import build_prompt
-from codespec.types import CompletionRequest
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes
 
 TIE = 0.2  # nats: a smaller gap is a near-tie, a larger one an error

@@ -11,9 +11,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from codespec.config import EngineConfig
-from codespec.declared import declared
-from codespec.serve_config import ServeConfig
+from codespec.contract.declared import declared
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.serve_config import ServeConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig}

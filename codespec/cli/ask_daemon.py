@@ -15,10 +15,8 @@ from typing import Any
 from codespec import __version__
 from codespec.cli.daemon_call import Address, find_address
 from codespec.client.daemon_client import Found
-from codespec.config import EngineConfig
-from codespec.errors import ConfigError, DaemonError, RequestError
-from codespec.store.resolve import find_difference, identity_of
-from codespec.types import (
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import (
     MOST_SIDE,
     Completion,
     CompletionRequest,
@@ -29,6 +27,8 @@ from codespec.types import (
     Stats,
     TextEvent,
 )
+from codespec.errors import ConfigError, DaemonError, RequestError
+from codespec.store.resolve import find_difference, identity_of
 
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
 REFUSALS = {

@@ -17,10 +17,10 @@ from codespec.cli.ask_daemon import ask_daemon, say
 from codespec.cli.options import add_engine_options, engine_config, load_engine
 from codespec.cli.paint import Painter
 from codespec.cli.parser import Parser
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 from codespec.errors import RequestError
 from codespec.text_file import NotUtf8, decode_text
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 

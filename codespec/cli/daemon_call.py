@@ -93,7 +93,7 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 def find_address(options: argparse.Namespace) -> Address:
     """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
-    from codespec.serve_config import resolve_serve
+    from codespec.contract.serve_config import resolve_serve
     from codespec.token_file import read_token
 
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.parser import Parser
-from codespec.config import EngineConfig
-from codespec.declared import declared
+from codespec.contract.declared import declared
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import read_caps
 from codespec.errors import ConfigError, install_mend
-from codespec.levels import read_caps
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

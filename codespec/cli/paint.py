@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from codespec.types import Completion, RoundEvent
+from codespec.contract.types import Completion, RoundEvent
 
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
 

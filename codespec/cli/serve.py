@@ -8,8 +8,8 @@ from typing import Any
 
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
-from codespec.declared import declared
-from codespec.serve_config import ServeConfig, resolve_serve
+from codespec.contract.declared import declared
+from codespec.contract.serve_config import ServeConfig, resolve_serve
 
 
 def add_parser(commands: Any) -> None:

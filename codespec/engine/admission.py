@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
+from codespec.contract.types import MOST_PREDICTION, CompletionRequest
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
@@ -13,7 +14,6 @@ from codespec.text.ending import Ending
 from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
 from codespec.text.layout import Layouts
 from codespec.text.streaming import StopFinder, Utf8Stream
-from codespec.types import MOST_PREDICTION, CompletionRequest
 
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from codespec.contract.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.engine.admission import Admission
 from codespec.engine.batch import Batch
 from codespec.engine.candidates import keep_drawn, to_candidates
@@ -25,7 +26,6 @@ from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
-from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 from codespec_grammars import find_language
 
+from codespec.contract.types import Stats
 from codespec.sequence import Candidates, Sequence, Verdict
-from codespec.types import Stats
 
 Key = tuple[str | int, ...]
 NOBODY = "none"  # proposer label for rounds without a draft

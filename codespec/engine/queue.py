@@ -26,8 +26,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import count
 
+from codespec.contract.types import (
+    Completion,
+    CompletionRequest,
+    DoneEvent,
+    Event,
+    FinishReason,
+    Owner,
+    RoundEvent,
+    Stats,
+)
 from codespec.sequence import Sequence
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Owner, RoundEvent, Stats
 
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds

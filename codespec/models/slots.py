@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codespec.types import Owner
+from codespec.contract.types import Owner
 
 if TYPE_CHECKING:
     from codespec.models.cache import KVCache

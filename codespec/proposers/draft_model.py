@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from codespec.contract.types import CompletionRequest, Owner
 from codespec.errors import FIELD, Fault, RequestError, TokenizerError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
@@ -23,7 +24,6 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest, Owner
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities

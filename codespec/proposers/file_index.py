@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.types import Owner
+from codespec.contract.types import Owner
 
 GRAM = 8  # bytes: an 8-byte match is right in 6 of 10 cases, and fits a 64-bit integer
 MOST_MATCH = 96  # bytes

@@ -14,10 +14,10 @@ from __future__ import annotations
 import collections.abc
 from dataclasses import dataclass
 
+from codespec.contract.types import PREDICTION
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.suffix import end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.types import PREDICTION
 
 NEAR, NEAR_MATCH = 128, 3  # window after the last reliable position (bytes), and match length there (characters)
 FAR, FAR_MATCH = 64 * 1024, 8  # window on both sides of it (bytes), and match length there (characters)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import collections.abc
 from collections import deque
 
+from codespec.contract.types import Owner
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.file_index import KeptFiles
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.types import Owner
 
 # In bytes. Matches of 3 bytes are right in a quarter of cases, of 8 bytes in 6 of 10 (lab/LOG.md).
 MIN_MATCH = 3

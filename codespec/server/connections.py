@@ -23,8 +23,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError, ServeError
-from codespec.serve_config import ServeConfig
 from codespec.server.logs import log
 from codespec.server.unix_socket import claimed
 from codespec.server.wire import route_of

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.queue import Job, Priority, empty_completions
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence
@@ -17,7 +18,6 @@ from codespec.server.audit import Audit
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.logs import log_failure
 from codespec.server.prefetch import PrefetchCache, answers, follow_up
-from codespec.types import CompletionRequest
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

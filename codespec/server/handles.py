@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, TextEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import CodespecError
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Owner, TextEvent
 
 
 @dataclass(frozen=True, slots=True)

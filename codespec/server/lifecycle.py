@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from aiohttp import web
 from codespec_grammars.workers import start_fork_server
 
+from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
-from codespec.serve_config import ServeConfig, check_bind
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping

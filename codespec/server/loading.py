@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.config import SHIPPED, EngineConfig
+from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
 from codespec.store.pulled import find_pulled

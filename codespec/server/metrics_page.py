@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from codespec import __version__
+from codespec.contract.types import Stats
 from codespec.engine.metrics import Key, Metrics
 from codespec.models.slots import CacheUse
 from codespec.server.audit import NONE_YET
@@ -22,7 +23,6 @@ from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.loading import Loaded
 from codespec.server.metrics import Histogram, RequestMetrics
 from codespec.server.wire import reply
-from codespec.types import Stats
 
 PREFIX = "codespec:"
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens per draft

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from codespec.contract.types import CompletionRequest, DoneEvent, Owner, TextEvent
 from codespec.engine.queue import Priority
 from codespec.server.handles import Failed, Message, RequestHandle
-from codespec.types import CompletionRequest, DoneEvent, Owner, TextEvent
 
 MAX_AGE = 60.0  # seconds
 MAX_DOCUMENTS = 32

@@ -15,8 +15,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from codespec import proof
+from codespec.contract.serve_config import is_loopback
 from codespec.errors import ConfigError, RequestError
-from codespec.serve_config import is_loopback
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})

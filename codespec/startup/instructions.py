@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableSequence
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.json_store import Kept
 from codespec.models.processor import processor
 from codespec.startup.fingerprint import kept_file

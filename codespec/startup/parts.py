@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.heads.checkpoint import LoadedHead, load_head

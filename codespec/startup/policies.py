@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from functools import partial
 
-from codespec.config import EngineConfig, split_policy
+from codespec.contract.engine_config import EngineConfig, split_policy
+from codespec.contract.types import PREDICTION
 from codespec.json_store import digest
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
@@ -21,7 +22,6 @@ from codespec.speculation.policy import (
 from codespec.speculation.store import Learned
 from codespec.startup.costs import kept_table, price
 from codespec.startup.tuning import longest_draft, longest_prediction
-from codespec.types import PREDICTION
 
 
 def choose_policy(

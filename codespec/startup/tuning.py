@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.speculation.cost_model import CostTable
 from codespec.startup.timing import SHORT
 

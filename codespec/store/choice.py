@@ -13,9 +13,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from codespec.config import SHIPPED, EngineConfig, make_config
+from codespec.contract.engine_config import SHIPPED, EngineConfig, make_config
+from codespec.contract.levels import read_levels
 from codespec.errors import ConfigError
-from codespec.levels import read_levels
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, read_advice, read_catalogue
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, has_gpu, machine_memory, read_step

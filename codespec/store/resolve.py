@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from codespec.config import SHIPPED, EngineConfig
+from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import Entry, find_entry, is_gguf, is_hub_id
 from codespec.store.conversions import (

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings
 
+from codespec.contract.types import Shape
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import BlankRun, ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
 from codespec.text.overlap import MOST_RIGHT, RestOfLine
 from codespec.text.shape import resolve_scope, why_not
-from codespec.types import Shape
 
 # Control tokens of common model families, as models that saw them as text spell them.
 MARKERS = (

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from codespec.types import Owner
+from codespec.contract.types import Owner
 
 HEAD = 128  # characters that identify the start of a window
 PLACES = 4  # starts remembered for one document

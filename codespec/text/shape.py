@@ -9,7 +9,7 @@ import re
 
 from codespec_grammars import Scope, Surroundings, only_closer_missing
 
-from codespec.types import Shape
+from codespec.contract.types import Shape
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates
-from codespec.types import CompletionRequest
 from codespec.verify import noise
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
 

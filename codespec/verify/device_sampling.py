@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from codespec.types import CompletionRequest
+from codespec.contract.types import CompletionRequest
 from codespec.verify.noise import LOW, row_key, token_hashes
 from codespec.verify.sampling import Position
 

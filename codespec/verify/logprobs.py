@@ -9,7 +9,7 @@ import collections.abc
 
 from torch import Tensor
 
-from codespec.types import TokenLogprob
+from codespec.contract.types import TokenLogprob
 
 
 def own_logprobs(logits: Tensor) -> list[Tensor]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from codespec.types import CompletionRequest
+from codespec.contract.types import CompletionRequest
 from codespec.verify.noise import Floats, coarse, gumbel, halves, least_coarse, row_key, token_hashes
 
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]

@@ -12,7 +12,7 @@ from typing import Any
 
 from codespec_grammars import Cursor
 
-from codespec.types import MOST_SIDE
+from codespec.contract.types import MOST_SIDE
 from codespec_lsp.buffer import Buffer, Position
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows

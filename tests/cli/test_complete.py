@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from codespec.cli.complete import why_empty
+from codespec.contract.types import Completion, CompletionRequest, Event, Stats
 from codespec.engine.engine import Engine
 from codespec.models.int8.kernels import HALF, Choice, choose_kernel
-from codespec.types import Completion, CompletionRequest, Event, Stats
 from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 
 SUMMARY = re.compile(r"(\d+) tokens in (\d+) rounds, (\d+) of (\d+) drafted accepted, \d+ ms \(.*\)")

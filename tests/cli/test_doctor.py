@@ -13,7 +13,7 @@ from codespec import __version__
 from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
 from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model

@@ -9,9 +9,9 @@ import pytest
 
 from codespec import __version__
 from codespec.cli.checks import probe
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
-from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import TOKEN

@@ -11,7 +11,7 @@ import pytest
 from codespec.cli.checks import int8
 from codespec.cli.checks.finding import Finding
 from codespec.cli.main import main
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models.int8 import kernels
 from codespec.models.int8.kernels import FBGEMM, FULL, HALF, Choice

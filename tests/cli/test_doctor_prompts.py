@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from codespec.cli.checks.probe import check_prompts
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.startup.prompt_budget import Reading
 from tests.cli.conftest import Command, Models

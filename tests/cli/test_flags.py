@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from codespec.cli.main import build_parser
-from codespec.config import EngineConfig
-from codespec.declared import declared
-from codespec.serve_config import ServeConfig
+from codespec.contract.declared import declared
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.serve_config import ServeConfig
 
 SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in declared(schema)]
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec import config
-from codespec.config import POLICIES, SHIPPED, EngineConfig
-from codespec.declared import declared
+from codespec.contract import engine_config as config
+from codespec.contract.declared import declared
+from codespec.contract.engine_config import POLICIES, SHIPPED, EngineConfig
+from codespec.contract.levels import user_file
+from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
-from codespec.levels import user_file
-from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.store.choice import resolve_engine
 
 DEFAULTS = asdict(EngineConfig())

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
-from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.server.loading import public_name
 from codespec.store.choice import resolve_engine
 

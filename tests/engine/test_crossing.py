@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.candidates import to_candidates
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest
 from tests.pairs import Garbage, build, model, run, texts, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import KINDS, held_out_texts, toy_tokenizer

@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 import torch
 
+from codespec.contract.types import Completion
 from codespec.models.language_model import LanguageModel
 from codespec.models.transformers_loader import wrap
-from codespec.types import Completion
 from tests.pairs import Garbage, Mixed, Oracle, Silent, Troupe, build, network_for, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
 

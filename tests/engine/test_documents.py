@@ -11,12 +11,12 @@ from functools import cache
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest, Snippet, Stats
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
 from codespec.speculation.policy import FixedLength
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import Completion, CompletionRequest, Snippet, Stats
 from tests.pairs import CONTEXT, cancel, texts, total
 from tests.parrot import Parrot
 from tests.toy_tokenizers import held_out_texts, toy_backend, toy_tokenizer

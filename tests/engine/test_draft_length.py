@@ -6,9 +6,9 @@ from collections.abc import Sequence as Several
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.types import CompletionRequest
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
+from codespec.contract.types import Completion
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.heads.checkpoint import save_head
@@ -20,7 +21,6 @@ from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.types import Completion
 from tests.engine.test_device_steps import device_model
 from tests.pairs import build, model, prompts, run, texts, total, varied_requests
 from tests.random_heads import random_head

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import codespec.engine.engine
+from codespec.contract.types import CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.types import CompletionRequest, DoneEvent, TextEvent
 from tests.pairs import Mixed, Oracle, build, cancel, model, run, texts, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

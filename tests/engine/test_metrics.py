@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import FixedLength, UserCapped
-from codespec.types import Completion, CompletionRequest
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer

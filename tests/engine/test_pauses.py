@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.commit import completion_of
 from codespec.engine.engine import Engine
 from codespec.models.rows import Rows
 from codespec.models.slots import SlotPool
 from codespec.sequence import Sequence
-from codespec.types import CompletionRequest
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine
 from tests.pairs import build, cancel, drafters, model, prompts, run, texts, varied_requests

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from codespec.contract.types import Completion
 from codespec.models.attention import ForwardContext
 from codespec.models.cache import KVCache
 from codespec.models.rows import Rows
 from codespec.sequence import Sequence, Verdict
-from codespec.types import Completion
 from codespec.verify.acceptance import View
 from codespec.verify.sampling import Position
 from codespec.verify.verifier import Turn, Verifier

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from codespec.contract.types import MOST_PREDICTION, Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.proposers.chain import ChainProposer
@@ -17,7 +18,6 @@ from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.types import MOST_PREDICTION, Completion, CompletionRequest
 from tests.pairs import build, model, run, texts, varied_requests
 from tests.parrot import Parrot, parrot_engine
 from tests.toy_tokenizers import KINDS, toy_tokenizer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.queue import OLDEST_SHARE, share_rows
 from codespec.sequence import Sequence
 from codespec.text.streaming import StopFinder
-from codespec.types import CompletionRequest
 from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 

@@ -10,11 +10,11 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
-from codespec.types import CompletionRequest
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import CONTEXT, Mixed, build, network_for, prompts, run, total, wrapped
 from tests.regret import TIE, in_ids, regret

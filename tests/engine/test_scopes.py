@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
-from codespec.types import CompletionRequest
 from tests.pairs import build, model, prompts
 
 REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", scope="mine")

@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest, Counts, Stats
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
-from codespec.types import Completion, CompletionRequest, Counts, Stats
 from tests.pairs import CAP, Garbage, Mixed, Silent, Troupe, build, model, run, total, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

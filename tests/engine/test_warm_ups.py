@@ -7,12 +7,12 @@ from functools import cache
 
 import pytest
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.engine.admission import reserve
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import choose_slots
-from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
 from tests.pairs import build, cancel, drafters, network_for, wrapped
 

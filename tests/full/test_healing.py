@@ -9,9 +9,9 @@ import re
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.pair.held_out import held_out_files
-from codespec.types import CompletionRequest
 from tests.full.report import write_report
 
 pytestmark = pytest.mark.full

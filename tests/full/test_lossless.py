@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.store.choice import resolve_engine
-from codespec.types import CompletionRequest, Stats
 from tests.full.on_off import BATCH, compare, complete, equal, load_drafting, read_requests, total
 from tests.full.report import write_report
 

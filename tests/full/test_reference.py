@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.store.choice import SMALLEST as REFERENCE
 from codespec.store.pull import find_sources, pull
 from codespec.store.resolve import resolve
-from codespec.types import CompletionRequest
 from tests.full.on_off import BATCH, complete, equal, read_requests, total
 from tests.full.report import write_report
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows

@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 import torch
 
+from codespec.contract.types import Completion
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
-from codespec.types import Completion
 from tests.gpu.models import behind_the_seam, gpu
 from tests.pairs import (
     CONTEXT,

@@ -11,10 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
     *("server", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
-    *("text", "cli"),
+    *("text", "cli", "contract"),
 )
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, pairs, the store, lengths and values know no model"
+TORCH_FREE = "Text, pairs, the store, lengths and the contract know no model"
+CONTRACT_LAYERS = "The contract's imports run only downwards"
 STORE = "The store's imports run only downwards"
 DOWNLOADS = "The catalogue and the downloads know no text"
 CONTROL = "How far to guess is decided without models"
@@ -37,6 +38,7 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
+    contract = ("types", "declared", "engine_config", "levels", "serve_config")
     light = (
         "regular_file",
         "text_file",
@@ -51,7 +53,8 @@ def tree(tmp_path: Path) -> Path:
         "json_store",
     )
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
-    for module in ("types", "errors", "config", *light, *(f"store/{name}" for name in store)):
+    modules = (*(f"store/{name}" for name in store), *(f"contract/{name}" for name in contract))
+    for module in ("errors", *light, *modules):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     return tmp_path
@@ -70,7 +73,7 @@ def broken(tree: Path) -> list[str]:
     )
     found = [line for line in done.stdout.splitlines() if line.endswith(" BROKEN")]
     assert bool(found) == bool(done.returncode), done.stdout + done.stderr
-    names = (LAYERS, TORCH_FREE, STORE, DOWNLOADS, CONTROL, LSP, GRAMMARS, LAB, LAB_LAYERS, CORPUS)
+    names = (LAYERS, TORCH_FREE, STORE, DOWNLOADS, CONTROL, LSP, GRAMMARS, CONTRACT_LAYERS, LAB, LAB_LAYERS, CORPUS)
     return [name for name in names if any(line.startswith(name) for line in found)]
 
 
@@ -81,7 +84,7 @@ def plant(tree: Path, module: str, line: str) -> None:
 
 
 def test_allowed_imports_hold(tree: Path) -> None:
-    plant(tree, "codespec/text/a.py", "import codespec.types, codespec.errors, tokenizers")
+    plant(tree, "codespec/text/a.py", "import codespec.contract.types, codespec.errors, tokenizers")
     plant(tree, "codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify")
     plant(tree, "codespec/verify/a.py", "import codespec.models, codespec.text")
     plant(tree, "codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify")
@@ -91,7 +94,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
     plant(
         tree,
         "codespec_lsp/a.py",
-        "import codespec.types, codespec.errors, codespec.config, codespec_grammars",
+        "import codespec.contract.types, codespec.errors, codespec.contract.declared, codespec_grammars",
     )
     assert broken(tree) == []
 
@@ -99,7 +102,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contracts"),
     [
-        ("codespec/types.py", "import codespec.text", [LAYERS]),
+        ("codespec/contract/types.py", "import codespec.text", [LAYERS]),
         ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
         ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
         ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
@@ -116,14 +119,15 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/text/a.py", "import codespec.store", [LAYERS]),
         ("codespec/store/pulled.py", "import codespec.text", [DOWNLOADS]),
         ("codespec/store/disk.py", "import codespec.store.pulled", [STORE]),
-        ("codespec/config.py", "import codespec.store", [LAYERS]),
+        ("codespec/contract/engine_config.py", "import codespec.store", [LAYERS]),
+        ("codespec/contract/types.py", "import codespec.contract.levels", [CONTRACT_LAYERS]),
         ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
         ("codespec/speculation/a.py", "from torch.nn import Module", [TORCH_FREE]),
         ("codespec/speculation/a.py", "import codespec.verify", [CONTROL]),
         ("codespec_lsp/a.py", "import codespec.text", [LSP]),
         ("codespec_lsp/a.py", "from codespec import Engine", [LSP]),
         ("codespec_lsp/a.py", "import torch", [LSP]),
-        ("codespec_grammars/a.py", "import codespec.types", [GRAMMARS]),
+        ("codespec_grammars/a.py", "import codespec.contract.types", [GRAMMARS]),
         ("codespec_grammars/a.py", "import transformers", [GRAMMARS]),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan, transformers_loader
 from codespec.models.cuda.graphs import Progress

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from codespec.cli.options import SETTINGS
-from codespec.config import SHAPES as CHOSEN
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHAPES as CHOSEN
+from codespec.contract.engine_config import SHIPPED
+from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.errors import ModelError
 from codespec.models import linear, shapes
@@ -26,7 +27,6 @@ from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES, Shape, Sizes
 from codespec.models.transformers_loader import wrap
 from codespec.store.choice import resolve_engine
-from codespec.types import CompletionRequest
 from tests.kin import sibling
 from tests.models.test_loader import save
 from tests.pairs import build, network_for, run, texts, total, varied_requests

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from codespec.contract.types import Owner
 from codespec.errors import ModelError
 from codespec.models.cache import CAPACITY_UNIT, KVCache, cache_bytes
 from codespec.models.rows import Rows
 from codespec.models.slots import NOBODY, Lease, SlotPool, common_prefix
-from codespec.types import Owner
 from tests.models.rounds import fresh_prefill
 from tests.tiny_models import sample_ids, tiny_model
 

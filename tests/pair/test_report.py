@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.pair.facts import read_facts
 from codespec.pair.report import PairReport, check_pair, recommend, toml
 from codespec.pair.retokenization import PerfectDrafts

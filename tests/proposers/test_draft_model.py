@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import codespec.engine.candidates
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
+from codespec.contract.types import CompletionRequest
 from codespec.proposers.draft_model import DraftModel, has_tokens_of
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest
 from tests.kin import cousin, sibling, turned_bytes
 from tests.pairs import build, cancel, model, prompts, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer

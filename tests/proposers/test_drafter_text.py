@@ -10,13 +10,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length
 from codespec.text.token_bytes import byte_level_alphabet
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest, Snippet
 from tests.kin import cousin, sibling
 from tests.pairs import build, model, network_for, prompts, run, texts, total, varied_requests, wrapped
 from tests.toy_tokenizers import toy_backend, toy_tokenizer

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.contract.types import MOST_PREDICTION
 from codespec.proposers.base import NOTHING
 from codespec.proposers.prediction import FAR, MOST_TAIL, SURE, PredictionProposer, Trace, common_length, tail_of
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.types import MOST_PREDICTION
 from tests.proposers.test_lookup import sequence_of
 
 OLD = """def total(prices, rate):

@@ -8,13 +8,13 @@ from codespec_lab.bench.policy.recording import cut_lookup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.speculation.policy import WARM_UP, ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
 from codespec.text.streaming import StopFinder
-from codespec.types import CompletionRequest, Snippet
 
 
 def sequence(prefix: str, generated: str = "", *, suffix: str = "", snippet: str = "", held: str = "") -> Sequence:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
-from codespec.types import Completion, CompletionRequest
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.pairs import build, model

@@ -11,10 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from codespec.engine.metrics import Metrics
-from codespec.engine.queue import Job, Queue
-from codespec.errors import FIELD, Fault, RequestError
-from codespec.types import (
+from codespec.contract.types import (
     Completion,
     CompletionRequest,
     DoneEvent,
@@ -25,6 +22,9 @@ from codespec.types import (
     Stats,
     TextEvent,
 )
+from codespec.engine.metrics import Metrics
+from codespec.engine.queue import Job, Queue
+from codespec.errors import FIELD, Fault, RequestError
 from tests.toy_tokenizers import toy_tokenizer
 
 SLOW = 60  # steps of a prompt that contains SLOW

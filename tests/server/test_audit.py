@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats
 from codespec.engine.engine import Engine
 from codespec.engine.queue import Job, Priority
 from codespec.proposers.chain import ChainProposer
@@ -19,7 +20,6 @@ from codespec.sequence import Verdict
 from codespec.server.audit import MOST_FILES, Audit, first_difference, is_eligible, remove_oldest
 from codespec.server.dispatcher import Dispatcher
 from codespec.server.loading import Loaded
-from codespec.types import Completion, CompletionRequest, DoneEvent, Stats
 from codespec.verify.verifier import Turn
 from tests.pairs import build, cancel, model, prompts, varied_requests
 from tests.server.daemons import serving_load, wait_for

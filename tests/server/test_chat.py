@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from codespec.contract.types import CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     ChatMessage,
@@ -22,7 +23,6 @@ from codespec.server.chat_template import (
 )
 from codespec.server.chat_template_process import render
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest
 from tests.server.daemons import Served, serving
 from tests.server.talkers import CONFIG, TEMPLATE, TURNS, chat_backend, chat_tokenizer, engine_of
 from tests.toy_tokenizers import MARKERS

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.server.dialects.llama_cpp import indented
-from codespec.types import CompletionRequest, Snippet
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine

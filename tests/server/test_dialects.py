@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.server.dialects.codespec import _cursor
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.wire import Fields
-from codespec.types import CompletionRequest, Snippet
 from tests.server.conftest import Plain
 from tests.server.daemons import Served
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from codespec.contract.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import Priority
-from codespec.types import CompletionRequest, DoneEvent
 from tests.pairs import prompts
 from tests.server.daemons import Answer, Served, wait_for
 from tests.server.test_prefetch import REQUEST, Harness

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from codespec.contract.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
 from codespec.server.handles import Failed, RequestHandle
-from codespec.types import CompletionRequest, DoneEvent
 from tests.server.test_prefetch import Harness
 
 SLOTS = [1, 2, 3, 4, 5, 8, 16]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.contract.types import CompletionRequest, TextEvent
 from codespec.engine.queue import empty_completions
 from codespec.errors import RequestError
 from codespec.server.handles import Failed, Message, RequestHandle
-from codespec.types import CompletionRequest, TextEvent
 
 
 def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from codespec.contract.types import Stats
 from codespec.engine.queue import Job
 from codespec.sequence import Sequence
 from codespec.server.metrics import Histogram
-from codespec.types import Stats
 from tests.cli.processes import TOKEN
 from tests.pairs import prompts
 from tests.server.daemons import Served, serving, serving_load, wait_for

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from codespec.contract.types import CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.queue import Job, Priority, effective_priority
 from codespec.server.dispatcher import Dispatcher
 from codespec.server.handles import RequestHandle
-from codespec.types import CompletionRequest, DoneEvent, TextEvent
 from tests.server.fakes import FakeEngine, FakeSequence, answer
 
 HANDLES = st.builds(

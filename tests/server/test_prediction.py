@@ -11,9 +11,9 @@ from typing import Any
 import openai
 import pytest
 
+from codespec.contract.types import MOST_PREDICTION, Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from codespec.server.handles import RequestHandle
 from codespec.server.prefetch import answers, follow_up
-from codespec.types import MOST_PREDICTION, Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from tests.server.daemons import Served, serving
 from tests.server.talkers import chat_tokenizer, engine_of
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import ServeError
 from codespec.server.dispatcher import Dispatcher
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.prefetch import MAX_AGE, MAX_DOCUMENTS, NOTE, PrefetchCache, answers, follow_up
-from codespec.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from tests.server.fakes import FakeEngine, answer
 
 REQUEST = CompletionRequest(prefix="abc", max_tokens=20, document="a", shape="auto")

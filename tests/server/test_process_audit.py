@@ -12,8 +12,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.types import CompletionRequest
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import run, start_python, user_environment
 from tests.server.daemons import wait_for

@@ -28,7 +28,7 @@ DYING = """
 from codespec.cli.ending import run_to_exit_code
 from codespec.server.lifecycle import serve
 from codespec.server.loading import Loaded
-from codespec.serve_config import ServeConfig
+from codespec.contract.serve_config import ServeConfig
 from tests.server.fakes import FakeEngine
 
 class Panic(BaseException):

@@ -26,8 +26,8 @@ WAIT = 40.0  # seconds to wait for events due after one second
 LOUD = """
 from codespec.server import lifecycle, wire
 from codespec.server.loading import Loaded
-from codespec.serve_config import ServeConfig
-from codespec.types import TextEvent
+from codespec.contract.serve_config import ServeConfig
+from codespec.contract.types import TextEvent
 from tests.server.fakes import FakeEngine
 
 class LoudEngine(FakeEngine):

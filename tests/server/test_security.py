@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from codespec.contract.serve_config import check_bind, is_loopback
 from codespec.errors import ConfigError
 from codespec.secret_files import is_secret
-from codespec.serve_config import check_bind, is_loopback
 from codespec.token_file import read_token
 from tests.cli.processes import TOKEN
 from tests.server.daemons import serving

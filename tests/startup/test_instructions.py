@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.call_shape import FAST
 from codespec.startup import instructions

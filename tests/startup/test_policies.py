@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.json_store import Kept
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.types import Completion, CompletionRequest
 from tests.kin import cousin
 from tests.pairs import Mixed, build, model, prompts, run, texts, total
 from tests.speculation.sequences import table

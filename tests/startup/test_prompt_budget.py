@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.startup import prompt_budget as module
 from codespec.startup.parts import slot_bytes, target_context
@@ -23,7 +24,6 @@ from codespec.startup.prompt_budget import (
     measure_reading,
     prompt_budget,
 )
-from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT
 from tests.engine.test_warm_ups import filling_model
 from tests.pairs import build, model, texts

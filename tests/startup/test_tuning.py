@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.config import SHIPPED, EngineConfig
+from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.store import catalogue
 from codespec.store.catalogue import (
     BYTES,

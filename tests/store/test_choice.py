@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codespec.config import SHIPPED, EngineConfig
+from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ConfigError
 from codespec.store import choice
 from codespec.store.catalogue import read_catalogue

@@ -14,8 +14,8 @@ from codespec_grammars.lexer import Lexer, LexState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.contract.types import Shape
 from codespec.text.ending import MARKERS, Ending, markers_beside
-from codespec.types import Shape
 from tests.text.endings import CASES, LANGUAGES, Case
 from tests.text.growth import lines_run
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.contract.types import Owner
 from codespec.text.fim import Prompt, build_prompt
 from codespec.text.layout import MOST, OLDEST, PAUSE, Layout, Layouts
 from codespec.text.windows import prefix_window
-from codespec.types import Owner
 from tests.text.test_fim import template_of
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 

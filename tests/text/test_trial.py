@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.errors import TokenizerError
 from codespec.models.gguf.tokenizer import FAMILIES
 from codespec.text.trial import KNOWN, try_out

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.contract.types import Counts, Stats
 from codespec.sequence import Candidates
-from codespec.types import Counts, Stats
 from codespec.verify.acceptance import MatchRule
 
 IDS = st.lists(st.integers(0, 3), max_size=8)

@@ -16,8 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates
-from codespec.types import CompletionRequest
 from codespec.verify import acceptance
 from codespec.verify.acceptance import RejectionRule, View
 from codespec.verify.noise import row_key, uniform

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
@@ -27,7 +28,6 @@ from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
 from codespec.speculation.policy import ConfidenceStopped
-from codespec.types import Completion, CompletionRequest
 from codespec.verify.sampling import probabilities
 from tests.kin import cousin
 from tests.pairs import build, model, texts, total

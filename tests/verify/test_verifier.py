@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence
 from codespec.text.streaming import StopFinder
-from codespec.types import CompletionRequest
 from codespec.verify.acceptance import MatchRule
 from codespec.verify.device_sampling import DeviceSampler
 from codespec.verify.verifier import Turn, Verifier

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.checks.finding import Finding, warning, well
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.models.processor import processor
 from codespec.user_folders import cache_folder
 

@@ -14,8 +14,8 @@ from codespec.cli.checks.finding import Finding, State, failed, from_error, warn
 from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, why_taken
 from codespec.client.daemon_client import Found
+from codespec.contract.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.errors import ConfigError
-from codespec.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"

@@ -12,11 +12,11 @@ from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
 from codespec.client.daemon_client import Found
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import user_file
+from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
-from codespec.levels import user_file
 from codespec.pair.facts import ModelFacts
-from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.store.choice import Choice, offer_note
 from codespec.token_file import read_token
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from codespec.cli.checks.finding import Finding, from_error, warning, well
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
 from codespec.store.catalogue import find_entry
 from codespec.store.machine import computes_bfloat16, has_gpu

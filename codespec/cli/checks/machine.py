@@ -13,7 +13,7 @@ from pathlib import Path
 from codespec import __version__
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.options import require_torch
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError, install_mend
 from codespec.store.machine import computes_bfloat16
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder

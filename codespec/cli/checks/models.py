@@ -13,7 +13,7 @@ from pathlib import Path
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.finding import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ModelError
 from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts

@@ -11,11 +11,11 @@ from codespec.cli.checks import arithmetic
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.errors import CodespecError, DaemonError
 from codespec.pair.facts import ModelFacts
 from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE
-from codespec.types import Completion, CompletionRequest, Stats
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

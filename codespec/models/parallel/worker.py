@@ -6,7 +6,7 @@ import json
 import sys
 
 from codespec.bounded_json import parse_json
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_model

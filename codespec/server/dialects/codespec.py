@@ -12,16 +12,7 @@ from aiohttp import web
 from codespec_grammars import Context, Cursor
 from codespec_grammars.contexts import NAMES
 
-from codespec.engine.queue import Priority
-from codespec.errors import CodespecError, RequestError
-from codespec.secret_files import is_secret
-from codespec.server.daemon import DAEMON
-from codespec.server.dialects.replies import stream
-from codespec.server.dialects.requests import MOST_SEED, read_choices, read_max_tokens
-from codespec.server.handles import RequestHandle
-from codespec.server.scopes import SCOPES
-from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, reply, sse
-from codespec.types import (
+from codespec.contract.types import (
     MOST_PREDICTION,
     MOST_SIDE,
     CompletionRequest,
@@ -33,6 +24,15 @@ from codespec.types import (
     Stats,
     TextEvent,
 )
+from codespec.engine.queue import Priority
+from codespec.errors import CodespecError, RequestError
+from codespec.secret_files import is_secret
+from codespec.server.daemon import DAEMON
+from codespec.server.dialects.replies import stream
+from codespec.server.dialects.requests import MOST_SEED, read_choices, read_max_tokens
+from codespec.server.handles import RequestHandle
+from codespec.server.scopes import SCOPES
+from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, reply, sse
 
 MOST_OPEN = 1024  # brackets
 FIELDS = (

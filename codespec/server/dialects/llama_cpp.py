@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
 from codespec.server.chat_template import find_chat_template
@@ -29,7 +30,6 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
 COMPLETION_NAMES = {

@@ -6,8 +6,8 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from codespec.contract.types import TokenLogprob
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import TokenLogprob
 
 LEAST = -9999.0  # JSON has no infinity
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.types import CompletionRequest
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
 from codespec.server.dialects.requests import read_max_tokens, read_seed, require_fim, with_field_names
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply
-from codespec.types import CompletionRequest
 
 NAMES = {"prefix": "prompt"}
 

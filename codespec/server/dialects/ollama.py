@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field, stream
@@ -26,7 +27,6 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 
 NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
 NANOSECONDS = 1_000_000  # per millisecond

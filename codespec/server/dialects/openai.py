@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
@@ -32,7 +33,6 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, event_stream, reply
-from codespec.types import Completion, CompletionRequest
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
 MOST_LOGPROBS = 5

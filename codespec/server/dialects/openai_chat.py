@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.types import CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     CHAT_TEMPLATES,
@@ -28,7 +29,6 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply
-from codespec.types import CompletionRequest
 
 NAMES = {"prefix": "messages", "prompt_ids": "messages"}
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

@@ -14,6 +14,16 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.types import (
+    PREDICTION,
+    Completion,
+    Counts,
+    DoneEvent,
+    Event,
+    RoundEvent,
+    TextEvent,
+    TokenLogprob,
+)
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import Placed, TokenNames, TokenPlacer
@@ -21,7 +31,6 @@ from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.scopes import SCOPES
 from codespec.server.wire import StreamReply, error_body, sse
-from codespec.types import PREDICTION, Completion, Counts, DoneEvent, Event, RoundEvent, TextEvent, TokenLogprob
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"

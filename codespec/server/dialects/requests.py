@@ -9,13 +9,13 @@ from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
 
+from codespec.contract.types import MOST_PREDICTION, Snippet
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import MOST_COUNT, Fields
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.ready_made import split_ready_made
-from codespec.types import MOST_PREDICTION, Snippet
 
 MOST_CHOICES = 16  # texts per prompt
 MOST_SEED = (1 << 63) - 1

@@ -12,13 +12,13 @@ import uuid
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field
 from codespec.server.dialects.requests import read_seed, with_field_names, without_secrets
 from codespec.server.handles import RequestHandle
 from codespec.server.wire import Fields, read_fields, reply
-from codespec.types import CompletionRequest, Snippet
 
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")

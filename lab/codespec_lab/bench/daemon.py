@@ -23,9 +23,9 @@ from codespec.client.daemon_client import DaemonClient
 from codespec.client.proven_connections import ProvenConnections
 from codespec.client.serve_command import serve_command
 from codespec.client.starter import last_line
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import PREFIX
 from codespec.errors import Absent, ConfigError, DaemonError
-from codespec.levels import PREFIX
 from codespec.models.processor import processor
 from codespec.token_file import read_token
 

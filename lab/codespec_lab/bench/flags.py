@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 
 
 def count(text: str, least: int = 1) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.host import Host

@@ -16,11 +16,11 @@ from itertools import count
 from statistics import median
 from typing import Any
 
+from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.sequence import Candidates
 from codespec.text.align import retokenize, tail_window
-from codespec.types import CompletionRequest, Stats
 from codespec.verify.acceptance import View
 from codespec_lab.bench.daemon import machine_facts, version_facts
 from codespec_lab.bench.harness import Figures, Scenario

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.heads.drafting import HeadRunner, make_runner
@@ -31,7 +32,6 @@ from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.costs import measure_table
 from codespec.startup.tuning import longest_draft
-from codespec.types import Completion, CompletionRequest, Stats
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.report import table

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
@@ -25,7 +26,6 @@ from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.speculation.policy import FixedLength
 from codespec.startup.calls import choose_calls
-from codespec.types import Completion, CompletionRequest, Stats
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import SamplingBench

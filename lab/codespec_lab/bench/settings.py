@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from codespec.config import DTYPES
+from codespec.contract.engine_config import DTYPES
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, count_or_zero, flag, number, numbers, one_of, path, switch
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from codespec_grammars import find_language
 
+from codespec.contract.types import MOST_SIDE
 from codespec.errors import ConfigError
-from codespec.types import MOST_SIDE
 from codespec_lab.bench.sites import Site, read_held_out_code, read_prompts, spread_numbers
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import COMMENTS

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
 from codespec.cli.parser import Parser
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
 from codespec.models.processor import processor
 from codespec.progress import StageBar
@@ -35,7 +36,6 @@ from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.pull import find_sources, pull
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import resolve
-from codespec.types import CompletionRequest
 from codespec_lab.bench.results import refuse_mismatches
 from codespec_lab.commands.demo_show import show
 

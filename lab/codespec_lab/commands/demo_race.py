@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.models.reference import quiet
@@ -22,7 +23,6 @@ from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.policies import choose_policy
 from codespec.startup.tuning import MOST_CHUNK
-from codespec.types import CompletionRequest, Stats
 from codespec_lab.bench.decode.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.results import first_difference

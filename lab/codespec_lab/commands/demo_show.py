@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.cli.paint import FAINT, RESET, Painter
-from codespec.types import CompletionRequest, DoneEvent, RoundEvent
+from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from codespec.cli.options import require_torch
-from codespec.config import MOST_THREADS
+from codespec.contract.engine_config import MOST_THREADS
 from codespec.errors import ConfigError
 
 STOPPED = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from codespec.types import Completion, CompletionRequest, Shape
+from codespec.contract.types import Completion, CompletionRequest, Shape
 from codespec_lab.corpus.gaps import Gap
 
 Complete = Callable[[Sequence[CompletionRequest]], Sequence[Completion]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 
 MODELS = ("drafter", "target", "qwen-drafter")
 HEADS = ("eagle3", "dflash")

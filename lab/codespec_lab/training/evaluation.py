@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import torch
 from codespec_grammars import ContextTracker
 
+from codespec.contract.types import Completion, CompletionRequest, RoundEvent, Shape
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.slots import common_prefix
 from codespec.progress import ProgressBar
 from codespec.speculation.policy import FixedLength
-from codespec.types import Completion, CompletionRequest, RoundEvent, Shape
 from codespec_lab.corpus.gaps import Excerpt, Gap
 from codespec_lab.corpus.infilling import BATCH, Complete, begins_right, infill_request, is_exact, is_loop
 

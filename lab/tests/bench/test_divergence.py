@@ -10,7 +10,7 @@ import pytest
 from codespec_lab.bench import divergence
 from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weight_bytes
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.models.int8.kernels import choose_kernel
 from codespec.store.catalogue import Rounding
 from codespec.text.tokenizer import TextTokenizer

@@ -12,10 +12,10 @@ from codespec_lab.bench.prediction import CELLS, OFF, RIGHT, USELESS, Pass, Writ
 from codespec_lab.bench.rewrites import Rewrite, edit, find_rewrites
 from codespec_lab.bench.settings import PredictionBench
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Stats
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.types import Stats
 from tests.pairs import build, model
 
 OLD = "".join(f"def value{number}(first):\n    return first + {number}\n\n" for number in range(8))

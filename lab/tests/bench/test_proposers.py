@@ -13,7 +13,7 @@ from codespec_lab.bench.proposers import OFF, mismatches, report, run_proposer_b
 from codespec_lab.bench.settings import ProposerBench
 from codespec_lab.bench.sites import Site
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from tests.pairs import CONTEXT, model, prompts
 from tests.random_heads import random_head

@@ -12,7 +12,7 @@ from codespec_lab.bench.sampling import leave_one_out, mismatches, report, run_s
 from codespec_lab.bench.settings import SamplingBench
 from codespec_lab.bench.sites import Site
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.processor import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment

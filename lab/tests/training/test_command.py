@@ -18,7 +18,7 @@ from codespec_lab.training.tokenizer_training import SPECIALS
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.errors import TrainingError
 from codespec.pair.held_out import held_out_files
 

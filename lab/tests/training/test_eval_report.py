@@ -12,7 +12,7 @@ from codespec_lab.training.evaluation import PairScores, show_completions
 from codespec_lab.training.evaluation_report import report, verdict
 from codespec_lab.training.scores import DRAFT_LENGTHS, Acceptance, InfillScores, Rate, RateTable
 
-from codespec.types import Completion, CompletionRequest, Stats
+from codespec.contract.types import Completion, CompletionRequest, Stats
 
 Change = Callable[[PairScores], object]
 GO = ["go", "1.000", "2.000", "3 of 10", "30.0 %", "1 of 5", "1 of 5", "20.0 %"]

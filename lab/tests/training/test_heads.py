@@ -22,7 +22,7 @@ from codespec_lab.training.heads.run import HeadRun
 from codespec_lab.training.pair import WorkFolder
 from safetensors.torch import load_file, save_file
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ModelError, TrainingError
 from codespec.models.heads.checkpoint import load_head
 from codespec.models.heads.config import Kind

@@ -23,7 +23,7 @@ from codespec_lab.training.tokenizer_training import (
 from codespec_lab.training.transplant import VECTORS, take_layers
 from tokenizers import Tokenizer, models
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
 from codespec.errors import TrainingError
 
 TEXTS = [f"def area_{n}(width, height):\n    return width * height + {n}\n" for n in range(40)] + ["rare: zygote\n"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models import loader, transformers_loader
 from codespec.models.attention import register

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan
 from codespec.models.heads.host import Host
@@ -32,7 +33,6 @@ from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.startup.batch_invariance import find_variance
 from codespec.store.conversions import convert_to_int8
-from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
 from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last
 from tests.pairs import (

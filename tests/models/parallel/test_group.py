@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.store.choice import resolve_engine
-from codespec.types import CompletionRequest
 
 PREFIXES = (
     "import os\n\ndef size(path):\n    return ",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.parallel.group import start_group
 from codespec.store.choice import resolve_engine
-from codespec.types import CompletionRequest
 
 
 def test_a_worker_that_dies_is_reported() -> None:

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.models.loader import find_device, weights_folder
 from codespec.models.processor import processor

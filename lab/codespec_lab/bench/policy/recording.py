@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
@@ -21,7 +22,6 @@ from codespec.proposers.suffix import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.contexts import follow
 from codespec.speculation.policy import FixedLength
-from codespec.types import CompletionRequest
 from codespec_lab.bench.pair import LONGEST, Pair
 from codespec_lab.bench.sites import Site
 

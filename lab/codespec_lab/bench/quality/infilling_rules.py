@@ -14,9 +14,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from codespec.contract.types import CompletionRequest
 from codespec.text.fim import FimMissing, build_prompt, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest
 from codespec_lab.bench.quality.sites import HUMANEVAL, GapSite, choose_sites, gap_between
 from codespec_lab.bench.settings import LINE, MULTI, SINGLE, SPAN, TASK_KINDS
 from codespec_lab.corpus.gaps import Gap

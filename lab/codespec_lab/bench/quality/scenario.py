@@ -12,7 +12,8 @@ from pathlib import PurePath
 from typing import Any
 
 from codespec import __version__
-from codespec.config import SHIPPED, EngineConfig
+from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
@@ -22,7 +23,6 @@ from codespec.progress import ProgressBar
 from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import CompletionRequest
 from codespec_lab.bench.harness import Scenario
 from codespec_lab.bench.llama_client import LlamaClient, LlamaServerError
 from codespec_lab.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests

@@ -18,8 +18,8 @@ from codespec_lsp.imported_files import MOST_CHARACTERS
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.outline_reader import read_outline
 
+from codespec.contract.types import Shape, Snippet
 from codespec.errors import ConfigError
-from codespec.types import Shape, Snippet
 from codespec_lab.bench.settings import LINE, MULTI, PROJECT_KINDS, SEED, SINGLE, SPAN, TASK_KINDS
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps

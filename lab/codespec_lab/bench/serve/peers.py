@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.store.resolve import resolve
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, find_template

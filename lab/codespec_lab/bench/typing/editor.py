@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
-from codespec.levels import PREFIX
 from codespec_lab.bench.typing.proxy import Proxy, proxy_of
 from codespec_lab.bench.typing_sites import TypingSite
 

@@ -13,13 +13,13 @@ from itertools import accumulate
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Completion
 from codespec.engine.build import assemble
 from codespec.models.language_model import LanguageModel
 from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import Completion
 from codespec_lab.training.distill.lessons import batch, make_lesson
 from codespec_lab.training.distill.places import Place, request_at
 from codespec_lab.training.distill.student import Student

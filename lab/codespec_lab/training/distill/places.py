@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from codespec_grammars import ContextTracker, find_language
 
+from codespec.contract.types import CompletionRequest
 from codespec.errors import TrainingError
-from codespec.types import CompletionRequest
 from codespec_lab.corpus.documents import Document, write_atomically
 from codespec_lab.training.cuts import cut_where_edited
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
 from codespec.models.language_model import LanguageModel
-from codespec.types import Completion, CompletionRequest
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.corpus.infilling import Complete
 from codespec_lab.training.distill.places import Place, request_at

@@ -19,13 +19,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from codespec.contract.types import CompletionRequest
 from codespec.engine.admission import Admission
 from codespec.errors import RequestError, TrainingError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.progress import ProgressBar
 from codespec.store.conversion_cache import hash_once
-from codespec.types import CompletionRequest
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.distill.texts import DistillationExample
 

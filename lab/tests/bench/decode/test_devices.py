@@ -15,7 +15,7 @@ from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily, Original
 from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models import loader
 from codespec.models.memory_plan import Need

@@ -20,7 +20,7 @@ from codespec_lab.bench.llama_client import LlamaServerError
 from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, find_program
 from codespec_lab.bench.sites import PROMPTS, Site
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.store.conversion_cache import SOURCE
 from codespec.store.pulled import Pulled, folder_of
 from codespec.store.resolve import ModelRef

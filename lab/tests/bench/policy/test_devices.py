@@ -12,7 +12,7 @@ from codespec_lab.bench.policy import scenario as run
 from codespec_lab.bench.policy.scenario import run_policy_bench
 from codespec_lab.bench.settings import PolicyBench
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder

@@ -10,11 +10,11 @@ from codespec_lab.bench.policy.recording import BATCH, Recording, record
 from codespec_lab.bench.policy.replay import ReplayedStep, replay
 from codespec_lab.bench.sites import Site
 
+from codespec.contract.types import RoundEvent
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy
-from codespec.types import RoundEvent
 from tests.kin import cousin, sibling
 from tests.pairs import model, prompts
 

@@ -10,7 +10,7 @@ from codespec_lab.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, Origi
 from codespec_lab.bench.serve.peers import Load, PeerPasses, serve_peers
 from codespec_lab.bench.sites import PROMPTS, Site
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.models.loader import load_model
 from lab.tests.bench.decode.test_llama_cpp import alive, folder, lines

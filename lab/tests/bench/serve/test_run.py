@@ -17,9 +17,9 @@ from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.models.processor import processor
-from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server import fakes
 from tests.server.daemons import serving

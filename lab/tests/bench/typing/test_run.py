@@ -22,9 +22,9 @@ from codespec_lab.bench.typing.typist import Key, Typed, Typist, complete_unhurr
 from codespec_lab.bench.typing_sites import TypingSite
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.models.processor import processor
-from codespec.types import CompletionRequest
 from codespec.user_folders import is_own_socket, socket_of
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until

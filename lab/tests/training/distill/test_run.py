@@ -22,11 +22,11 @@ from codespec_lab.training.distill.student import Student
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.config import SHIPPED
+from codespec.contract.engine_config import SHIPPED
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError
 from codespec.pair.held_out import held_out_files
-from codespec.types import CompletionRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 # Few places, short texts and small steps, by module; what they measure is chance, so nothing is asked of it.

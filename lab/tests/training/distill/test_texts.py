@@ -19,8 +19,8 @@ from codespec_lab.training.distill.texts import (
 from codespec_lab.training.samples import FimTokenizer, SampleStream
 from tokenizers import Tokenizer
 
+from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.errors import TrainingError
-from codespec.types import Completion, CompletionRequest, Stats
 
 EXAMPLE = DistillationExample(
     "a.py", "def first(x):\n    return ", "grüße(x, 漢)", "\n\n\ndef second():\n    pass\n", ended=True

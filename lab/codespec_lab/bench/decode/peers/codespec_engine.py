@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.call_shape import CallShape
@@ -36,7 +37,6 @@ from codespec.startup.parts import DEFAULT_CONTEXT
 from codespec.startup.policies import choose_policy
 from codespec.startup.tuning import longest_draft
 from codespec.store.resolve import resolve
-from codespec.types import CompletionRequest
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,

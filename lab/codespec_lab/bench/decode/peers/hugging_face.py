@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from codespec.config import EngineConfig
+from codespec.contract.engine_config import EngineConfig
 from codespec.models.loader import DTYPES as TORCH_DTYPES
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import quiet

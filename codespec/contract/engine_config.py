@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.declared import check_values, setting
+from codespec.contract.declared import check_values, setting
 from codespec.errors import ConfigError
 
 # Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,

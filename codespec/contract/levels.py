@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from codespec.declared import declared
+from codespec.contract.declared import declared
 from codespec.errors import ConfigError
 from codespec.text_file import NotUtf8, read_text
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.declared import check_values, setting
+from codespec.contract.declared import check_values, setting
+from codespec.contract.levels import read_settings
 from codespec.errors import ConfigError
-from codespec.levels import read_settings
 from codespec.token_file import TOKEN_VARIABLE
 
 
