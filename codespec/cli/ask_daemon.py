@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from codespec import __version__
 from codespec.cli.daemon_call import Address, find_address
 from codespec.client.daemon_client import Found
+from codespec.contract.body import CompletionBody
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import (
-    MOST_SIDE,
-    Completion,
-    CompletionRequest,
-    Counts,
-    DoneEvent,
-    Event,
-    RoundEvent,
-    Stats,
-    TextEvent,
-)
+from codespec.contract.events import from_json
+from codespec.contract.limits import MOST_SIDE
+from codespec.contract.types import CompletionRequest, Event, TextEvent
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.store.resolve import find_difference, identity_of
 
@@ -101,7 +93,7 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
     """Yield the daemon's events as the engine's own types. Raise DaemonError."""
-    body = {
+    body: CompletionBody = {
         "prefix": request.prefix,
         "suffix": request.suffix,
         "path": request.path,
@@ -114,19 +106,10 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
     }
     if request.speculate is not None:
         body["speculate"] = request.speculate
-    text: list[str] = []
+    text = ""
     for name, value in address.stream(body, SECONDS):
-        if name == "text":
-            text.append(value["text"])
-            yield TextEvent(0, value["text"])
-        elif name == "round":
-            yield RoundEvent(**value)
-        elif name == "done":
-            yield DoneEvent(0, _completion("".join(text), value))
-
-
-def _completion(text: str, done: Mapping[str, Any]) -> Completion:
-    stats = dict(done["stats"])
-    for name in ("by_source", "by_context"):
-        stats[name] = {key: Counts(**counts) for key, counts in stats[name].items()}
-    return Completion(text, tuple(done["token_ids"]), done["finish_reason"], Stats(**stats))
+        event = from_json(name, value, text)
+        if isinstance(event, TextEvent):
+            text += event.text
+        if event is not None:
+            yield event

@@ -1,12 +1,13 @@
-"""Declare a setting once, as a dataclass field that carries its range, flag help and documentation text.
+"""Declare a setting or a field of a request once, with its range and its description.
 
-These declarations drive the value checks, the flags of every command (`cli.flags`) and the tables of docs/settings.md
-(`python -m tools.settings_page`).
+A setting is a dataclass field. Its declaration drives the value checks, the flags of every command (`cli.options`) and
+the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). A field of a request is annotated
+in `contract.body`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
 
 from codespec.errors import ConfigError
@@ -15,26 +16,39 @@ _KEY = "setting"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Metadata of a setting, apart from its name, type and default.
+class Facts:
+    """Description and range of a value.
 
-    help       its line in `--help`
-    page       its cell in docs/settings.md, in Markdown ("": use `help`)
-    shown      its default in docs/settings.md, in Markdown ("": the value itself)
-    metavar    placeholder for its value in `--help`
     choices    the allowed values; (): any
-    least      the smallest allowed number, `most` the largest; None: no bound
+    least      the smallest allowed number; None: no bound
+    most       the largest allowed number, or the greatest length of a text or list; None: no bound
+    """
+
+    help: str
+    _: KW_ONLY
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+    def contains(self, value: float) -> bool:
+        """Return whether a number is within the bounds; NaN is not."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Facts):
+    """Metadata of a setting, apart from its name, type and default. `help` is its line in `--help`.
+
+    page       its cell on the documentation page, in Markdown ("": use `help`)
+    shown      its default on that page, in Markdown ("": the value itself)
+    metavar    placeholder for its value in `--help`
     automatic  whether 0, also spelled `auto`, means that the value is measured
     common     whether `--help` shows the flag, not only `--help-all`
     """
 
-    help: str
     page: str = ""
     shown: str = ""
     metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
     automatic: bool = False
     common: bool = False
 

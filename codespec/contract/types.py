@@ -13,8 +13,6 @@ Shape = Literal["raw", "auto", "line", "block"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
 PREDICTION = "prediction"  # source name of drafts from the client's prediction
-MOST_PREDICTION = 1 << 18  # characters in a prediction
-MOST_SIDE = 64 * 1024  # characters the daemon accepts on each side of a cursor; editors send at most this many bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
-from codespec.contract.types import MOST_PREDICTION, CompletionRequest
+from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PREDICTION
+from codespec.contract.types import CompletionRequest
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
@@ -15,8 +16,6 @@ from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, fin
 from codespec.text.layout import Layouts
 from codespec.text.streaming import StopFinder, Utf8Stream
 
-MAX_CHOICES = 16
-MAX_LOGPROBS = 20
 MIN_PROMPT = 16
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
@@ -178,11 +177,11 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
     _demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
     _demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
-    _demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
+    _demand(1 <= request.n <= MOST_CHOICES, "n", f"between 1 and {MOST_CHOICES}")
     _demand(all(request.stop), "stop", "a list of non-empty texts")
     _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
     _demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
-    _demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
+    _demand(request.logprobs is None or 0 <= request.logprobs <= MOST_LOGPROBS, "logprobs", f"0 to {MOST_LOGPROBS}")
     _demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
     _demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
     plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"

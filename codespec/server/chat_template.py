@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from codespec.bounded_json import parse_json
+from codespec.contract.limits import MOST_BODY
 from codespec.errors import RequestError
 from codespec.server.chat_template_process import MOST_ADDED, SECONDS
-from codespec.server.wire import MOST_BODY, clip
+from codespec.server.wire import clip
 from codespec.text.control_tokens import token_content
 from codespec.token_file import TOKEN_VARIABLE
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin
 
 from aiohttp import web
 
 from codespec.bounded_json import TooLarge, parse_json
+from codespec.contract.body import Field, Texts, body_fields
+from codespec.contract.limits import MOST_BODY, MOST_SEPARATORS, MOST_STOPS, MOST_TEXT, MOST_WORD
 from codespec.errors import CodespecError, RequestError, ServeError
 
-MOST_BODY = 8 << 20  # bytes; each field has its own limit
-MOST_SEPARATORS = 1 << 18  # per body: an empty list takes three bytes of it and seventy bytes of memory
-MOST_TEXT = 1 << 20  # characters per field
-MOST_WORD = 4096  # characters per text of a list
-MOST_COUNT = (1 << 31) - 1  # default limit of counts
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, to a client that does not read
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's line ends, in addition to control characters
+B = TypeVar("B")
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
 
@@ -71,6 +69,38 @@ class Fields:
                 shown = clip(self.label(name))
                 raise RequestError(f"{shown} is not known here: the fields are {', '.join(known)}.", shown)
 
+    def read(self, schema: type[B]) -> B:
+        """Return the sent fields of a declared body. Raise RequestError for the first unknown or invalid field."""
+        declared = body_fields(cast(type, schema))
+        self.only(declared)
+        found = {name: self._read(name, one) for name, one in declared.items() if one.required or name in self}
+        return cast(B, found)
+
+    def _read(self, name: str, declared: Field) -> Any:
+        kind, facts = declared.kind, declared.facts
+        least, most = cast(Any, facts.least), cast(Any, facts.most)
+        if kind is str:
+            return self.choice(name, facts.choices) if facts.choices else self.text(name, most=most)
+        if kind is int:
+            return self.whole(name, 0, least, most)
+        if kind is float:
+            return self.number(name, 0, least, most)
+        if kind is bool:
+            return self.flag(name)
+        if kind == Texts:
+            return self.texts(name, most)
+        if get_origin(kind) is list:
+            return [part.read(get_args(kind)[0]) for part in self.parts(name, most)]
+        part = self.part(name)
+        return None if part is None else part.read(kind)
+
+    def choice(self, name: str, choices: Sequence[str]) -> str:
+        """Return one of these texts."""
+        value = self._get(name, None)
+        if value not in choices:
+            self._refuse(name, f"one of {', '.join(choices)}")
+        return str(value)
+
     def text(self, name: str, default: str | None = None, most: int = MOST_TEXT) -> str:
         """Return a text without lone surrogates; required if `default` is None."""
         value = self._get(name, default)
@@ -105,7 +135,7 @@ class Fields:
             self._refuse(name, "true or false")
         return value
 
-    def texts(self, name: str, most: int = 64) -> tuple[str, ...]:
+    def texts(self, name: str, most: int = MOST_STOPS) -> tuple[str, ...]:
         """Return a tuple of texts from a list or a single text. Empty texts are dropped."""
         value = self._values.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from codespec_grammars import find_language
 from codespec_grammars.workers import Worker, WorkerDied
 
+from codespec.contract.types import Snippet
 from codespec.ignore_files import repository_of
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
@@ -29,13 +30,6 @@ READING = 5.0  # seconds for one file's outline, which is empty if it takes long
 MOST_FILES = 6
 MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them
 MOST_KEPT = 256  # outlines
-
-
-class Definitions(NamedTuple):
-    """The heads of a file's definitions."""
-
-    path: str
-    text: str
 
 
 class File(NamedTuple):
@@ -69,17 +63,17 @@ class ImportedFiles:
         # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
-    def known(self, document: Document) -> tuple[Definitions, ...]:
-        """Return the definitions that the last search found and that fit the limit; empty during a search."""
+    def known(self, document: Document) -> tuple[Snippet, ...]:
+        """Return the heads of definitions that the last search found, within the limit; () during a search."""
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        found, left = list[Definitions](), MOST_CHARACTERS
+        found, left = list[Snippet](), MOST_CHARACTERS
         for file in imports.files:
             text = self._outlines.get(file, "")
             if text and len(text) <= left:
                 left -= len(text)
-                found.append(Definitions(file.path, text))
+                found.append(Snippet(file.path, text))
         return tuple(found)
 
     async def look(self, document: Document) -> None:

@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from codespec.contract.body import FileBody, LookupBody
+from codespec.contract.limits import MOST_PATH, MOST_SIDE
 from codespec.errors import Absent, DaemonError
 from codespec.ignore_files import repository_of
 from codespec.regular_file import read_regular
@@ -24,19 +26,18 @@ from codespec_lsp.exclusions import Rules
 from codespec_lsp.imported_files import sendable
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.newest import Newest
-from codespec_lsp.prompt import MOST_PATH, clean
+from codespec_lsp.prompt import clean
 from codespec_lsp.uris import path_of, split_uri
 
 DELAY = 0.3  # seconds, so that passing through many documents sends only the last one's files
 WAIT = 2.0  # seconds before another try if no daemon answers
 TRIES = 60
-MOST_FILE = 64 * 1024  # bytes of one file; longer files are left out
 MOST_TOGETHER = 256 * 1024  # characters
 MOST_NAMES = 4096  # searched names in a folder
 NOTEBOOK = ".ipynb"
 MOST_BESIDE = 16  # files of the same folder, the most recently changed ones
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[LookupBody], Awaitable[None]]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
@@ -81,12 +82,12 @@ class LookupFiles:
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
         loop, uri = asyncio.get_running_loop(), document.file
         found = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
-        files = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
+        files: list[FileBody] = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
         if files or document.uri in self._sent:
             self._sent[document.uri] = wanted.name
             await self._try({"document": wanted.name, "files": files}, TRIES)
 
-    async def _try(self, body: dict[str, Any], tries: int) -> None:
+    async def _try(self, body: LookupBody, tries: int) -> None:
         """Send a body to a daemon that may still be starting. Failures are silent, because the files are optional."""
         for _ in range(tries):
             try:
@@ -134,7 +135,7 @@ def _beside(file: Path) -> list[Path]:
 def _read(path: Path) -> str:
     """Return the text of a file, or "" if it is not UTF-8 text, too long or unreadable."""
     try:
-        return decode_text(read_regular(path, MOST_FILE))
+        return decode_text(read_regular(path, MOST_SIDE))
     except (OSError, NotUtf8):
         return ""
 
@@ -143,7 +144,7 @@ def _within(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the first files that fit into MOST_TOGETHER, with cleaned paths and texts."""
     kept, left = list[tuple[str, str]](), MOST_TOGETHER
     for path, text in files:
-        if text.strip() and len(text) <= min(left, MOST_FILE):
+        if text.strip() and len(text) <= min(left, MOST_SIDE):
             left -= len(text)
             kept.append((clean(path)[-MOST_PATH:], clean(text)))
     return kept

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from codespec.contract.types import MOST_SIDE
+from codespec.contract.limits import MOST_SIDE
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.uris import notebook_of

@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from codespec_grammars import Cursor
 
-from codespec.contract.types import MOST_SIDE
+from codespec.contract.body import CompletionBody
+from codespec.contract.limits import MOST_COUNT, MOST_NAME, MOST_PATH, MOST_SIDE
+from codespec.contract.types import Snippet
 from codespec_lsp.buffer import Buffer, Position
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows
 from codespec_lsp.syntax import DocumentSyntax
 
-MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
-MOST_VERSION = 2**31 - 1  # maximum document version in the protocol
 STEPS = 4  # the start of the prefix moves by a quarter of the window
 ROWS_AROUND = 12  # rows above and below an edit
 MOST_FILES = 6
@@ -61,14 +60,6 @@ class Prompt:
         if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
             return None
         return text[typed:] if other.prefix.startswith(self.prefix) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """A piece of another file."""
-
-    path: str
-    text: str
 
 
 def build_prompt(
@@ -127,12 +118,11 @@ def request_body(
     cursor: Cursor,
     trigger: str,
     max_tokens: int,
-) -> dict[str, Any]:
+) -> CompletionBody:
     """Return the request as JSON values."""
-    return {
+    body: CompletionBody = {
         "document": document,
-        "version": version if version is not None and abs(version) <= MOST_VERSION else None,
-        "language": clean(language)[:MOST_LANGUAGE],
+        "language": clean(language)[:MOST_NAME],
         "path": clean(path)[-MOST_PATH:],
         "prefix": prompt.prefix,
         "prefix_offset": prompt.offset,
@@ -142,6 +132,9 @@ def request_body(
         "trigger": trigger,
         "max_tokens": max_tokens,
     }
+    if version is not None and abs(version) <= MOST_COUNT:
+        body["version"] = version
+    return body
 
 
 class SnippetCache:

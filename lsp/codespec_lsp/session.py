@@ -14,6 +14,8 @@ from typing import Any
 
 from lsprotocol import types
 
+from codespec.contract.body import CompletionBody
+from codespec.contract.types import Snippet
 from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
@@ -26,7 +28,7 @@ from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.notebooks import TEXT, Notebooks, is_magic
-from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
+from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
@@ -42,7 +44,7 @@ UNPARSED = (
     "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
     "memory: open it again to have it parsed again."
 )
-ALTERNATIVES = {"temperature": 0.7, "seed": 1}
+TEMPERATURE = 0.7  # of alternatives
 
 
 class Session:
@@ -317,9 +319,10 @@ class Session:
         body = self._body(document, request.prompt, trigger, request.in_document)
         if request.in_document:
             draft = self._deletions[document.uri].find(request.offset, request.prompt.prefix, request.prompt.suffix)
-            body |= {"draft": clean(draft)} if draft else {}
+            if draft:
+                body["draft"] = clean(draft)
         if alternatives:
-            body |= {"document": f"{body['document']}#others", "n": alternatives, **ALTERNATIVES}
+            body |= {"document": f"{body['document']}#others", "n": alternatives, "temperature": TEMPERATURE, "seed": 1}
         return self.streamer.start(completions, body, document.buffer.newline)
 
     def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
@@ -335,7 +338,7 @@ class Session:
             prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
-    def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> dict[str, Any]:
+    def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> CompletionBody:
         """Return the body of the daemon request for a prompt in a document."""
         offset = prompt.own_offset
         before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""
@@ -361,9 +364,7 @@ class Session:
         if not self.settings.snippets:
             return ()
         seen = {each.path for each in self.documents}
-        imported = tuple(
-            Snippet(each.path, each.text) for each in self._imported.known(document) if each.path not in seen
-        )
+        imported = tuple(each for each in self._imported.known(document) if each.path not in seen)
         others = [each for each in self.documents if each is document or each.file != document.file]
         return self._snippets.find(document, others, self._may_send, self._syntax, imported)
 

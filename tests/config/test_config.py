@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract import engine_config as config
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import POLICIES, SHIPPED, EngineConfig
 from codespec.contract.levels import user_file
@@ -321,5 +320,5 @@ def test_the_object_is_frozen() -> None:
 
 
 def test_the_starter_pair_is_the_default() -> None:
-    assert config.EngineConfig().target == str(Path(codespec_weights.__file__).parent / "target")
-    assert config.EngineConfig().drafter == str(Path(codespec_weights.__file__).parent / "drafter")
+    assert EngineConfig().target == str(Path(codespec_weights.__file__).parent / "target")
+    assert EngineConfig().drafter == str(Path(codespec_weights.__file__).parent / "drafter")

@@ -10,7 +10,8 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.types import MOST_PREDICTION, Completion, CompletionRequest
+from codespec.contract.limits import MOST_PREDICTION
+from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.proposers.chain import ChainProposer

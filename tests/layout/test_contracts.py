@@ -38,7 +38,7 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    contract = ("types", "declared", "engine_config", "levels", "serve_config")
+    contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
         "regular_file",
         "text_file",

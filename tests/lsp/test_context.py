@@ -16,7 +16,7 @@ from codespec_lsp.syntax_tree import Change, SyntaxTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.contract.types import MOST_SIDE
+from codespec.contract.limits import MOST_SIDE
 from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from codespec_lsp import lookup_files
-from codespec_lsp.lookup_files import MOST_BESIDE, MOST_FILE, MOST_TOGETHER
+from codespec_lsp.lookup_files import MOST_BESIDE, MOST_TOGETHER
 
+from codespec.contract.limits import MOST_SIDE
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, talking
 
@@ -88,7 +89,7 @@ def test_nothing_secret_ignored_or_of_another_repository_goes(shop: Path, tmp_pa
     for name in ("ignored.py", "excluded.py", "id_rsa.py", "binary.py", "long.py", "empty.py"):
         (shop / name).write_text("secret = 1\n")
     (shop / "binary.py").write_bytes(b"\xff\xfe\x00")
-    (shop / "long.py").write_text("x" * (MOST_FILE + 1))
+    (shop / "long.py").write_text("x" * (MOST_SIDE + 1))
     (shop / "empty.py").write_text(" \n")
     (tmp_path / "outside.py").write_text("outside = 1\n")
     (shop / "link.py").symlink_to(tmp_path / "outside.py")

@@ -18,7 +18,7 @@ from codespec_lsp.uris import notebook_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import MOST_SIDE
+from codespec.contract.limits import MOST_SIDE
 from tests.lsp.conversation import Editor, insertion, run
 from tests.lsp.fake_daemon import FakeDaemon, daemon, talking
 from tests.lsp.test_process import PATIENT, on_pipes, started

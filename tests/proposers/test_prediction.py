@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import MOST_PREDICTION
+from codespec.contract.limits import MOST_PREDICTION
 from codespec.proposers.base import NOTHING
 from codespec.proposers.prediction import FAR, MOST_TAIL, SURE, PredictionProposer, Trace, common_length, tail_of
 from codespec.sequence import Cap, Draft, Sequence

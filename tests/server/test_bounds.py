@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import codespec.server
+from codespec.contract.limits import MOST_WORD
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.wire import MOST_WORD, Fields
+from codespec.server.wire import Fields
 from tests.server.daemons import serving
 from tests.server.test_fuzz import talking_engine
 from tests.server.test_process import Process
@@ -25,7 +26,9 @@ SAID = [{"role": "user", "content": "x"}]
 # A valid body for each endpoint that reads one, with the fields that enable others.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/codespec/proof": [{"nonce": "0" * 64}],
-    "/v1/codespec/complete": [{"prefix": "x", "cursor": {"indent": 4}}, {"prefix": "x", "shape": "raw"}],
+    "/v1/codespec/complete": [
+        {"prefix": "x", "cursor": {"indent": 4}, "version": 1, "n": 1, "seed": 1, "max_tokens": 1}
+    ],
     "/v1/codespec/files": [{"document": "x"}],
     "/infill": [{"input_prefix": "x"}],
     "/completion": [{"prompt": "x"}],

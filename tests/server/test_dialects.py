@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from codespec.contract.types import CompletionRequest, Snippet
-from codespec.server.dialects.codespec import _cursor
+from codespec.server.dialects.codespec import read_request
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.wire import Fields
 from tests.server.conftest import Plain
@@ -298,5 +298,6 @@ def test_a_client_that_asks_for_too_much_gets_half_the_context(asked_for: int | 
 
 def test_a_cursor_at_the_beginning_of_its_line() -> None:
     for indent in ({}, {"indent": 0}):
-        cursor = _cursor(Fields({"cursor": {"context": "unknown", **indent}}))
+        fields = Fields({"prefix": "", "cursor": {"context": "unknown", **indent}})
+        cursor = read_request(fields, 512).request.cursor
         assert cursor is not None and cursor.indent == 0

@@ -11,7 +11,8 @@ from typing import Any
 import openai
 import pytest
 
-from codespec.contract.types import MOST_PREDICTION, Completion, CompletionRequest, DoneEvent, Stats, TextEvent
+from codespec.contract.limits import MOST_PREDICTION
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from codespec.server.handles import RequestHandle
 from codespec.server.prefetch import answers, follow_up
 from tests.server.daemons import Served, serving

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from codespec.bounded_json import MOST_DEPTH
+from codespec.contract.limits import MOST_BODY, MOST_SEPARATORS
 from codespec.server.dialects.llama_cpp import MOST_CONTENT
-from codespec.server.wire import MOST_BODY, MOST_SEPARATORS
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
@@ -29,7 +30,7 @@ from codespec.server.dialects.requests import (
 )
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
+from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
 COMPLETION_NAMES = {
@@ -82,7 +83,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 def read_infill(fields: Fields, loaded: Loaded) -> Reply:
     """Read an /infill request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
-    extras = [Snippet(part.text("filename", "", 4096), part.text("text")) for part in fields.parts("input_extra")]
+    extras = [Snippet(part.text("filename", "", MOST_PATH), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
         "suffix": fields.text("input_suffix", ""),
@@ -95,7 +96,7 @@ def read_infill(fields: Fields, loaded: Loaded) -> Reply:
 def read_completion(fields: Fields, loaded: Loaded) -> Reply:
     """Read a /completion request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
-    probabilities = fields.whole("n_probs", 0, 0, 20)
+    probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
     if probabilities and fields.flag("stream"):
         raise RequestError("n_probs is given in whole replies only: leave it or stream out.", "n_probs")
     logprobs = {"logprobs": probabilities or None}

@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.limits import MOST_PATH
 from codespec.contract.types import CompletionRequest
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
@@ -34,7 +35,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", 4096)
+    fields.text("model", "", MOST_PATH)
     if fields.text("suffix", ""):
         require_fim(loaded, "suffix")
     notes: list[str] = []

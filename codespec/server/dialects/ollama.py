@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.limits import MOST_PATH
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
@@ -58,7 +59,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", 4096)
+    fields.text("model", "", MOST_PATH)
     for name in ("images", "format"):
         fields.refuse_unless(name, ([], ""), "only text is completed")
     fields.refuse_unless("logprobs", (False,), "/v1/completions has them")
@@ -128,7 +129,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     """Return the model's context length, and whether it can fill in the middle."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
-        name = fields.text("model", "", 4096) or fields.text("name", "", 4096)
+        name = fields.text("model", "", MOST_PATH) or fields.text("name", "", MOST_PATH)
     fills = not missing_fim(loaded)
     about = {
         "details": _details(),

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.limits import MOST_CHOICES, MOST_PATH
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import find_chat_template
@@ -20,7 +21,6 @@ from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import TokenNames, legacy
 from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
 from codespec.server.dialects.requests import (
-    MOST_CHOICES,
     missing_fim,
     prompt_text,
     read_include_usage,
@@ -83,7 +83,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 def read_request(fields: Fields, loaded: Loaded) -> Reply:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", 4096)
+    fields.text("model", "", MOST_PATH)
     notes: list[str] = []
     sampling, echo = read_sampling(fields), fields.flag("echo")
     choices = sampling["n"]

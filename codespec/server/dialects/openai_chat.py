@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH
 from codespec.contract.types import CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
@@ -32,7 +33,6 @@ from codespec.server.wire import Fields, event_stream, read_fields, reply
 
 NAMES = {"prefix": "messages", "prompt_ids": "messages"}
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-MOST_LOGPROBS = 20
 MOST_MESSAGES = 1024
 
 
@@ -87,7 +87,7 @@ def _read_message(message: Fields) -> ChatMessage:
 
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
     """Read the generation settings. Raise RequestError for the first invalid field."""
-    fields.text("model", "", 4096)
+    fields.text("model", "", MOST_PATH)
     for name in ("tools", "functions"):
         fields.refuse_unless(name, ([],), "no tools are called")
     fields.refuse_unless("response_format", ({"type": "text"},), "answers are plain text")

@@ -9,16 +9,14 @@ from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
 
-from codespec.contract.types import MOST_PREDICTION, Snippet
+from codespec.contract.limits import MOST_CHOICES, MOST_COUNT, MOST_PREDICTION, MOST_SEED
+from codespec.contract.types import Snippet
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
-from codespec.server.wire import MOST_COUNT, Fields
+from codespec.server.wire import Fields
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.ready_made import split_ready_made
-
-MOST_CHOICES = 16  # texts per prompt
-MOST_SEED = (1 << 63) - 1
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")

@@ -12,6 +12,7 @@ import uuid
 from aiohttp import web
 
 from codespec import __version__
+from codespec.contract.limits import MOST_NAME, MOST_PATH
 from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
@@ -48,8 +49,8 @@ def read_request(fields: Fields) -> RequestHandle:
     request = CompletionRequest(
         prefix=raw or source.text("prefix"),
         suffix=source.text("suffix", ""),
-        path=source.text("filepath", "", 4096),
-        language=fields.text("language", "", 64),
+        path=source.text("filepath", "", MOST_PATH),
+        language=fields.text("language", "", MOST_NAME),
         snippets=without_secrets(_snippets(source), notes),
         max_tokens=MOST_TOKENS,
         temperature=fields.number("temperature", 0.0, 0.0, 2.0),
@@ -62,7 +63,7 @@ def read_request(fields: Fields) -> RequestHandle:
 
 def _snippets(segments: Fields) -> list[Snippet]:
     parts = [part for name in SNIPPETS for part in segments.parts(name)]
-    return [Snippet(part.text("filepath", "", 4096), part.text("body")) for part in parts]
+    return [Snippet(part.text("filepath", "", MOST_PATH), part.text("body")) for part in parts]
 
 
 async def health(request: web.Request) -> web.StreamResponse:

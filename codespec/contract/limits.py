@@ -1,0 +1,23 @@
+"""Limits of a request, for the daemon that checks them and the clients that keep to them.
+
+Lengths of texts are in characters. A client that cuts at this number of bytes stays within them.
+"""
+
+from __future__ import annotations
+
+MOST_BODY = 8 << 20  # bytes of a request body; each field has its own limit
+MOST_SEPARATORS = 1 << 18  # per body: an empty list takes three bytes of it and seventy bytes of memory
+MOST_SIDE = 64 * 1024  # text on each side of a cursor, and of one other file
+MOST_TEXT = 1 << 20  # any other text
+MOST_PREDICTION = 1 << 18  # text that the answer will probably repeat
+MOST_PATH = 4096  # a path, or the name of a document or a model
+MOST_NAME = 64  # the name of a language or a trigger
+MOST_WORD = 4096  # one text of a list
+MOST_STOPS = 64  # stop texts, and any other list of texts
+MOST_BRACKETS = 1024  # open brackets at a cursor
+MOST_SNIPPETS = 64  # other files in one request
+MOST_FILES, MOST_FILE_TEXT = 64, 512 * 1024  # lookup files per document, and their texts together
+MOST_CHOICES = 16  # texts per prompt
+MOST_LOGPROBS = 20  # most likely tokens at each position
+MOST_COUNT = (1 << 31) - 1  # any other count, and the version of a document
+MOST_SEED = (1 << 63) - 1
