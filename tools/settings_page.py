@@ -1,4 +1,4 @@
-"""`python -m tools.settings_page`: regenerate the tables of docs/settings.md from the settings' declarations.
+"""`python -m tools.settings_page`: regenerate the tables of docs/settings.md and docs/editors.md from the declarations.
 
 A table is between `<!-- settings: NAME -->` and `<!-- end -->`; the text around it is written by hand.
 """
@@ -11,12 +11,15 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from codespec_lsp.settings import Settings, camel
+
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.serve_config import ServeConfig
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
-SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig}
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = (DOCS / "settings.md", DOCS / "editors.md")
+SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig, "editor": Settings}
 TABLE = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -25,7 +28,8 @@ def table(schema: type) -> str:
     lines = ["| setting | default | |", "|---|---|---|"]
     defaults = {item.name: item.default for item in fields(schema)}
     for name, facts in declared(schema).items():
-        lines.append(f"| `{name}` | {facts.shown or spelled(defaults[name])} | {facts.page or facts.help} |")
+        label = camel(name) if schema is Settings else name
+        lines.append(f"| `{label}` | {facts.shown or spelled(defaults[name])} | {facts.page or facts.help} |")
     return "\n".join(lines) + "\n"
 
 
@@ -44,8 +48,9 @@ def rewritten(page: str) -> str:
 
 
 def main() -> int:
-    """Write the page and return 0."""
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write the pages and return 0."""
+    for page in PAGES:
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

@@ -34,9 +34,9 @@ class EngineConfig:
 
     model: str = setting(
         "",
-        "target and drafter together: a name of `codespec models list`, or starter",
-        page="target and drafter together, by a name of `codespec models list`; a `target` or `drafter` of the same "
-        "level goes before it",
+        "target and drafter together: a name from `codespec models list`, or starter",
+        page="target and drafter together, by a name from `codespec models list`; a `target` or `drafter` of the same "
+        "level takes precedence",
         shown="`qwen2.5-coder-1.5b-instruct`, `qwen2.5-coder-0.5b-instruct` or `smollm2-135m`, "
         "[as suits this machine](models.md#pick-a-model) and is pulled, else `starter`",
         metavar="NAME",
@@ -44,7 +44,7 @@ class EngineConfig:
     )
     target: str = setting(
         str(SHIPPED / "target"),
-        "decides: a folder, a .gguf file, a pulled name or a hub id",
+        "the model that decides: a folder, a .gguf file, a pulled model or a hub id",
         page="the model that decides: a folder in the Hugging Face layout, a `.gguf` file, a pulled model or a hub id",
         shown="the model's",
         metavar="PATH|HUB_ID",
@@ -52,16 +52,16 @@ class EngineConfig:
     )
     drafter: str = setting(
         str(SHIPPED / "drafter"),
-        "guesses",
-        page="the model that guesses: the same, or `none`; a target alone gets the starter pair's drafter",
+        "the model that drafts: the same, or none",
+        page="the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
         shown="the model's",
         metavar="PATH|HUB_ID|none",
         common=True,
     )
     head: str = setting(
         "none",
-        "an EAGLE-3 or DFlash head that was trained for the target (default none)",
-        page="the folder of an EAGLE-3 or DFlash head that was trained for the target "
+        "an EAGLE-3 or DFlash head trained for the target (default none)",
+        page="the folder of an EAGLE-3 or DFlash head trained for the target "
         "([speculation.md](speculation.md#proposers))",
         metavar="FOLDER",
     )
@@ -79,83 +79,83 @@ class EngineConfig:
     dtype: str = setting(
         "float32",
         "number format (default float32, or the model's)",
-        page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU a target "
-        "that you name has `bfloat16` unless `dtype` is set. A `model` chosen by name brings the format that suits it, "
-        "if this processor computes in it",
+        page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU, a target "
+        "that you name uses `bfloat16` unless `dtype` is set. A `model` uses the format that suits it, if this "
+        "processor supports that format",
         choices=DTYPES,
         common=True,
     )
     drafter_dtype: str = setting(
         "float32",
-        "the drafter's (default: the target's; float32 for the starter pair's)",
-        page="the drafter's; a drafter of your own has the target's unless this is set",
+        "the drafter's number format (default: the target's; float32 for the starter pair)",
+        page="the drafter's number format; your own drafter uses the target's unless this is set",
         choices=DTYPES,
     )
     mode: str = setting(
         "exact",
-        "exact: bit for bit; fast: up to near-ties",
-        page="`fast`: up to near-ties ([what that means](speculation.md#exact-and-fast))",
+        "exact: the target's own bits; fast: equal up to near-ties",
+        page="`exact`: the target's own bits; `fast`: equal up to near-ties ([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,
     )
     speculate: bool = setting(
         True,
-        "draft for requests that do not say otherwise (default yes)",
-        page="draft for requests that do not say otherwise",
+        "draft unless a request says otherwise (default yes)",
+        page="draft unless a request says otherwise",
     )
     proposers: str = setting(
         "chain",
-        "who guesses (default chain: suffix, head, drafter)",
-        page="`prediction`, `suffix`, `head`, then `draft_model`; or one of them",
+        "where drafts come from (default chain: suffix, head, drafter)",
+        page="where drafts come from: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or one of them",
         choices=("chain", "prediction", "suffix", "head", "draft_model"),
     )
     policy: str = setting(
         "cost+syntax",
-        "how the draft length is set: cost+syntax (default), cost, or to compare fixed[:N], confidence[:P], "
+        "how draft lengths are set: cost+syntax (default), cost; for comparison fixed[:N], confidence[:P], "
         "plus2minus1, ds4-80",
-        page="or, to compare: `cost`, `fixed:N`, `confidence:P`, `plus2minus1`, `ds4-80`",
+        page="how draft lengths are set; for comparison: `cost`, `fixed:N`, `confidence:P`, `plus2minus1`, `ds4-80`",
         metavar="NAME",
     )
     caps: dict[str, int] = setting(
         dict,
-        "longest drafts by context: comment=10,python.docstring=0",
-        page="hard limits by context class, or by language and class; in a file a table `[caps]`",
+        "longest drafts by context class: comment=10,python.docstring=0",
+        page="longest drafts by context class, or by language and class; in a file, a table `[caps]`",
         shown="none",
         metavar="CLASS=N,…",
     )
     learn: bool = setting(
         True,
-        "keep what is learned of the pair (default yes)",
-        page="keep what was learned of the pair in the state folder",
+        "keep the learned acceptance rates (default yes)",
+        page="keep the acceptance rates that were learned for this pair, in the state folder",
     )
     draft_tokens: int = setting(
         32,
         "the longest draft in target tokens (default 32)",
-        page="the longest draft in target tokens; beyond 16 only where so many rows are measured to cost little more "
-        "than one; from a client's own `prediction` up to twice as many",
+        page="the longest draft in target tokens; more than 16 only if so many rows were measured to cost little more "
+        "than one; up to twice as many from a client's `prediction`",
         metavar="N",
         least=0,
     )
     min_confidence: float = setting(
         0.4,
-        "where the drafter stops (default 0.4)",
-        page="the probability below which the drafter stops under the policy `confidence`",
+        "probability below which the drafter stops (default 0.4; policy confidence)",
+        page="probability below which the drafter stops, with the policy `confidence`",
         metavar="P",
         least=0.0,
         most=1.0,
     )
     warmup: int = setting(
         0,
-        "tokens of context before drafting (default 0)",
-        page="target tokens of context, prompt included, before the first draft",
+        "tokens of context before the first draft (default 0)",
+        page="target tokens of context, including the prompt, before the first draft",
         metavar="N",
         least=0,
     )
     context: int = setting(
         0,
         "target tokens of prompt and completion together",
-        page="tokens of prompt and completion together; 0: what the model takes, as far as a sixteenth of the memory "
-        "goes (on a GPU: of what its weights leave), and at least 2,048 where the model takes them",
+        page="target tokens of prompt and completion together; `auto`: the model's maximum, but at most a sixteenth of "
+        "the memory (on a GPU, of the memory that the weights leave), and at least 2,048 if the model allows it",
         metavar="N",
         least=64,
         automatic=True,
@@ -163,9 +163,9 @@ class EngineConfig:
     )
     first_answer_ms: int = setting(
         800,
-        "an editor's prompts are as long as can be read and answered in this time (default 800; 0: any length)",
-        page="a prompt in an editor has as many tokens as are read and answered in this time here, at least 256; raw "
-        "prompts are never cut; 0: the context alone",
+        "limit an editor's prompts to what can be read and answered in this time (default 800; 0: no limit)",
+        page="limits an editor's prompts to the tokens that this machine reads and answers in this time, at least 256; "
+        "raw prompts are never cut; 0: no limit but the context",
         metavar="N",
         least=0,
         most=600_000,
@@ -173,7 +173,7 @@ class EngineConfig:
     max_batch: int = setting(
         0,
         "requests that run at once (default auto)",
-        page="requests that run at once: 8, or 16 where that makes tokens clearly cheaper",
+        page="requests that run at once; `auto`: 8, or 16 if that makes tokens clearly cheaper",
         metavar="N|auto",
         least=0,
         most=256,  # each slot's memory is allocated up front
@@ -183,16 +183,16 @@ class EngineConfig:
     cache_mb: int = setting(
         0,
         "MB for keys and values of target and drafter (default 0: up to 256)",
-        page="megabytes of keys and values for target and drafter together; what `max_batch` requests do not take "
-        "keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
+        page="megabytes for keys and values of target and drafter together; the part that `max_batch` requests do not "
+        "need keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
         metavar="N",
         least=0,
         most=1 << 20,
     )
     prefill_chunk: int = setting(
         0,
-        "prompt tokens a step (default auto)",
-        page="prompt tokens a step: 64 to 512, as many as take 0.2 s",
+        "prompt tokens per step (default auto)",
+        page="prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s",
         metavar="N|auto",
         least=16,
         automatic=True,
@@ -201,7 +201,7 @@ class EngineConfig:
     graph_rows: int = setting(
         128,
         "rows of the largest graph on a GPU (default 128)",
-        page="tokens of the largest step that a GPU replays as a captured graph; 0: none",
+        page="rows of the largest step that a GPU replays as a captured graph; 0: none",
         metavar="N",
         least=0,
         most=512,
@@ -209,7 +209,7 @@ class EngineConfig:
     threads: int = setting(
         0,
         "CPU threads (default auto: measured at start)",
-        page="from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
+        page="CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
         metavar="N|auto",
         least=0,
         most=MOST_THREADS,
@@ -218,16 +218,16 @@ class EngineConfig:
     )
     tensor_parallel: int = setting(
         1,
-        "GPUs that hold the target together",
-        page="processes, on CUDA one for each GPU, that hold the target together",
+        "number of GPUs that the target is split over",
+        page="number of processes that the target is split over; on CUDA one per GPU",
         metavar="N",
         least=1,
         most=64,
     )
     target_shape: str = setting(
         "own",
-        "pad the target to a real model's cost (benchmarks)",
-        page="`qwen2.5-0.5b`, `-1.5b`, `-7b`, `-32b`: the target padded to that model's cost, for benchmarks",
+        "pad the target to the cost of a real model (benchmarks)",
+        page="`qwen2.5-0.5b`, `-1.5b`, `-7b` or `-32b`: pad the target to the cost of that model, for benchmarks",
         choices=SHAPES,
     )
 

@@ -23,14 +23,14 @@ class ServeConfig:
 
     host: str = setting(
         "127.0.0.1",
-        "an address of this machine (default 127.0.0.1); others need a token",
-        page="an address of this machine; one that others reach needs a token",
+        "address to listen on (default 127.0.0.1); one that other machines reach needs a token",
+        page="address to listen on; one that other machines reach needs a token",
         common=True,
     )
     port: int = setting(
         8765,
-        "default 8765; 0 takes a free one",
-        page="0 takes a free one, which the first line printed names",
+        "default 8765; 0: any free port",
+        page="0: any free port, which the first printed line reports",
         metavar="N",
         least=0,
         most=65535,
@@ -38,59 +38,59 @@ class ServeConfig:
     )
     socket: str = setting(
         "auto",
-        "a Unix socket as well (default auto: in your state folder; none)",
-        page="a Unix socket beside the port; `auto`: `daemon-PORT.sock` in the state folder, by which editors know "
-        "whose daemon it is; `none`, or a path",
+        "a Unix socket in addition to the port (default auto: in your state folder; none)",
+        page="a Unix socket in addition to the port: a path, `none`, or `auto` (`daemon-PORT.sock` in the state "
+        "folder, which shows editors whose daemon it is)",
         metavar="PATH",
         common=True,
     )
     token_file: str = setting(
         "",
-        "every request must bring the token in this file",
-        page="every request must bring the token in this file; `CODESPEC_SERVE_TOKEN` holds one too",
+        "every request must carry the token in this file",
+        page="every request must carry the token in this file; `CODESPEC_SERVE_TOKEN` can hold the token instead",
         shown="none",
         metavar="FILE",
         common=True,
     )
     queue: int = setting(
         64,
-        "requests that may wait (default 64); more get 429",
-        page="requests that may wait; more get 429",
+        "requests that may wait (default 64); further ones get 429",
+        page="requests that may wait; further ones get 429",
         metavar="N",
         least=0,
         most=10_000,
     )
     drain_seconds: int = setting(
         30,
-        "for open requests at the end (default 30)",
-        page="how long a stopping daemon lets open requests finish",
+        "time for open requests when the daemon stops (default 30)",
+        page="how long a stopping daemon waits for open requests",
         metavar="N",
         least=0,
         most=3600,
     )
     prefetch: bool = setting(
         True,
-        "go on behind each text as if it were accepted, while idle (default yes)",
-        page="compute what follows a completion as if it were accepted, while nobody waits",
+        "while idle, continue each completion as if it were accepted (default yes)",
+        page="while idle, compute the continuation of each completion as if it were accepted",
     )
     audit_every: int = setting(
         200,
-        "in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
-        page="in `exact` mode, one completion in so many is decoded again without drafts, while nobody waits, and must "
-        "come out the same; 0: none",
+        "in exact mode, decode one completion in N again without drafts while idle (default 200; 0: none)",
+        page="in `exact` mode, decode one completion in this many again without drafts while idle, and report a "
+        "difference; 0: none",
         metavar="N",
         least=0,
         most=1_000_000,
     )
     access_log: bool = setting(
         False,
-        "a line for each request, without text (default no)",
-        page="a line for each request: method, route, status and time, no text",
+        "one line per request, without text (default no)",
+        page="one line per request: method, route, status and duration, never text",
     )
     log_kb: int = setting(
         0,
-        "drop the older lines of a larger log file (0: never)",
-        page="kB of a file behind stdout or stderr before its older half is dropped",
+        "drop the older half of a log file of this size (default 0: never)",
+        page="size in kB at which the older half of a log file on stdout or stderr is dropped; 0: never",
         metavar="N",
         least=0,
         most=1_000_000,

@@ -6,53 +6,43 @@ An invalid setting is reported and keeps its previous value, so that a typo does
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from codespec.client.proven_connections import LOCAL
-
-RANGES = {"budget_ms": (20, 60_000), "invoked_budget_ms": (20, 60_000), "max_tokens": (1, 4096), "alternatives": (1, 8)}
-CHOICES = {"completion": ("auto", "on", "off")}
+from codespec.contract.declared import Setting, declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings. JSON spells them in camelCase.
+    """All settings. JSON spells them in camelCase."""
 
-    enabled            whether to complete at all
-    languages          completion by the editor's language id; false switches a language off
-    budget_ms          maximum time from a change to its answer, which is the text generated so far
-    invoked_budget_ms  the same for requests that the user invoked
-    max_tokens         maximum length of a completion, in the target's tokens
-    alternatives       number of completions for a request that the user invoked
-    completion         textDocument/completion: auto (for clients without inlineCompletion), on or off
-    more               whether to notify the client with codespec/more that a completion has grown
-    snippets           whether to send snippets of other open files, definitions of imported files, and files that
-                       drafts may copy from
-    exclude            globs of files that are neither completed nor sent, as in .gitignore
-    url                address of the daemon
-    token_file         file with the daemon's token ("": none)
-    start_daemon       whether to start a daemon if none answers
-    model              model to start the daemon with, as named by `codespec models list` ("": the daemon's choice)
-    daemon_arguments   further arguments of `codespec serve`, for example ["--target", "PATH"]
-    """
-
-    enabled: bool = True
-    languages: Mapping[str, bool] = field(default_factory=dict)
-    budget_ms: int = 600
-    invoked_budget_ms: int = 5000
-    max_tokens: int = 64
-    alternatives: int = 3
-    completion: str = "auto"
-    more: bool = True
-    snippets: bool = True
-    exclude: tuple[str, ...] = ()
-    url: str = "http://127.0.0.1:8765"
-    token_file: str = ""
-    start_daemon: bool = True
-    model: str = ""
-    daemon_arguments: tuple[str, ...] = ()
+    enabled: bool = setting(True, "on or off")
+    languages: Mapping[str, bool] = setting(dict, 'languages to switch off: `{"markdown": false}`', shown="`{}`")
+    budget_ms: int = setting(600, "the longest time from a change to its answer", least=20, most=60_000)
+    invoked_budget_ms: int = setting(5000, "the same for explicit requests", least=20, most=60_000)
+    max_tokens: int = setting(64, "the longest completion, in target tokens", least=1, most=4096)
+    alternatives: int = setting(3, "how many suggestions an explicit request gets", least=1, most=8)
+    completion: str = setting(
+        "auto",
+        "list completions as well: `auto` (if the client shows no ghost text), `on`, `off`",
+        choices=("auto", "on", "off"),
+    )
+    more: bool = setting(True, "extend a completion after the deadline cut it")
+    snippets: bool = setting(
+        True,
+        "send snippets of open files and signatures from imported ones to the model, and whole files to the daemon, to "
+        "copy drafts from ([details](faq.md#what-of-other-files-does-the-model-see))",
+    )
+    exclude: tuple[str, ...] = setting((), "files neither completed nor sent, in `.gitignore` syntax", shown="`[]`")
+    url: str = setting("http://127.0.0.1:8765", "the daemon")
+    token_file: str = setting("", "a file with the daemon's token", shown='`""`')
+    start_daemon: bool = setting(True, "start a daemon if none answers")
+    model: str = setting("", "the model that the daemon starts with, from `codespec models list`", shown='`""`')
+    daemon_arguments: tuple[str, ...] = setting(
+        (), 'extra arguments for `codespec serve`, for example `["--target", "PATH"]`', shown="`[]`"
+    )
 
     @property
     def host(self) -> str:
@@ -85,23 +75,24 @@ def read_settings(values: object, above: Settings) -> tuple[Settings, list[str]]
     sent = inner if isinstance(inner, Mapping) else values
     changes: dict[str, Any] = {}
     faults: list[str] = []
-    for item in fields(Settings):
-        name = _camel(item.name)
+    for item, facts in declared(Settings).items():
+        name = camel(item)
         if sent.get(name) is None:
             continue
         try:
-            changes[item.name] = _read(item.name, sent[name], getattr(above, item.name))
+            changes[item] = _read(item, sent[name], getattr(above, item), facts)
         except ValueError as error:
             faults.append(f"codespec.{name} must be {error}: it stays as it was.")
     return replace(above, **changes), faults
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """Return a setting's name as JSON spells it."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
-def _read(name: str, value: object, default: Any) -> Any:
+def _read(name: str, value: object, default: Any, facts: Setting) -> Any:
     """Return the value in the setting's type. Raises ValueError that says what it must be."""
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -116,21 +107,14 @@ def _read(name: str, value: object, default: Any) -> Any:
             raise ValueError("true or false")
         return value
     if isinstance(default, int):
-        least, most = RANGES[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not facts.contains(value):
+            raise ValueError(f"a whole number from {facts.least} to {facts.most}")
         return value
-    return _read_text(name, value)
-
-
-def _read_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text")
-    if name in CHOICES and value not in CHOICES[name]:
-        raise ValueError(f"one of {', '.join(CHOICES[name])}")
-    if name == "url":
-        return _read_url(value)
-    return value
+    if facts.choices and value not in facts.choices:
+        raise ValueError(f"one of {', '.join(facts.choices)}")
+    return _read_url(value) if name == "url" else value
 
 
 def _read_url(value: str) -> str:

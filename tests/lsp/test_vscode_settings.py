@@ -7,8 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from codespec_lsp.settings import CHOICES, RANGES, Settings
+from codespec_lsp.settings import Settings, camel
 
+from codespec.contract.declared import declared
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 
@@ -24,11 +25,6 @@ def shown() -> dict[str, Any]:
     return {name: value for name, value in named.items() if name not in OF_THE_EXTENSION}
 
 
-def camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
-
-
 def test_vs_code_shows_every_setting_of_the_server_and_no_other() -> None:
     assert shown().keys() == {camel(item.name) for item in fields(Settings)}
 
@@ -41,10 +37,10 @@ def test_defaults_are_the_servers() -> None:
 
 
 def test_ranges_and_choices_are_the_servers() -> None:
-    for name, (least, most) in RANGES.items():
-        assert (shown()[camel(name)]["minimum"], shown()[camel(name)]["maximum"]) == (least, most), name
-    for name, choices in CHOICES.items():
-        assert tuple(shown()[camel(name)]["enum"]) == choices, name
+    for name, facts in declared(Settings).items():
+        there = shown()[camel(name)]
+        assert (there.get("minimum"), there.get("maximum")) == (facts.least, facts.most), name
+        assert tuple(there.get("enum", ())) == facts.choices, name
 
 
 def test_no_command_of_the_extension_is_one_of_the_servers() -> None:
