@@ -78,12 +78,14 @@ def variable(value: Any) -> str:
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with default dtypes filled in.
 
-    A named drafter takes the target's dtype unless its own is set; a named target uses bfloat16 on a GPU.
+    A named drafter takes the target's dtype unless its own is set, and any drafter takes int8; a named target uses
+    bfloat16 on a GPU.
     """
     if "target" in values and str(values.get("device")).startswith("cuda") and "dtype" not in values:
         beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
         values = {"dtype": "bfloat16", **beside, **values}
-    return {"drafter_dtype": values["dtype"], **values} if {"dtype", "drafter"} <= values.keys() else values
+    follows = "dtype" in values and ("drafter" in values or values["dtype"] == "int8")
+    return {"drafter_dtype": values["dtype"], **values} if follows else values
 
 
 @pytest.fixture(scope="module")
