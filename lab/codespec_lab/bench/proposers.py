@@ -218,7 +218,7 @@ def report(found: Figures) -> list[str]:
     """Return one line per proposer, with three columns for each concurrency."""
     counts = list(dict.fromkeys(row["at_once"] for row in found["rows"]))
     by_place = {(row["row"], row["at_once"]): row for row in found["rows"]}
-    rows = [["", *(head for count in counts for head in (f"{count} at once: accepted a round", "ms a draft", "x off"))]]
+    rows = [["", *(head for count in counts for head in (f"{count} at once: accepted", "ms a draft", "x off"))]]
     for name in dict.fromkeys(row["row"] for row in found["rows"]):
         rows.append([name, *(cell for count in counts for cell in _cells(by_place[name, count]))])
     heading = f"{found['target']['name']}, {found['prompts']} prompts, up to {found['tokens']} tokens each"

@@ -120,7 +120,7 @@ class DecodeBench(Bench):
 
     module = "decode.scenario"
     about = "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file"
-    note = "Every contestant runs in its fastest number format; --dtype sets codespec's alone."
+    note = "Each contestant runs in its fastest format; --dtype sets codespec's alone."
     grows = True
 
     held_out: Path | None = path(HELD_OUT)
@@ -140,9 +140,7 @@ class DecodeBench(Bench):
         action="append",
     )
     openvino_drafter: Path | None = path("a draft model for it", "FOLDER", rare=True)
-    minutes: float | None = number(
-        None, "calibrate for half of this at most, and begin no pass that would end later than this"
-    )
+    minutes: float | None = number(None, "begin no pass that would end later; calibrate for half")
     dtype: str = ""
     drafter_dtype: str = ""
 
@@ -237,9 +235,8 @@ class QualityBench(Bench):
     module = "quality.scenario"
     about = (
         "how good: one line, several lines or any span cut out of HumanEval's solutions and of held-out projects, "
-        "filled by one target, or by several side by side"
+        "filled by targets side by side, in plain decoding"
     )
-    note = "Decoded plainly: a drafter changes no text."
     draws = False
     grows = True
 
