@@ -21,7 +21,7 @@ def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path
         done = run("stats", "--url", one.url, "--token-file", token_file, XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
     assert (done.returncode, done.stdout) == (0, "nothing was learned yet\n")
-    said = f"What answers at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
+    said = f"The program at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
     assert done.stderr == f"codespec: {said}\n"
 
 

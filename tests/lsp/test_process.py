@@ -183,7 +183,7 @@ def test_many_editors_on_a_port() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--tcp", "99999"], "--tcp 99999 is no port"),
+        (["--tcp", "99999"], "--tcp 99999 is not a port"),
         (["--daemon", "nowhere"], "--daemon must be an address"),
         (["--tcp", "0", "--stdio"], "not allowed with"),
     ],
