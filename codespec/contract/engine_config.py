@@ -44,7 +44,7 @@ class EngineConfig:
     )
     target: str = setting(
         str(SHIPPED / "target"),
-        "the model that decides: a folder, a .gguf file, a pulled model or a hub id",
+        "decides: a folder, a .gguf file, a pulled model or a hub id",
         page="the model that decides: a folder in the Hugging Face layout, a `.gguf` file, a pulled model or a hub id",
         shown="the model's",
         metavar="PATH|HUB_ID",
@@ -52,7 +52,7 @@ class EngineConfig:
     )
     drafter: str = setting(
         str(SHIPPED / "drafter"),
-        "the model that drafts: the same, or none",
+        "drafts: the same, or none",
         page="the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
         shown="the model's",
         metavar="PATH|HUB_ID|none",
@@ -93,7 +93,7 @@ class EngineConfig:
     )
     mode: str = setting(
         "exact",
-        "exact: the target's own bits; fast: equal up to near-ties",
+        "exact: bit for bit; fast: up to near-ties",
         page="`exact`: the target's own bits; `fast`: equal up to near-ties ([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,

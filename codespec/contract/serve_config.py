@@ -23,7 +23,7 @@ class ServeConfig:
 
     host: str = setting(
         "127.0.0.1",
-        "address to listen on (default 127.0.0.1); one that other machines reach needs a token",
+        "address to listen on (default 127.0.0.1); others need a token",
         page="address to listen on; one that other machines reach needs a token",
         common=True,
     )

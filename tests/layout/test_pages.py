@@ -159,7 +159,7 @@ def test_pages_that_the_code_names_are_there() -> None:
     assert not missing
 
 
-def test_the_pages_of_settings_are_written_from_their_declarations() -> None:
+def test_the_page_of_settings_is_written_from_their_declarations() -> None:
     texts = [page.read_text(encoding="utf-8") for page in settings_page.PAGES]
     assert [settings_page.rewritten(text) for text in texts] == texts, "run python -m tools.settings_page"
     assert sum(len(settings_page.TABLE.findall(text)) for text in texts) == len(settings_page.SCHEMAS)
