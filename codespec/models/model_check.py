@@ -2,8 +2,8 @@
 
 Before any part of the model is replaced, `models.reference` computes the logits of its own eager attention on a short
 text. Afterwards, several sequences in one forward, continued from the cache, must give the same logits as each sequence
-alone, and the same bits whatever its neighbours say: a layer that mixes sequences (a recurrent state, a convolution)
-changes them, in every dtype.
+alone, and the same up to rounding in float32 whatever its neighbours say: a layer that mixes sequences (a recurrent
+state, a convolution) changes more, in every dtype.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
+ROUNDING = 1e-5  # of float32, relative to a row's largest logit; layers that mix sequences change 0.001 and more
 SAMPLE = 24
 LENGTHS = (5, 12, 9)
 FAILURES = (  # what transformers raises if it can't build or run a model; ImportError for quantized ones
@@ -46,7 +47,7 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
     """Raise ModelError unless the model computes the same logits through the seam.
 
     It must match `reference`, if given, and three sequences in one forward, continued from the cache, must match each
-    sequence alone. Other neighbours must not change a bit of a sequence. Leaves the model without slots.
+    sequence alone. Other neighbours must not change a sequence. Leaves the model without slots.
     """
     sample = sample_ids(model.spec.vocab_size)
     try:
@@ -72,8 +73,9 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
         if not found <= TOLERANCE[form]:
             why = why_unfit(model.network) or f"it differs from {name} by {found:.2g}"
             raise ModelError(refusal(model.spec.architecture, why))
-    # Except in exact mode on a CPU, an expert rounds differently if more or fewer rows choose it.
-    if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else 0.0):
+    # Except in exact mode on a CPU, an expert rounds differently if more or fewer rows choose it. A kernel may, too:
+    # the search for a shape of call finds that.
+    if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
         raise ModelError(refusal(model.spec.architecture, why))
     model.cache = None

@@ -24,7 +24,7 @@ class Learned:
             "acceptance model",
             AcceptanceModel.from_dict,
             AcceptanceModel.as_dict,
-            again="it is learned afresh",
+            again="it is learned again",
             each="make it writable, or set learn = false",
         )
         self._notes = notes

@@ -34,11 +34,11 @@ from tests.server.fakes import FakeEngine
 class Panic(BaseException):
     pass
 
-def broken(sequence):
+def broken(job):
     raise KIND("no")
 
 engine = FakeEngine()
-engine.cancel = broken
+engine.queue.restart = broken
 raise SystemExit(run_to_exit_code(lambda: serve(ServeConfig(port=0), lambda _: Loaded(engine, "toy", 512, 4))))
 """
 READING = """
