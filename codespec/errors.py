@@ -156,6 +156,6 @@ class Absent(DaemonError):
 class Unproven(DaemonError):
     """A peer that does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
 
-    def __init__(self, message: str, locked: bool) -> None:
+    def __init__(self, message: str, locked: bool = False) -> None:
         super().__init__(message)
         self.locked = locked

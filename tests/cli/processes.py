@@ -19,12 +19,23 @@ def start(*words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
     return start_python("-m", "codespec", *map(str, words), **settings)
 
 
+class TestedProcess(subprocess.Popen[bytes]):
+    """A process that does not outlive a failed test, which would wait for it forever."""
+
+    __test__ = False
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, trace)
+
+
 def start_python(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Start an interpreter in a user's environment, with buffered output."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # Shells start background processes with Ctrl-C ignored, and children inherit that.
     settings.setdefault("preexec_fn", partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
-    return subprocess.Popen([sys.executable, *words], **{**streams, "env": user_environment(), **settings})
+    return TestedProcess([sys.executable, *words], **{**streams, "env": user_environment(), **settings})
 
 
 def run(*words: str | Path, python: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
