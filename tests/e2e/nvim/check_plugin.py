@@ -111,9 +111,7 @@ def test_installed(program: str, home: Path, project: Path, daemon: Daemon, mann
 def test_options_that_cant_be_used_are_told_of(program: str, home: Path, kind: str) -> None:
     options, wanted = FAULTS[kind]
     editor = Editor(program, home)
-    _, faults = editor.lua(
-        "local a, b = require('codespec.contract.engine_config').read(...); return { a.enabled, b }", options
-    )
+    _, faults = editor.lua("local a, b = require('codespec.config').read(...); return { a.enabled, b }", options)
     editor.close()
     assert len(faults) == 1 and faults[0].startswith(wanted), faults
 
