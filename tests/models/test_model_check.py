@@ -155,6 +155,22 @@ def test_a_broken_seam_is_noticed(
         load(network)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_other_sequences_change_is_noticed_below_the_formats_tolerance(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a state that is handed on to the next sequence in a batch: too little to show against a sequence alone."""
+    plain = LanguageModel.forward
+
+    def leaking(self: LanguageModel, batch: Any, cached: bool = True) -> Tensor:
+        return plain(self, batch, cached) * (1.0 + 1e-7 * sum(sum(rows.ids) for rows in batch[1:]))
+
+    network = tiny_network("llama", dtype=dtype)
+    monkeypatch.setattr(LanguageModel, "forward", leaking)
+    with pytest.raises(ModelError, match="other sequences change its results"):
+        wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=False)  # type: ignore[arg-type]
+
+
 def test_gap_is_relative_to_each_row() -> None:
     wanted = torch.tensor([[1000.0, 1.0], [0.01, 0.001], [2.0, 1.0]])
     got = wanted + torch.tensor([[0.0, 0.1], [0.0, 0.001], [0.0, 0.0]])
