@@ -88,7 +88,8 @@ def outcome(kind: str) -> str:
         try:
             wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
         except ModelError as error:
-            return why_unsuitable(network.config.to_dict()) or str(error)  # as the loader, which reads the config first
+            fault = why_unsuitable(network.config.to_dict())  # as the loader, which reads the configuration first
+            return fault.sentence if fault is not None else str(error)
     return ""
 
 
