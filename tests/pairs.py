@@ -22,7 +22,7 @@ from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from codespec.startup.calls import choose_calls
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import tiny_network
@@ -126,8 +126,8 @@ def drafters(engine: Engine) -> list[DraftModel]:
     return [part for part in parts if isinstance(part, DraftModel)]
 
 
-def _as_it_is(model: LanguageModel, *_: object) -> Finding:
-    return Finding(model.calls)
+def _as_it_is(model: LanguageModel, *_: object) -> SearchResult:
+    return SearchResult(model.calls)
 
 
 def prompts(count: int = 8) -> list[str]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"

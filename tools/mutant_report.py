@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 
 COMMAND = "make mutants"
 

@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from codespec_lsp.settings import Settings, camel
+from codespec_lsp.settings import EditorSettings, camel
 
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
@@ -19,7 +19,7 @@ from codespec.contract.serve_config import ServeConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = (DOCS / "settings.md", DOCS / "editors.md")
-SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig, "editor": Settings}
+SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig, "editor": EditorSettings}
 TABLE = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -28,7 +28,7 @@ def table(schema: type) -> str:
     lines = ["| setting | default | |", "|---|---|---|"]
     defaults = {item.name: item.default for item in fields(schema)}
     for name, facts in declared(schema).items():
-        label = camel(name) if schema is Settings else name
+        label = camel(name) if schema is EditorSettings else name
         lines.append(f"| `{label}` | {facts.shown or spelled(defaults[name])} | {facts.page or facts.help} |")
     return "\n".join(lines) + "\n"
 

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.invariant_linear import multiply
-from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, Plan, plan_of
-from codespec.models.processor import processor
+from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
 from codespec.models.shapes import SHAPES
+from codespec.store.processor import processor
 
 DTYPE = torch.bfloat16
 BEYOND_CACHE = 256 << 20  # bytes of weights read by one timing, more than the cache holds
@@ -39,7 +39,7 @@ class Finding:
 
     columns: int
     depth: int
-    plan: Plan
+    plan: ProductPlan
     ours: dict[int, float]
     library: dict[int, float]
     floor: float
@@ -57,7 +57,7 @@ def matrices() -> list[tuple[int, int]]:
     return list(found)
 
 
-def candidates(columns: int, depth: int) -> Iterator[Plan]:
+def candidates(columns: int, depth: int) -> Iterator[ProductPlan]:
     """Yield plans that start enough programs but not far too many; the default plan is always included."""
     yield plan_of(columns, depth, DTYPE)
     for width in (16, 32, 64):
@@ -69,7 +69,7 @@ def candidates(columns: int, depth: int) -> Iterator[Plan]:
                 continue
             for deep, stages in DEPTHS:
                 if (16 + width) * deep * DTYPE.itemsize * stages <= SHARED_MEMORY:
-                    yield Plan(splits, width, deep, 4, stages)
+                    yield ProductPlan(splits, width, deep, 4, stages)
 
 
 def replayed(launches: Sequence[Callable[[], object]], repeats: int = 7) -> float:
@@ -104,7 +104,7 @@ def tune(columns: int, depth: int, rate: float) -> Finding:
     weights = [torch.randn(columns, depth, device="cuda").to(DTYPE) for _ in range(copies)]
     rows = {count: torch.randn(count, depth, device="cuda").to(DTYPE) for count in COUNTS}
 
-    def timed(plan: Plan, count: int) -> float:
+    def timed(plan: ProductPlan, count: int) -> float:
         return replayed([lambda w=w: multiply(rows[count], w, None, plan) for w in weights])  # type: ignore[misc]
 
     def library(count: int) -> float:

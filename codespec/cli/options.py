@@ -16,7 +16,7 @@ from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.store.choice import Choice
+    from codespec.store.choice import ModelChoice
 
 SETTINGS = tuple(declared(EngineConfig))
 
@@ -95,7 +95,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
     return config
 
 
-def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
+def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
     """Return the settings for the given flags, and why target and drafter were chosen. The models may be missing."""
     from codespec.store.choice import choose  # imports tokenizers and more, which `--help` does not need
 

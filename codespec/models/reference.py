@@ -26,7 +26,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME
 from codespec.models.model_check import FAILURES, one_line, refusal, sample_ids
 from codespec.store.model_config import check_claims, not_held, why_unsuitable
-from codespec.store.weights import Tensor as StoredTensor
+from codespec.store.weights import StoredTensor
 from codespec.text.control_tokens import read_json
 
 PROBE = "codespec-window-probe"

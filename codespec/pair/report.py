@@ -27,7 +27,7 @@ LEAST_SURVIVAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RecommendedSetting:
     """One key of `EngineConfig`, its value, and a reason in one clause ("" if obvious)."""
 
     key: str
@@ -43,7 +43,7 @@ class PairReport:
     sample: Sample
     rows: tuple[Row, ...]
     perfect_drafts: tuple[PerfectDrafts, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[RecommendedSetting, ...]
 
     @property
     def problem(self) -> Fault | None:
@@ -101,23 +101,30 @@ def _drafts_dict(drafts: PerfectDrafts) -> Mapping[str, Any]:
     return {**asdict(drafts), "survival": drafts.survival, "accepted_a_round": drafts.accepted_a_round}
 
 
-def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> list[Setting]:
+def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> list[RecommendedSetting]:
     """Return the settings for a configuration file; none for an unusable target."""
     if pair.target.reasons:
         return []
     useless = _why_useless(pair, drafts)
     ours = pair.target.name == EngineConfig().target
-    settings = [Setting("model", "starter") if ours else Setting("target", pair.target.name)]
+    settings = [RecommendedSetting("model", "starter") if ours else RecommendedSetting("target", pair.target.name)]
     settings.append(_dtype("dtype", pair.target))
     if useless:
-        return [*settings, Setting("drafter", "none", useless), Setting("proposers", "suffix", "looks text up instead")]
+        return [
+            *settings,
+            RecommendedSetting("drafter", "none", useless),
+            RecommendedSetting("proposers", "suffix", "looks text up instead"),
+        ]
     if pair.drafter.name != EngineConfig().drafter:
-        settings.append(Setting("drafter", pair.drafter.name))
-    settings += [_dtype("drafter_dtype", pair.drafter), Setting("proposers", "chain", "look text up, then draft")]
+        settings.append(RecommendedSetting("drafter", pair.drafter.name))
+    settings += [
+        _dtype("drafter_dtype", pair.drafter),
+        RecommendedSetting("proposers", "chain", "look text up, then draft"),
+    ]
     return [*settings, _draft_tokens(pair, drafts)]
 
 
-def toml(settings: Sequence[Setting]) -> str:
+def toml(settings: Sequence[RecommendedSetting]) -> str:
     """Format the settings as a configuration file, with reasons as comments."""
     lines = []
     for setting in settings:
@@ -135,24 +142,24 @@ def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
     return "too little of its text is accepted" if best < LEAST_SURVIVAL else ""
 
 
-def _dtype(key: str, side: ModelFacts) -> Setting:
+def _dtype(key: str, side: ModelFacts) -> RecommendedSetting:
     if side.weights.dtype == "F32" and not side.quantization:
-        return Setting(key, "float32", "as it is stored")
+        return RecommendedSetting(key, "float32", "as it is stored")
     if not computes_bfloat16():
-        return Setting(key, "float32", "this processor has no bfloat16 products")
-    return Setting(key, "bfloat16", "checking several tokens costs about one")
+        return RecommendedSetting(key, "float32", "this processor has no bfloat16 products")
+    return RecommendedSetting(key, "bfloat16", "checking several tokens costs about one")
 
 
-def _draft_tokens(pair: Pair, drafts: Sequence[PerfectDrafts]) -> Setting:
+def _draft_tokens(pair: Pair, drafts: Sequence[PerfectDrafts]) -> RecommendedSetting:
     """Return the maximum draft length and its survival.
 
     The default is kept, because the cost policy shortens drafts.
     """
     default = EngineConfig().draft_tokens
     if pair.shared:
-        return Setting("draft_tokens", default, "ids pass straight through")
+        return RecommendedSetting("draft_tokens", default, "ids pass straight through")
     measured = {each.tokens: each.survival for each in drafts if each.survival is not None}
     share = measured.get(default)
     if share is None:
-        return Setting("draft_tokens", default, "not measured")
-    return Setting("draft_tokens", default, f"{share:.0%} of a perfect draft survive")
+        return RecommendedSetting("draft_tokens", default, "not measured")
+    return RecommendedSetting("draft_tokens", default, f"{share:.0%} of a perfect draft survive")

@@ -21,7 +21,7 @@ from codespec.verify.sampling import Position, Sampler
 
 
 @dataclass(slots=True, eq=False)
-class Guess:
+class HeadGuess:
     """A draft in progress."""
 
     place: int  # index in the batch of `propose`
@@ -99,11 +99,11 @@ class HeadProposer(Proposer):
         self.runner.catch_up([reading], self.chunk)
         return reading.length - reading.start > 1
 
-    def _draft(self, guesses: list[Guess]) -> None:
+    def _draft(self, guesses: list[HeadGuess]) -> None:
         """Append tokens to every guess."""
         raise NotImplementedError
 
-    def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
+    def _open(self, place: int, sequence: Sequence, cap: Cap) -> HeadGuess | None:
         """Return a new guess, or None if it can't draft here.
 
         That is the case during the target's prefill, and while held bytes restrict the next tokens.
@@ -112,9 +112,9 @@ class HeadProposer(Proposer):
             return None
         reading = self.runner.open(sequence.slot, sequence.ids)
         most = min(cap.tokens, self.runner.width, self.runner.cache.capacity - reading.length - 1)
-        return Guess(place, sequence, reading, cap, most) if reading.length and most > 0 else None
+        return HeadGuess(place, sequence, reading, cap, most) if reading.length and most > 0 else None
 
-    def _ready(self, guesses: list[Guess], *, alone: bool) -> list[Guess]:
+    def _ready(self, guesses: list[HeadGuess], *, alone: bool) -> list[HeadGuess]:
         """Return the guesses that can be drafted now.
 
         If there are other sequences, one with more unread positions than a chunk first prefills a chunk per round.
@@ -124,7 +124,7 @@ class HeadProposer(Proposer):
             self.runner.catch_up([guess.reading for guess in late], self.chunk)
         return [guess for guess in guesses if guess not in late]
 
-    def _choose(self, guess: Guess, logits: Tensor) -> tuple[int, float]:
+    def _choose(self, guess: HeadGuess, logits: Tensor) -> tuple[int, float]:
         """Return the next token of a guess and its probability, from logits [draft vocabulary].
 
         It is the argmax, or the choice under the target's noise if sampling.
@@ -141,7 +141,7 @@ class HeadProposer(Proposer):
         at = int((self.runner.ids == token).nonzero()[0, 0])
         return token, float(probabilities[at])
 
-    def _position(self, guess: Guess) -> Position:
+    def _position(self, guess: HeadGuess) -> Position:
         sequence = guess.sequence
         offset = len(sequence.generated) + len(guess.drafted)
         silent = sequence.silent if not guess.drafted else 0
@@ -156,7 +156,7 @@ class Eagle3Proposer(HeadProposer):
         super().__init__(runner, chunk)
         self._runner = runner
 
-    def _draft(self, guesses: list[Guess]) -> None:
+    def _draft(self, guesses: list[HeadGuess]) -> None:
         logits = self._runner.begin([guess.reading for guess in guesses])
         going, steps = guesses, 1
         while True:
@@ -180,7 +180,7 @@ class DFlashProposer(HeadProposer):
         super().__init__(runner, chunk)
         self._runner = runner
 
-    def _draft(self, guesses: list[Guess]) -> None:
+    def _draft(self, guesses: list[HeadGuess]) -> None:
         for guess, rows in zip(guesses, self._runner.fill([guess.reading for guess in guesses]), strict=True):
             for row in rows:
                 token, chance = self._choose(guess, row)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from codespec import __version__, json_store
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent
 from codespec.engine.queue import Job, Priority
-from codespec.models.processor import processor
 from codespec.sequence import Sequence
 from codespec.server.logs import log
+from codespec.store.processor import processor
 from codespec.user_folders import make_state_folder, state_folder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from codespec.json_store import Unkept
 from codespec.server.engine_thread import EngineThread
 from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.logs import Output
+from codespec.server.logs import LogOutput
 from codespec.server.metrics import RequestMetrics
 
 RETRY_SECONDS = 1  # delay before a client retries
@@ -24,10 +24,10 @@ RETRY_SECONDS = 1  # delay before a client retries
 class Daemon:
     """One engine with a queue of at most `queue` requests in addition to the running ones."""
 
-    def __init__(self, engine_thread: EngineThread, queue: int, output: Output | None = None) -> None:
+    def __init__(self, engine_thread: EngineThread, queue: int, output: LogOutput | None = None) -> None:
         self.engine_thread = engine_thread
         self.queue = queue
-        self.output = output or Output()
+        self.output = output or LogOutput()
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # encode one long text at a time, which leaves a core for the engine

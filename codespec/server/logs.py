@@ -38,7 +38,7 @@ def start_logging(access: bool) -> None:
     log.propagate = False
 
 
-class Output:
+class LogOutput:
     """stdout and stderr.
 
     A log file is limited to about `most` bytes (0: unlimited): when it is full, its older half is dropped.
@@ -77,7 +77,7 @@ class Output:
 class _SafeStream(io.FileIO):
     """Never raises on write; remembers why the last write failed."""
 
-    def __init__(self, number: int, output: Output) -> None:
+    def __init__(self, number: int, output: LogOutput) -> None:
         super().__init__(number, "w", closefd=False)
         self._output = output
         self._fault = ""
@@ -117,9 +117,9 @@ class _SafeStream(io.FileIO):
 
 
 @contextmanager
-def safe_output(most: int = 0) -> Iterator[Output]:
+def safe_output(most: int = 0) -> Iterator[LogOutput]:
     """Replace stdout and stderr within the block by streams that never raise on write."""
-    output, former = Output(most), (sys.stdout, sys.stderr)
+    output, former = LogOutput(most), (sys.stdout, sys.stderr)
     sys.stdout, sys.stderr = (output.wrap(stream) for stream in former)
     try:
         yield output

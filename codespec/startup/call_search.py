@@ -52,7 +52,7 @@ BAD = (float("nan"), float("inf"), 1e4)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SearchResult:
     """Result of a search.
 
     calls     the shape that is batch-invariant
@@ -82,7 +82,7 @@ class Trial:
         return torch.randn(*sizes, generator=self.generator).to(self.model.device, dtype or self.model.dtype)
 
 
-def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
+def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
     """Return the cheapest shape in which the model's products and attention are batch-invariant.
 
     Tests products for about `seconds`. Needs no slots and leaves the model's own shape unchanged.
@@ -97,17 +97,17 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
     if products is None or attention is None:
         what = "a row of the products" if products is None else "a row of the attention"
         variance = f"{what} of {model.spec.architecture} depends on the other rows ({model.spec.dtype})"
-        return Finding(FAST, variance, kernel=True)
+        return SearchResult(FAST, variance, kernel=True)
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
     found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []
     found += [f"integer products by {name}, which need no trial" for name in integer_kernels(model.network)]
     tried = f"{', '.join(found)}, {len(model.heads)} of attention"
     calls = replace(products, queries=attention.queries, most_queries=attention.most_queries, sizes=attention.sizes)
-    return Finding(calls, tried=tried)
+    return SearchResult(calls, tried=tried)
 
 
-def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
+def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
     """Apply the shape found and check whole forwards, with stricter shapes if they vary, at last FAST (not `exact`).
 
     Slots 0 to 2 must be free.

@@ -19,14 +19,14 @@ from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
 from codespec.startup.batch_invariance import CHUNK, SAMPLED, find_variance
-from codespec.startup.call_search import Finding, settle
+from codespec.startup.call_search import SearchResult, settle
 from codespec.startup.fingerprint import kept_file, model_facts
 
 VERSION = 3  # of the search; the results of others are not loaded
 FORCED = "CODESPEC_TEST_CALLS"  # for tests: a shape as JSON that exact models use instead of the search result
 
 
-def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> Finding:
+def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> SearchResult:
     """Apply the cached call shape to a model, or search for one and cache it.
 
     If an exact model varies in every shape, it becomes inexact and `notes` says so. Slots 0 to 2 must be free.
@@ -53,7 +53,9 @@ def fast_calls(model: LanguageModel) -> CallShape:
     return replace(FAST, least=measure_least_rows(large, 1)) if large else FAST
 
 
-def _kept(model: LanguageModel, file: Kept[Finding], chunk: int, notes: MutableSequence[str]) -> Finding | None:
+def _kept(
+    model: LanguageModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]
+) -> SearchResult | None:
     """Load the kept result and return it if it still holds on a short text."""
     found = file.load(notes)
     if found is None:
@@ -68,32 +70,32 @@ def _kept(model: LanguageModel, file: Kept[Finding], chunk: int, notes: MutableS
     return replace(found, tried=f"{found.tried}; on an earlier start")
 
 
-def _find(model: LanguageModel, file: Kept[Finding], chunk: int, notes: MutableSequence[str]) -> Finding:
+def _find(model: LanguageModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]) -> SearchResult:
     """Search for a shape and keep it. A device's kernels, and a small model in fast mode, have only one."""
     if model.exact and model.device.type != "cpu":
-        return Finding(model.calls, find_variance(model, chunk))
+        return SearchResult(model.calls, find_variance(model, chunk))
     if model.exact:
         found = settle(model, chunk)
     else:
-        found = Finding(fast_calls(model))
+        found = SearchResult(fast_calls(model))
         model.use(found.calls)
     if not found.variance and found.calls is not FAST:
         file.save(found, notes)
     return found
 
 
-def _parse(content: Mapping[str, Any]) -> Finding:
-    return Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
+def _parse(content: Mapping[str, Any]) -> SearchResult:
+    return SearchResult(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
 
 
-def _spell(found: Finding) -> Mapping[str, Any]:
+def _spell(found: SearchResult) -> Mapping[str, Any]:
     return {"calls": found.calls.as_dict(), "tried": found.tried}
 
 
-def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | None = None) -> Finding:
+def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | None = None) -> SearchResult:
     model.use(calls)
     variance = find_variance(model, chunk) if length is None else find_variance(model, chunk, length)
-    return Finding(calls, variance, "forced")
+    return SearchResult(calls, variance, "forced")
 
 
 def _read_forced(text: str) -> CallShape:

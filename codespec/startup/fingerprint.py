@@ -12,7 +12,7 @@ from codespec import __version__
 from codespec.json_store import digest
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
 

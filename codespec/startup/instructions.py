@@ -13,8 +13,8 @@ from collections.abc import Iterator, MutableSequence
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.json_store import Kept
-from codespec.models.processor import processor
 from codespec.startup.fingerprint import kept_file
+from codespec.store.processor import processor
 
 VERSION = 1  # of the trial; the results of others are not loaded
 VARIABLE = "ONEDNN_MAX_CPU_ISA"

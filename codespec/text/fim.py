@@ -12,7 +12,7 @@ from functools import partial
 
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
-from codespec.text.heal import Held, held_vocabulary, stable_boundary
+from codespec.text.heal import HeldBytes, held_vocabulary, stable_boundary
 from codespec.text.layout import Block, Layout, Snippets
 from codespec.text.tokenizer import TextTokenizer
 from codespec.text.windows import MOST_CHARS, Window, prefix_window, suffix_window
@@ -82,7 +82,7 @@ def build_prompt(
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
         before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
-    held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else Held()
+    held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else HeldBytes()
     body = _arrange(template, before.ids[: len(before.ids) - held.count], behind.ids)
     ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
     continues = template.order == "spm" or (template.order == "suffix_first" and template.middle_id is None)
@@ -102,13 +102,13 @@ def _plain(
     before = prefix_window(tokenizer, prefix, room, layout, offset)
     # Keep one id in the prompt: a forward pass without ids has no logits.
     givable = before.ids if tokenizer.bos_ids else before.ids[1:]
-    held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else Held()
+    held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else HeldBytes()
     ids = [*tokenizer.bos_ids, *before.ids[: len(before.ids) - held.count]]
     return _prompt(ids, before, held, True, before.cut, notes)
 
 
 def _prompt(
-    ids: list[int], before: Window, held: Held, continues: bool, trimmed: bool, notes: tuple[str, ...]
+    ids: list[int], before: Window, held: HeldBytes, continues: bool, trimmed: bool, notes: tuple[str, ...]
 ) -> Prompt:
     text = before.text.encode("utf-8")
     context = text[: max(0, len(text) - len(held.data))]  # the held bytes may include a dummy prefix

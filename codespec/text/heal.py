@@ -20,7 +20,7 @@ _CACHED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBytes:
     """Result of healing: the last `count` ids of a prompt, and the bytes that they spell."""
 
     count: int = 0
@@ -79,18 +79,18 @@ def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
     return _VOCABULARIES[tokenizer]
 
 
-def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> Held:
+def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> HeldBytes:
     """Return how much of a prompt's tail to hold back.
 
     Backs up to the earliest boundary, at most four tokens back, after which one token spells the rest of the prompt and
     more. Never holds back control tokens.
     """
-    held = Held()
+    held = HeldBytes()
     data = b""
     for count, number in enumerate(reversed(ids[-_FURTHEST:]), start=1):
         if not vocabulary.token_bytes[number]:
             break
         data = vocabulary.token_bytes[number] + data
         if vocabulary.has_longer(data):
-            held = Held(count, data)
+            held = HeldBytes(count, data)
     return held

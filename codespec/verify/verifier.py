@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from codespec.contract.types import TokenLogprob
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
-from codespec.verify.logprobs import own_logprobs, tell_logprobs
 from codespec.verify.sampling import Position, Sampler
 
 
@@ -91,7 +91,7 @@ class Verifier:
 
     def _view(self, turn: Turn, logits: Tensor) -> View:
         sequence = turn.sequence
-        own = None if sequence.request.logprobs is None else own_logprobs(logits)  # before logits are modified
+        own = None if sequence.request.logprobs is None else _own_logprobs(logits)  # before logits are modified
         positions = self._positions(sequence, turn.candidates.ids)
         return View(self.sampler, sequence.request, sequence.choice, logits, positions, own)
 
@@ -132,7 +132,7 @@ class Verifier:
         committed = (*candidates.ids[:accepted], last)
         if view.logprobs is None or sequence.request.logprobs is None:
             return Verdict(accepted, committed)
-        told = tell_logprobs(view.logprobs, committed, sequence.num_generated, sequence.request.logprobs)
+        told = _tell_logprobs(view.logprobs, committed, sequence.num_generated, sequence.request.logprobs)
         return Verdict(accepted, committed, told)
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
@@ -161,3 +161,26 @@ class Verifier:
         if not held:
             return None
         return self._held.allowed_ids(held)
+
+
+def _own_logprobs(logits: Tensor) -> list[Tensor]:
+    """Return the target's own log-probabilities of each row of logits [rows, vocabulary], before penalty and filters.
+
+    Every row is computed separately, so that a value depends neither on neighbouring rows nor on the draft.
+    """
+    return [row.float().log_softmax(dim=0) for row in logits]
+
+
+def _tell_logprobs(
+    rows: collections.abc.Sequence[Tensor], committed: collections.abc.Sequence[int], first: int, top: int
+) -> tuple[TokenLogprob, ...]:
+    """Return the log-probabilities of the committed tokens, each with the `top` most likely ids.
+
+    `first` is the index of the first committed token in its completion.
+    """
+    told = []
+    for place, (row, token) in enumerate(zip(rows, committed, strict=False), first):
+        best = row.topk(min(top, row.numel()))  # sorted by value; the order of ties is deterministic for a row
+        likeliest = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        told.append(TokenLogprob(place, token, float(row[token]), likeliest))
+    return tuple(told)

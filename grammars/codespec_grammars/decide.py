@@ -13,7 +13,7 @@ from codespec_grammars.contexts import TEXT_LIKE, Context
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, in_text
 from codespec_grammars.lexer_rules import COMMENT, LexerRules
-from codespec_grammars.queries import Found
+from codespec_grammars.queries import Captures
 from codespec_grammars.statement import begins_with, is_word, statement_start, word_before
 
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
@@ -33,7 +33,7 @@ class Tip:
     state: LexState
 
 
-def decide(at: Tip, found: Found) -> Context:
+def decide(at: Tip, found: Captures) -> Context:
     """Return the context at the tip."""
     inside = found.inside if found.clean else None
     text = _text_by_lexer(at) if found.errors or inside is Context.STRING else None
@@ -68,7 +68,7 @@ def decide(at: Tip, found: Found) -> Context:
     return token or inside or Context(at.data.default)
 
 
-def _token(at: Tip, found: Found, stripped: bytes) -> Context | None:
+def _token(at: Tip, found: Captures, stripped: bytes) -> Context | None:
     """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
     if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START

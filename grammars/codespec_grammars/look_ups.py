@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from codespec_grammars.contexts import Context
-from codespec_grammars.queries import Found
+from codespec_grammars.queries import Captures
 from codespec_grammars.workers import Worker, WorkerDied
 
 SERVICE = "codespec_grammars.window_service"
@@ -36,7 +36,7 @@ def prepare(language: str) -> None:
                 return  # the first look-up tries again and reports the error
 
 
-def find(language: str, text: str, tip: int, width: int, left: int) -> Found | None:
+def find(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
     """Run `look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
     with _lock:
         try:
@@ -47,7 +47,7 @@ def find(language: str, text: str, tip: int, width: int, left: int) -> Found | N
     if reply is None:
         return None
     inside, token, ended, clean, errors = reply
-    return Found(_context(inside), _context(token), _context(ended), clean, errors)
+    return Captures(_context(inside), _context(token), _context(ended), clean, errors)
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:

@@ -80,7 +80,7 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Captures:
     """The captures at a tip.
 
     `inside` is the innermost captured node around the tip, `token` the capture of the last token before it, and `ended`
@@ -95,10 +95,10 @@ class Found:
     errors: bool = True
 
 
-NOTHING = Found()
+NOTHING = Captures()
 
 
-def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int, left: int) -> Found:
+def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int, left: int) -> Captures:
     """Return the captures around the placeholder at `tip`, which is `width` bytes long.
 
     `left` is the end of the last token before it. The look-up is left-biased: at the end of a line, the node at the tip
@@ -129,7 +129,7 @@ def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int
                     elif token is None or pattern >= token[0]:
                         token = (pattern, context)
     clean = error is None or (inside is not None and inside[0] < error)
-    return Found(around, token[1] if token else None, ended, clean, root.has_error)
+    return Captures(around, token[1] if token else None, ended, clean, root.has_error)
 
 
 def _error_around(root: tree_sitter.Node, tip: int, width: int) -> int | None:

@@ -15,7 +15,7 @@ from codespec_grammars.indentation import expected_indent
 from codespec_grammars.lexer import Entry, LexState
 from codespec_grammars.lexer_rules import COMMENT, STRING, LexerRules, Opener
 from codespec_grammars.mend import Mender, repaired
-from codespec_grammars.queries import NOTHING, Found
+from codespec_grammars.queries import NOTHING, Captures
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
 
@@ -125,7 +125,7 @@ class _Tracked:
         indent = expected_indent(data, at.rules, lexed.text, lexed.tip, state, context is Context.BLOCK_START)
         return Cursor(context, brackets, indent, data.name)
 
-    def _look_up(self, at: Tip) -> Found:
+    def _look_up(self, at: Tip) -> Captures:
         if len(at.state.stack) > DEEPEST or self._broke:
             return NOTHING
         start = parse_start(self.lexed.lexer, at.tip, at.state.stack)
@@ -141,7 +141,7 @@ class _Tracked:
         before = _clean(before)
         return self._find(before, mended.placeholder, _clean(mended.rest))
 
-    def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Found:
+    def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Captures:
         """Look up the placeholder. A text that broke the parser would break it again at the next key: no retries."""
         text = before + placeholder + rest
         self.bytes_parsed += len(text)

@@ -30,7 +30,7 @@ class Service:
     def __init__(self, language: str) -> None:
         grammar = load_grammar(language)
         assert isinstance(grammar, Grammar)  # the client checked
-        self._contexts, self._parser = grammar.contexts, Parser(grammar.language)
+        self._contexts, self._parser = grammar.contexts, WindowParser(grammar.language)
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
         """Return the fields of `Found`, or None if the parse was given up.
@@ -64,7 +64,7 @@ class _Buffer:
         return self._parts[start]
 
 
-class Parser:
+class WindowParser:
     """A parser for one language. A tree is valid only until the next text is parsed."""
 
     def __init__(self, language: tree_sitter.Language) -> None:

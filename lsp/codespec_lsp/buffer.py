@@ -12,7 +12,7 @@ _END = re.compile(r"(\r\n|\n|\r)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class TextPosition:
     """A row and a column in code points."""
 
     row: int
@@ -74,21 +74,21 @@ class Buffer:
         first = self.lines[0]
         return first[len(first.rstrip("\r\n")) :] or "\n"
 
-    def position(self, line: int, character: int) -> Position:
+    def position(self, line: int, character: int) -> TextPosition:
         """Convert a client's position. One after the end of a line or of the text is that end, as LSP specifies."""
         if line >= len(self.lines):
-            return Position(len(self.lines) - 1, len(self.lines[-1]))
-        return Position(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
+            return TextPosition(len(self.lines) - 1, len(self.lines[-1]))
+        return TextPosition(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
 
-    def character(self, position: Position) -> int:
+    def character(self, position: TextPosition) -> int:
         """Return a position's column in the client's units."""
         return width(self.lines[position.row][: position.column], self.encoding)
 
-    def offset(self, position: Position) -> int:
+    def offset(self, position: TextPosition) -> int:
         """Return a position as an offset in code points."""
         return sum(map(len, self.lines[: position.row])) + position.column
 
-    def replace(self, start: Position, end: Position, text: str) -> Edit:
+    def replace(self, start: TextPosition, end: TextPosition, text: str) -> Edit:
         """Replace the range from `start` to `end` with `text`."""
         start, end = min(start, end), max(start, end)
         lines, first = self.lines, start.row
@@ -109,14 +109,14 @@ class Buffer:
         self.lines = split_lines(text)
         return edit
 
-    def between(self, start: Position, end: Position) -> str:
+    def between(self, start: TextPosition, end: TextPosition) -> str:
         """Return the text between two positions."""
         if start.row == end.row:
             return self.lines[start.row][start.column : end.column]
         middle = "".join(self.lines[start.row + 1 : end.row])
         return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
-    def before(self, position: Position, most: int, step: int) -> str:
+    def before(self, position: TextPosition, most: int, step: int) -> str:
         """Return at most `most` characters up to a position.
 
         They begin at the start of a line, if possible, which moves only in steps of `step`.
@@ -134,7 +134,7 @@ class Buffer:
             return text[-left:]
         return self.lines[row - 1][-(left - taken) :] + text if row and left - taken > step else text
 
-    def after(self, position: Position, most: int) -> str:
+    def after(self, position: TextPosition, most: int) -> str:
         """Return at most `most` characters from a position on."""
         text = self.lines[position.row][position.column :]
         for row in range(position.row + 1, len(self.lines), ROWS):

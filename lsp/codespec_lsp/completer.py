@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
 from codespec_lsp.completion_items import EditRange
-from codespec_lsp.completions import Completion, CompletionCache, Suggestion, TypedPrefix
+from codespec_lsp.completions import CachedCompletion, CompletionCache, Suggestion, TypedPrefix
 from codespec_lsp.documents import Document
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.prompt import TextAround
 
 # Seconds that a completion continues without a waiting request. If the user types the suggested text, the client
 # requests again: VS Code 50 ms after a change, Neovim 200 ms.
@@ -29,7 +29,7 @@ class ContentModified(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class CompletionRequest:
+class PendingRequest:
     """A client's request, with the state of its document at that time.
 
     `received` is the clock's time, `offset` the cursor in code points. `selected`: an item of the client's completion
@@ -39,7 +39,7 @@ class CompletionRequest:
     """
 
     document: Document
-    prompt: Prompt
+    prompt: TextAround
     offset: int
     revision: int
     received: float
@@ -62,7 +62,7 @@ class CompletionRequest:
         """Whether the document contains all of the prompt's text."""
         return not self.selected and not self.resumes
 
-    def is_beside(self, other: CompletionRequest) -> bool:
+    def is_beside(self, other: PendingRequest) -> bool:
         """Return whether the other request is equivalent, as when an editor's menu and ghost text both send one."""
         place = (self.revision, self.offset, self.selected)
         return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
@@ -72,7 +72,7 @@ class CompletionRequest:
 class Generation:
     """A completion that is being streamed for a document."""
 
-    completion: Completion
+    completion: CachedCompletion
     task: asyncio.Task[None]
     typed_prefix: TypedPrefix
     linger: asyncio.TimerHandle | None = None
@@ -88,22 +88,22 @@ class Generation:
 class DocumentState:
     """The requests, generations and last answer of one document."""
 
-    newest: CompletionRequest | None = None
-    answering: list[CompletionRequest] = field(default_factory=list)
+    newest: PendingRequest | None = None
+    answering: list[PendingRequest] = field(default_factory=list)
     generation: Generation | None = None
-    alternatives: list[Completion] = field(default_factory=list)
+    alternatives: list[CachedCompletion] = field(default_factory=list)
     alternatives_task: asyncio.Task[None] | None = None
-    answered: CompletionRequest | None = None
+    answered: PendingRequest | None = None
     shown: Suggestion | None = None
     notified: bool = False  # the client was notified of more text and has sent no request since
     notified_at: float = 0.0
     notify_later: asyncio.TimerHandle | None = None
 
-    def follows_notification(self, request: CompletionRequest) -> bool:
+    def follows_notification(self, request: PendingRequest) -> bool:
         """Return whether the client sent this request only because it was notified of more text."""
         return self.notified and self.answered is not None and self.answered.revision == request.revision
 
-    def supersede(self, by: CompletionRequest | None = None) -> None:
+    def supersede(self, by: PendingRequest | None = None) -> None:
         """Mark the open requests as superseded, except those equivalent to `by`."""
         for request in [*self.answering, self.newest]:
             if request is not None and not (by and request.is_beside(by)):
@@ -136,7 +136,7 @@ class DocumentState:
         self.alternatives, self.alternatives_task = [], None
 
 
-Generate = Callable[[CompletionRequest, list[Completion], int], "asyncio.Task[None]"]
+Generate = Callable[[PendingRequest, list[CachedCompletion], int], "asyncio.Task[None]"]
 
 
 class Completer:
@@ -160,7 +160,7 @@ class Completer:
         self._clock = clock
         self._states: dict[str, DocumentState] = {}
 
-    def receive(self, request: CompletionRequest) -> None:
+    def receive(self, request: PendingRequest) -> None:
         """Register a request on arrival. It supersedes older, different requests for its document."""
         state = self._state(request.document)
         state.supersede(request)
@@ -187,7 +187,7 @@ class Completer:
             state.stop()
         self.cache.forget(document.uri)
 
-    async def answer(self, request: CompletionRequest, budget: float, alternatives: int) -> list[Suggestion]:
+    async def answer(self, request: PendingRequest, budget: float, alternatives: int) -> list[Suggestion]:
         """Return the suggestions to show, the best first. Raises ContentModified."""
         state = self._state(request.document)
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
@@ -218,14 +218,14 @@ class Completer:
     def _state(self, document: Document) -> DocumentState:
         return self._states.setdefault(document.uri, DocumentState())
 
-    def _find_cached(self, state: DocumentState, request: CompletionRequest) -> list[tuple[Completion, str]]:
+    def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[tuple[CachedCompletion, str]]:
         """Return the cached completions that fit, the one that was shown last first."""
         found = self.cache.find(request.prompt)
         return sorted(found, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
 
     def _find_or_generate(
-        self, state: DocumentState, request: CompletionRequest, found: list[tuple[Completion, str]]
-    ) -> Completion:
+        self, state: DocumentState, request: PendingRequest, found: list[tuple[CachedCompletion, str]]
+    ) -> CachedCompletion:
         """Return a cached or growing completion for the request, or start a new one."""
         if found:
             completion, rest = found[0]
@@ -236,7 +236,7 @@ class Completer:
                 state.generation.keep()
             return completion
         state.stop()
-        completion = Completion(request.prompt)
+        completion = CachedCompletion(request.prompt)
         self._counters.from_daemon += 1
         task = self._generate(request, [completion], 0)
         state.generation = Generation(completion, task, TypedPrefix(request.offset))
@@ -244,7 +244,7 @@ class Completer:
         self.cache.add(completion)
         return completion
 
-    def _resume(self, state: DocumentState, request: CompletionRequest, completion: Completion, rest: str) -> None:
+    def _resume(self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, rest: str) -> None:
         """Continue a stopped completion after its current text."""
         state.stop()
         completion.resumed += 1
@@ -255,16 +255,16 @@ class Completer:
         task = self._generate(onward, [completion], 0)
         state.generation = Generation(completion, task, TypedPrefix(request.offset - typed, typed))
 
-    def _generate_alternatives(self, state: DocumentState, request: CompletionRequest, count: int) -> None:
+    def _generate_alternatives(self, state: DocumentState, request: PendingRequest, count: int) -> None:
         state.stop_alternatives()
-        state.alternatives = [Completion(request.prompt) for _ in range(count)]
+        state.alternatives = [CachedCompletion(request.prompt) for _ in range(count)]
         state.alternatives_task = self._generate(request, state.alternatives, count)
         for completion in state.alternatives:
             completion.listeners.append(request.wake.set)
             self.cache.add(completion)
 
     async def _wait(
-        self, state: DocumentState, request: CompletionRequest, completion: Completion, budget: float, several: int
+        self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, budget: float, several: int
     ) -> None:
         """Wait until the completion is complete or the budget is spent.
 
@@ -297,7 +297,7 @@ class Completer:
 
     @staticmethod
     def _enough(
-        request: CompletionRequest, completion: Completion, alternatives: list[Completion], known: bool
+        request: PendingRequest, completion: CachedCompletion, alternatives: list[CachedCompletion], known: bool
     ) -> bool:
         if request.stale:
             raise ContentModified
@@ -308,7 +308,7 @@ class Completer:
         return known and bool(Suggestion.of(completion, request.prompt).shown)
 
     def _suggestions(
-        self, state: DocumentState, request: CompletionRequest, completion: Completion, most: int
+        self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, most: int
     ) -> list[Suggestion]:
         others = (other for other, _ in self._find_cached(state, request) if other is not completion)
         suggestions: list[Suggestion] = []
@@ -320,7 +320,7 @@ class Completer:
         state.shown = suggestions[0] if suggestions else Suggestion(completion, "", "")
         return suggestions[:most]
 
-    def _grown(self, document: Document, completion: Completion) -> None:
+    def _grown(self, document: Document, completion: CachedCompletion) -> None:
         """Notify the client of more text if its last answer showed this completion."""
         state = self._states.get(document.uri)
         if state is None or state.answered is None or state.shown is None or state.answering:
@@ -338,7 +338,7 @@ class Completer:
             return
         state.notified, state.notified_at = self._tell_more(document), self._clock()
 
-    def _grown_later(self, document: Document, completion: Completion) -> None:
+    def _grown_later(self, document: Document, completion: CachedCompletion) -> None:
         state = self._states.get(document.uri)
         if state is not None:
             state.notify_later = None
@@ -350,7 +350,7 @@ def _is_longer(shown: Suggestion | None, before: Suggestion) -> bool:
     return shown is not None and shown.completion is before.completion and len(shown.shown) > len(before.shown)
 
 
-def _is_nothing(completion: Completion) -> bool:
+def _is_nothing(completion: CachedCompletion) -> bool:
     """Return whether the completion has finished without any text."""
     return completion.done and not completion.text
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from lsprotocol import types
 
-from codespec_lsp.buffer import Buffer, Position
+from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.completions import Suggestion
 
 ACCEPT = "codespec.accept"
@@ -102,7 +102,7 @@ def one_line_label(typed: str, rest: str) -> str:
     return f"{typed} {shown}".strip()
 
 
-def repeats_from(buffer: Buffer, here: Position) -> int:
+def repeats_from(buffer: Buffer, here: TextPosition) -> int:
     """Return the start column of the repeated text: 0, or the end of the last character with two UTF-16 units.
 
     VS Code shows no suggestion whose replaced text contains such a character (seen in 1.100).
@@ -112,7 +112,7 @@ def repeats_from(buffer: Buffer, here: Position) -> int:
     return found.end() if found else 0
 
 
-def word_start(buffer: Buffer, here: Position) -> int:
+def word_start(buffer: Buffer, here: TextPosition) -> int:
     """Return the start column of the word that ends at a position."""
     line = buffer.lines[here.row][: here.column]
     return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.prompt import TextAround
 
 # Pairs that an editor inserts when one character is typed.
 PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
@@ -22,13 +22,13 @@ _numbers = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
-class Completion:
+class CachedCompletion:
     """A completion of a prompt.
 
     `growing`: it is being streamed. `done`: it is complete. The listeners are called at each change.
     """
 
-    prompt: Prompt
+    prompt: TextAround
     text: str = ""
     done: bool = False
     growing: bool = False
@@ -62,16 +62,16 @@ class CompletionCache:
 
     def __init__(self, most: int = 24) -> None:
         self._most = most
-        self._completions: OrderedDict[int, Completion] = OrderedDict()
+        self._completions: OrderedDict[int, CachedCompletion] = OrderedDict()
 
-    def add(self, completion: Completion) -> None:
+    def add(self, completion: CachedCompletion) -> None:
         """Add a completion."""
         self._completions[completion.number] = completion
         self._completions.move_to_end(completion.number)
         while len(self._completions) > self._most:
             self._completions.popitem(last=False)
 
-    def find(self, prompt: Prompt) -> list[tuple[Completion, str]]:
+    def find(self, prompt: TextAround) -> list[tuple[CachedCompletion, str]]:
         """Return the completions that fit a prompt, each with its remaining text, the latest first.
 
         A completion that was typed to its end does not fit. One that finished empty does, and means that there is
@@ -93,7 +93,7 @@ class CompletionCache:
             del self._completions[number]
 
     @staticmethod
-    def _may_be_empty(completion: Completion) -> bool:
+    def _may_be_empty(completion: CachedCompletion) -> bool:
         return completion.growing or (completion.done and not completion.text)
 
 
@@ -163,12 +163,12 @@ def stable_prefix(text: str) -> str:
 class Suggestion:
     """A completion as suggested at a prompt: `rest` is its remaining text, `shown` the part that can be shown now."""
 
-    completion: Completion
+    completion: CachedCompletion
     shown: str
     rest: str
 
     @classmethod
-    def of(cls, completion: Completion, prompt: Prompt) -> Suggestion:
+    def of(cls, completion: CachedCompletion, prompt: TextAround) -> Suggestion:
         """Return the suggestion of a completion at a prompt, with empty texts if it does not fit."""
         rest = completion.prompt.rest(prompt, completion.text) or ""
         return cls(completion, rest if completion.done else stable_prefix(rest), rest)

@@ -11,7 +11,7 @@ from codespec.client.serve_command import serve_command, with_absolute_paths
 from codespec.client.starter import Starter
 from codespec.errors import ConfigError, DaemonError
 from codespec.token_file import read_token
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 Command = Callable[[int, Sequence[str]], list[str]]
 
@@ -23,7 +23,7 @@ class Daemons:
         self._command = command
         self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
 
-    def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
+    def find(self, settings: EditorSettings) -> tuple[DaemonClient, Starter]:
         """Return the client and the starter for these settings.
 
         From now on, only this starter replaces a dead daemon at that address. Raises DaemonError if the token can't be
@@ -47,7 +47,7 @@ class Daemons:
             await client.close()
 
 
-def _token(settings: Settings) -> str:
+def _token(settings: EditorSettings) -> str:
     """Return the daemon's token, or "" if none is set. Raises DaemonError if it can't be read."""
     try:
         return read_token(settings.token_file)
@@ -55,18 +55,18 @@ def _token(settings: Settings) -> str:
         raise DaemonError(error.fault) from error
 
 
-def _model_flag(settings: Settings) -> tuple[str, ...]:
+def _model_flag(settings: EditorSettings) -> tuple[str, ...]:
     return ("--model", settings.model) if settings.model else ()
 
 
-def _token_flag(settings: Settings) -> tuple[str, ...]:
+def _token_flag(settings: EditorSettings) -> tuple[str, ...]:
     return ("--token-file", settings.token_file) if settings.token_file else ()
 
 
 class ConfiguredDaemon:
     """The daemon for a client's current settings."""
 
-    def __init__(self, daemons: Daemons, settings: Callable[[], Settings]) -> None:
+    def __init__(self, daemons: Daemons, settings: Callable[[], EditorSettings]) -> None:
         self._daemons = daemons
         self._settings = settings
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.prompt import TextAround
 
 MOST_DISMISSED = 3  # in a row at one place
 MOST_PLACES = 256
@@ -37,7 +37,7 @@ class Dismissals:
         self._open: dict[str, _Open] = {}
         self._dismissed: OrderedDict[Place, int] = OrderedDict()
 
-    def show(self, prompt: Prompt, text: str, tip: int) -> None:
+    def show(self, prompt: TextAround, text: str, tip: int) -> None:
         """Record the first suggestion shown at `tip`, an offset in the document."""
         place = place_of(prompt)
         known = self._open.get(prompt.uri)
@@ -60,11 +60,11 @@ class Dismissals:
         if edit.text or edit.removed:
             del self._open[uri]
 
-    def is_quiet(self, prompt: Prompt) -> bool:
+    def is_quiet(self, prompt: TextAround) -> bool:
         """Return whether automatic suggestions at the prompt's place are suppressed."""
         return self._dismissed.get(place_of(prompt), 0) >= MOST_DISMISSED
 
-    def forgive(self, prompt: Prompt) -> None:
+    def forgive(self, prompt: TextAround) -> None:
         """Reset the count of the prompt's place, after the user invoked completion there."""
         self._dismissed.pop(place_of(prompt), None)
 
@@ -82,7 +82,7 @@ class Dismissals:
             self._dismissed.popitem(last=False)
 
 
-def place_of(prompt: Prompt) -> Place:
+def place_of(prompt: TextAround) -> Place:
     """Return the place of a prompt: the document, the last lines up to the cursor and the rest of its line."""
     before = "\n".join(prompt.prefix[-MOST_LINE * LINES :].split("\n")[-LINES:])
     return prompt.uri, before[-MOST_LINE:], prompt.suffix[:MOST_LINE].partition("\n")[0]

@@ -14,7 +14,7 @@ from codespec_grammars import Cursor
 from codespec.contract.body import CompletionBody
 from codespec.contract.limits import MOST_COUNT, MOST_NAME, MOST_PATH, MOST_SIDE
 from codespec.contract.types import Snippet
-from codespec_lsp.buffer import Buffer, Position
+from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows
 from codespec_lsp.syntax import DocumentSyntax
@@ -29,7 +29,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TextAround:
     """The text around a cursor that is sent.
 
     `offset` is the number of code points before `prefix`. The first `above` code points of the text are from the
@@ -52,7 +52,7 @@ class Prompt:
         """The number of the document's code points before `own_prefix`."""
         return max(0, self.offset - self.above)
 
-    def rest(self, other: Prompt, text: str) -> str | None:
+    def rest(self, other: TextAround, text: str) -> str | None:
         """Return the rest of `text`, a completion of this prompt, at the other prompt, or None if it does not fit."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
@@ -65,11 +65,11 @@ class Prompt:
 def build_prompt(
     uri: str,
     buffer: Buffer,
-    position: Position,
+    position: TextPosition,
     selected: str | None = None,
-    until: Position | None = None,
+    until: TextPosition | None = None,
     above: str = "",
-) -> Prompt:
+) -> TextAround:
     """Build the prompt at a position.
 
     `selected` replaces the text between the position and `until`, with the cursor after it. `above` precedes the
@@ -78,10 +78,10 @@ def build_prompt(
     prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
     offset = len(above) + buffer.offset(position) - len(prefix)
-    return Prompt(uri, prefix + clean(selected or ""), suffix, offset, len(above))
+    return TextAround(uri, prefix + clean(selected or ""), suffix, offset, len(above))
 
 
-def _before(above: str, buffer: Buffer, position: Position, most: int) -> str:
+def _before(above: str, buffer: Buffer, position: TextPosition, most: int) -> str:
     """Return at most `most` characters up to a position. Their start moves in steps, as in `Buffer.before`."""
     step = most // STEPS
     own = buffer.before(position, most, step)
@@ -108,7 +108,7 @@ def _within(window: Callable[[int], str]) -> str:
 
 
 def request_body(
-    prompt: Prompt,
+    prompt: TextAround,
     *,
     document: str,
     version: int | None,

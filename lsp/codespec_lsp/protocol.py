@@ -14,7 +14,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
 
-from codespec_lsp.completer import CompletionRequest
+from codespec_lsp.completer import PendingRequest
 from codespec_lsp.params import READERS, Misread
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Protocol(LanguageServerProtocol):
 
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
-        self._open: dict[int | str, CompletionRequest] = {}  # by message id
+        self._open: dict[int | str, PendingRequest] = {}  # by message id
 
     @property
     def shut_down(self) -> bool:
@@ -141,7 +141,7 @@ class Protocol(LanguageServerProtocol):
         self._request_futures.pop(msg_id, None)
         self._send_response(msg_id, None, modified().to_response_error())
 
-    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> CompletionRequest | None:
+    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> PendingRequest | None:
         session, uri = self._server.session, params.text_document.uri
         if isinstance(params, types.InlineCompletionParams):
             explicit = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked

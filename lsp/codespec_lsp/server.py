@@ -15,13 +15,13 @@ from pygls.lsp.server import LanguageServer
 
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
-from codespec_lsp.completer import CompletionRequest, ContentModified
+from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completion_items import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemons import ConfiguredDaemon, Daemons
 from codespec_lsp.documents import Document
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Session
-from codespec_lsp.settings import Settings, read_settings
+from codespec_lsp.settings import EditorSettings, read_settings
 from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
 from codespec_lsp.uris import CELL, NAMES_FILES
@@ -37,7 +37,7 @@ SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
 class Server(LanguageServer):
     """The server of one connection. `defaults` are the settings before the client sends any."""
 
-    def __init__(self, daemons: Daemons, defaults: Settings) -> None:
+    def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
         super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
@@ -191,7 +191,7 @@ def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
     ls.session.use_folders([each.uri for each in params.event.added], [each.uri for each in params.event.removed])
 
 
-async def _inline_completion(ls: Server, request: CompletionRequest | None) -> types.InlineCompletionList:
+async def _inline_completion(ls: Server, request: PendingRequest | None) -> types.InlineCompletionList:
     """Return a list, never null: an empty list clears the client's display."""
     if request is None:
         return types.InlineCompletionList(items=[])
@@ -203,7 +203,7 @@ async def _inline_completion(ls: Server, request: CompletionRequest | None) -> t
     return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in shown])
 
 
-async def _completion(ls: Server, request: CompletionRequest | None) -> types.CompletionList:
+async def _completion(ls: Server, request: PendingRequest | None) -> types.CompletionList:
     if request is None:
         return types.CompletionList(is_incomplete=True, items=[])
     try:

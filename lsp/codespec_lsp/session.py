@@ -17,10 +17,10 @@ from lsprotocol import types
 from codespec.contract.body import CompletionBody
 from codespec.contract.types import Snippet
 from codespec_lsp.acceptance import Acceptance, Counters
-from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
-from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
+from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
+from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completion_items import REPEATED, EditRange, repeats_from, word_start
-from codespec_lsp.completions import Completion, Suggestion
+from codespec_lsp.completions import CachedCompletion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
@@ -28,8 +28,8 @@ from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.notebooks import TEXT, Notebooks, is_magic
-from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, clean, request_body
-from codespec_lsp.settings import Settings
+from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
+from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -61,7 +61,7 @@ class Session:
         clock: Callable[[], float],
         warn: Callable[[str], None],
     ) -> None:
-        self.settings = Settings()
+        self.settings = EditorSettings()
         self.encoding: Encoding = "utf-16"
         self.newline = ""  # "": the document's own
         self.documents = Documents()
@@ -84,7 +84,7 @@ class Session:
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
         self.settings = settings
         self.exclusions.set_globs(settings.exclude)
@@ -225,7 +225,7 @@ class Session:
         position: types.Position,
         explicit: bool,
         selected: types.SelectedCompletionInfo | None = None,
-    ) -> CompletionRequest | None:
+    ) -> PendingRequest | None:
         """Create a request; None if the document is not open or the selected text is too long to repeat."""
         document = self.documents.get(canonical(uri))
         if document is None:
@@ -248,7 +248,7 @@ class Session:
             start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
             prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
-        request = CompletionRequest(
+        request = PendingRequest(
             document,
             prompt,
             buffer.offset(here),
@@ -263,7 +263,7 @@ class Session:
         self.completer.receive(request)
         return request
 
-    async def answer(self, request: CompletionRequest) -> list[Suggestion]:
+    async def answer(self, request: PendingRequest) -> list[Suggestion]:
         """Return the suggestions to show. Raises ContentModified if the document has changed since the request."""
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
@@ -291,7 +291,7 @@ class Session:
                 self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
 
-    def _is_quiet(self, request: CompletionRequest) -> bool:
+    def _is_quiet(self, request: PendingRequest) -> bool:
         """Return whether to suppress an automatic request because recent suggestions there were dismissed."""
         if request.explicit:
             self.dismissals.forgive(request.prompt)
@@ -299,19 +299,19 @@ class Session:
         self.counters.kept_quiet += quiet
         return quiet
 
-    def _position(self, buffer: Buffer, position: types.Position) -> Position:
+    def _position(self, buffer: Buffer, position: types.Position) -> TextPosition:
         return buffer.position(position.line, position.character)
 
-    def _edit_range(self, document: Document, here: Position, column: int) -> EditRange:
+    def _edit_range(self, document: Document, here: TextPosition, column: int) -> EditRange:
         buffer = document.buffer
         column = max(column, (here.column - REPEATED) // REPEATED * REPEATED)
-        start = types.Position(here.row, buffer.character(Position(here.row, column)))
+        start = types.Position(here.row, buffer.character(TextPosition(here.row, column)))
         end = types.Position(here.row, buffer.character(here))
         typed = buffer.lines[here.row][column : here.column]
         return EditRange(types.Range(start, end), typed, self.newline or buffer.newline)
 
     def _generate(
-        self, request: CompletionRequest, completions: list[Completion], alternatives: int
+        self, request: PendingRequest, completions: list[CachedCompletion], alternatives: int
     ) -> asyncio.Task[None]:
         """Start to stream completions: the best one if `alternatives` is 0, else that number of alternatives."""
         document = request.document
@@ -338,7 +338,7 @@ class Session:
             prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
-    def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> CompletionBody:
+    def _body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
         """Return the body of the daemon request for a prompt in a document."""
         offset = prompt.own_offset
         before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""

@@ -15,7 +15,7 @@ from codespec.contract.declared import Setting, declared, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EditorSettings:
     """All settings. JSON spells them in camelCase."""
 
     enabled: bool = setting(True, "on or off")
@@ -64,7 +64,7 @@ class Settings:
         return self.enabled and self.languages.get(language_id, True)
 
 
-def read_settings(values: object, above: Settings) -> tuple[Settings, list[str]]:
+def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings, list[str]]:
     """Return `above` updated with the settings from the client, and a sentence for each invalid one.
 
     Unknown names are ignored, since clients have their own settings.
@@ -75,7 +75,7 @@ def read_settings(values: object, above: Settings) -> tuple[Settings, list[str]]
     sent = inner if isinstance(inner, Mapping) else values
     changes: dict[str, Any] = {}
     faults: list[str] = []
-    for item, facts in declared(Settings).items():
+    for item, facts in declared(EditorSettings).items():
         name = camel(item)
         if sent.get(name) is None:
             continue

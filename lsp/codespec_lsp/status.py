@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from codespec.client.daemon_client import Health
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 from codespec_lsp.version import VERSION
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
@@ -171,7 +171,7 @@ class ModelOffer:
         return {"model": self.model, "bytes": self.bytes, "command": command, "message": self.sentence}
 
 
-def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
+def read_model_offer(health: Health, settings: EditorSettings) -> ModelOffer | None:
     """Return the daemon's offer if it runs on this machine and the settings name no model, else None."""
     if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
         return None
@@ -179,13 +179,13 @@ def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
     return ModelOffer(model, size) if isinstance(model, str) and model and isinstance(size, int) else None
 
 
-def daemon_note(health: Health, settings: Settings) -> Status:
+def daemon_note(health: Health, settings: EditorSettings) -> Status:
     """Return the note about a ready daemon. A version mismatch comes first, because it may explain other problems."""
     fault = version_fault(health, settings)
     return Status("Warning", fault) if fault else Status(message=model_note(health, settings))
 
 
-def version_fault(health: Health, settings: Settings) -> str:
+def version_fault(health: Health, settings: EditorSettings) -> str:
     """Return a warning with a fix if the daemon's version differs from the language server's, else ""."""
     if health.state != "ready" or health.version in ("", VERSION):
         return ""
@@ -193,7 +193,7 @@ def version_fault(health: Health, settings: Settings) -> str:
     return f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}: {mend}."
 
 
-def model_note(health: Health, settings: Settings) -> str:
+def model_note(health: Health, settings: EditorSettings) -> str:
     """Return a note about the daemon's model: a warning, a mismatch with the settings, or an offer; "" for none."""
     if health.state != "ready":
         return ""

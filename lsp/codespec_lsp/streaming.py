@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from codespec.client.daemon_client import Health, RawEvent
 from codespec.errors import Absent, DaemonError
-from codespec_lsp.completions import Completion
+from codespec_lsp.completions import CachedCompletion
 
 MOST_WAIT = 0.5  # seconds between two requests to a daemon that is starting
 MOST_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
@@ -26,7 +26,7 @@ HANGS = "The daemon does not answer: wait if the machine is busy, else restart t
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
-class Daemon(Protocol):
+class DaemonLink(Protocol):
     """A daemon that serves completions, or can be started."""
 
     def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
@@ -53,14 +53,16 @@ class Streamer:
     request of the user's).
     """
 
-    def __init__(self, daemon: Daemon, report: Callable[[str, str], None]) -> None:
+    def __init__(self, daemon: DaemonLink, report: Callable[[str, str], None]) -> None:
         self._daemon = daemon
         self._watched = HangWatch(daemon, report, self.spawn)
         self._report = report
         self.last_done: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> asyncio.Task[None]:
+    def start(
+        self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str
+    ) -> asyncio.Task[None]:
         """Start a stream that fills one completion for each choice. Cancelling the task stops the daemon's work."""
         for completion in completions:
             completion.growing = True
@@ -90,7 +92,7 @@ class Streamer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _stream(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
+    async def _stream(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         try:
             await self._until_done(completions, body, newline)
         except DaemonError as error:
@@ -100,7 +102,7 @@ class Streamer:
                 if not completion.done:
                     completion.stop()
 
-    async def _until_done(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
+    async def _until_done(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         """Retry until an answer is complete. If the daemon dies in mid-completion, the next request gets the rest."""
         for _ in range(MOST_LOST):
             try:
@@ -113,7 +115,7 @@ class Streamer:
                     return
         raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
 
-    async def _once_ready(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
+    async def _once_ready(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         """Stream one answer. Retry while the daemon asks for it."""
         while True:
             try:
@@ -125,7 +127,7 @@ class Streamer:
                 self._report("starting", str(error))
                 await asyncio.sleep(min(error.again, MOST_WAIT))
 
-    async def _read(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
+    async def _read(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         ends = [LineEnds(newline) for _ in completions]
         left = set(range(len(completions)))
         async with contextlib.aclosing(self._watched.events(body)) as events:
@@ -143,7 +145,7 @@ class Streamer:
         if left:
             raise Absent("The daemon's stream ended in the middle", "see its log")
 
-    def _finish(self, completion: Completion, ends: LineEnds, value: dict[str, Any]) -> None:
+    def _finish(self, completion: CachedCompletion, ends: LineEnds, value: dict[str, Any]) -> None:
         self.last_done = value
         completion.grow(ends.feed("", last=True))
         reason = str(value.get("finish_reason", ""))
@@ -159,7 +161,7 @@ class HangWatch:
     `report` is called with a state and a sentence; `spawn` runs a task until the client disconnects.
     """
 
-    def __init__(self, daemon: Daemon, report: Callable[[str, str], None], spawn: Spawn) -> None:
+    def __init__(self, daemon: DaemonLink, report: Callable[[str, str], None], spawn: Spawn) -> None:
         self._daemon = daemon
         self._report = report
         self._spawn = spawn

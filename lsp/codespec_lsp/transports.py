@@ -17,20 +17,20 @@ from codespec_lsp.daemons import Daemons
 from codespec_lsp.messages import Messages, Reader
 from codespec_lsp.protocol import Protocol
 from codespec_lsp.server import Server
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 MOST_LINE = 16 << 20
 HOST = "127.0.0.1"
 
 
-def serve_stdio(defaults: Settings) -> int:
+def serve_stdio(defaults: EditorSettings) -> int:
     """Serve one client on the standard streams. Returns the exit code, 0 after an orderly shutdown."""
     _mute_pygls()
     start_fork_server()
     return asyncio.run(_serve_stdio(defaults))
 
 
-def serve_tcp(port: int, defaults: Settings) -> int:
+def serve_tcp(port: int, defaults: EditorSettings) -> int:
     """Serve all clients that connect until a signal arrives. Returns 0. Raises ConfigError if the port is taken."""
     _mute_pygls()
     start_fork_server()
@@ -42,7 +42,7 @@ def _mute_pygls() -> None:
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
 
 
-async def _serve_stdio(defaults: Settings) -> int:
+async def _serve_stdio(defaults: EditorSettings) -> int:
     daemons = Daemons()
     server = Server(daemons, defaults)
     messages = Messages(cast(Protocol, server.protocol))
@@ -67,7 +67,7 @@ async def _stdin(stream: BinaryIO) -> Reader:
     return reader
 
 
-async def _serve_tcp(port: int, defaults: Settings) -> int:
+async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
     daemons = Daemons()
     stop = asyncio.Event()
 

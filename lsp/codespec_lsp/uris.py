@@ -22,7 +22,7 @@ _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 
 
-class Parts(NamedTuple):
+class UriParts(NamedTuple):
     """The parts of a URI: the lower-case scheme, the host, the path, and the rest (query and fragment, with marks).
 
     All but the scheme are decoded to bytes, because file names need not be UTF-8.
@@ -34,12 +34,12 @@ class Parts(NamedTuple):
     rest: bytes
 
 
-def split_uri(uri: str, windows: bool = WINDOWS) -> Parts:
+def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
     """Split a client's document URI, which may be any text."""
     scheme, host, path, rest = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
     if scheme.lower() in NAMES_FILES:
         path, rest = ("/" if host and rest and not path else "") + path + rest, ""
-    parts = Parts(scheme.lower(), _decode(host).lower(), _decode(path), _decode(rest))
+    parts = UriParts(scheme.lower(), _decode(host).lower(), _decode(path), _decode(rest))
     return _as_file(parts, windows) if parts.scheme == "file" else parts
 
 
@@ -90,7 +90,7 @@ def other_paths(uri: str, windows: bool = WINDOWS) -> list[str]:
     return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not windows else cut
 
 
-def _as_file(parts: Parts, windows: bool) -> Parts:
+def _as_file(parts: UriParts, windows: bool) -> UriParts:
     """Normalize the parts of a file URI: drop names of this machine and, on Windows, ignored characters in names."""
     scheme, host, path, rest = parts
     if host == b"localhost":
@@ -101,7 +101,7 @@ def _as_file(parts: Parts, windows: bool) -> Parts:
         path = path.lstrip(b"/")
         host, _, path = path.partition(b"/") if windows else (b"", b"", path)
         host, path = host.lower(), b"/" + path
-    return Parts(scheme, host, path, rest)
+    return UriParts(scheme, host, path, rest)
 
 
 def _decode(text: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from codespec_lsp.buffer import Position
+from codespec_lsp.buffer import TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.newest import Newest
 
@@ -45,8 +45,8 @@ class WarmUps:
         return running
 
 
-def likely_position(document: Document) -> Position:
+def likely_position(document: Document) -> TextPosition:
     """Return the likely position of the first request: the end of the last edited row, else of the first row."""
     lines = document.buffer.lines
     row = min(document.edited_rows[0] if document.edited_rows else 0, len(lines) - 1)
-    return Position(row, len(lines[row].rstrip("\r\n")))
+    return TextPosition(row, len(lines[row].rstrip("\r\n")))

@@ -17,7 +17,7 @@ import torch
 
 from codespec.cli import main
 from codespec.models.call_shape import FAST
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
@@ -137,4 +137,4 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 def varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every call shape fail the exactness check from now on."""
     monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: None)
-    monkeypatch.setattr("codespec.startup.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))
+    monkeypatch.setattr("codespec.startup.calls.settle", lambda model, chunk: SearchResult(FAST, "it varies"))

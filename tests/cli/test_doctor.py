@@ -17,9 +17,9 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
-from codespec.models.processor import processor
 from codespec.pair.facts import read_facts
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
+from codespec.store.processor import Processor, processor
 from codespec.store.resolve import resolve
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
@@ -158,7 +158,7 @@ def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch,
 
 def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr("codespec.store.machine.PROCESSOR", tmp_path / "none")
+    monkeypatch.setattr("codespec.store.machine.processor", lambda: Processor("any", (), (), 1))
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     found = look("--threads", "2", "--dtype", "bfloat16")
     assert found["cores"].endswith("on 1 usable core(s) wait for each other: set threads = 1 or less")
@@ -203,7 +203,7 @@ def test_a_start_that_found_no_shape(command: Command, models: Models, monkeypat
 def test_products_that_vary(at_start: bool, command: Command, models: Models, monkeypatch: Patch) -> None:
     """A sum over neighbouring rows leaks into each row, for every call shape; a short text does not always show it."""
     if not at_start:
-        monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: Finding(CallShape(least=2, queries=4)))
+        monkeypatch.setattr("codespec.startup.calls._kept", lambda *_: SearchResult(CallShape(least=2, queries=4)))
     multiply = TiledLinear.multiply
 
     def leak(layer: TiledLinear, rows: torch.Tensor) -> torch.Tensor:
@@ -220,7 +220,7 @@ def test_the_kept_shape_is_compared_with_the_one_found_now(
     command: Command, models: Models, monkeypatch: Patch
 ) -> None:
     other = CallShape(rows=32, queries=32, most_queries=32)
-    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: model.use(other) or Finding(other))
+    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: model.use(other) or SearchResult(other))
     said = arithmetic(command, models)
     assert said.startswith("ok: exact mode holds and ") and said.endswith(
         f"from an earlier search, holds too: {other.label}"

@@ -10,13 +10,13 @@ import pytest
 from codespec.cli.checks.probe import check_prompts
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
-from codespec.startup.prompt_budget import Reading
+from codespec.startup.prompt_budget import ReadingSpeed
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import lines_of
 from tests.pairs import build, model
 
-FAST = Reading(rows=256, near=0.001, far=0.001, distance=1024, one=0.001)
-SLOW = Reading(rows=64, near=0.1, far=0.1, distance=1024, one=0.01)
+FAST = ReadingSpeed(rows=256, near=0.001, far=0.001, distance=1024, one=0.001)
+SLOW = ReadingSpeed(rows=64, near=0.1, far=0.1, distance=1024, one=0.01)
 SLOWEST = replace(SLOW, near=1.0, far=1.0)
 
 
@@ -56,7 +56,7 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
     ],
 )
 def test_what_was_chosen_and_why(
-    reading: Reading,
+    reading: ReadingSpeed,
     settings: dict[str, int],
     said: str,
     engine: Engine,

@@ -20,7 +20,7 @@ from codespec_lab.bench.sites import read_prompts, stdlib_sites
 from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.models.int8.linear import integer_kernels
-from codespec.models.processor import HIDING
+from codespec.store.processor import HIDING
 from tests.full.report import ROOT
 
 TOKENS = 64

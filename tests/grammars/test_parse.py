@@ -11,7 +11,7 @@ from codespec_grammars.mend import Mender
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import PARSED, LexedWindow, heads, parse_start
-from codespec_grammars.window_service import MOST_BYTES, Parser
+from codespec_grammars.window_service import MOST_BYTES, WindowParser
 
 from tests.grammars.sources import CORE, source_of
 
@@ -23,7 +23,7 @@ def grammar_of(language: str) -> Grammar:
 
 
 def test_a_parse_that_takes_too_long_is_given_up() -> None:
-    parser, chance = Parser(grammar_of("cpp").language), random.Random(0)
+    parser, chance = WindowParser(grammar_of("cpp").language), random.Random(0)
     soup = b"".join(chance.choices([b"(", b")", b"{", b"}", b"<", b">", b"a ", b"\n", b"&", b"::", b";", b"="], k=1500))
     assert parser.parse(soup) is None
     again = parser.parse(b"int x = 1;\n")
@@ -114,7 +114,7 @@ def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
 
 def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> None:
     grammar = grammar_of("bash")
-    parser, other = Parser(grammar.language), Parser(grammar.language)
+    parser, other = WindowParser(grammar.language), WindowParser(grammar.language)
     tree = parser.parse(b"source lib.sh\n")
     assert tree is not None and other.parse(b"echo lib.sh and more\n") is not None
     found = look_up(tree, grammar.contexts, 7, 6, 6)
@@ -122,5 +122,5 @@ def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> Non
 
 
 def test_a_text_too_long_is_given_up() -> None:
-    parser = Parser(grammar_of("python").language)
+    parser = WindowParser(grammar_of("python").language)
     assert parser.parse(b"x = 1\n" * MOST_BYTES) is None

@@ -13,8 +13,8 @@ import pytest
 
 from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
-from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
+from codespec.store.processor import processor
 from tools import gpu
 from tools.gpu import Budget, Part, Runner
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from tests.full import report
 from tools import tune_kernels
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from codespec_lsp.daemons import Daemons
 from codespec_lsp.messages import Messages
 from codespec_lsp.server import Server
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 from codespec import __version__
 from codespec.server import security
@@ -133,7 +133,7 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
 
 
 @asynccontextmanager
-async def editor(defaults: Settings, daemons: Daemons | None = None) -> AsyncIterator[Editor]:
+async def editor(defaults: EditorSettings, daemons: Daemons | None = None) -> AsyncIterator[Editor]:
     """Yield a client connected to its own server over a socket."""
     shared = daemons or Daemons()
     done = asyncio.Event()
@@ -168,6 +168,6 @@ async def talking(start: dict[str, Any] | None = None, **settings: Any) -> Async
     """
     async with daemon() as fake:
         given = {"budget_ms": 60_000, "url": f"http://127.0.0.1:{fake.port}", "start_daemon": False, **settings}
-        async with editor(Settings(**given)) as client:
+        async with editor(EditorSettings(**given)) as client:
             await client.start(**(start or {}))
             yield client, fake

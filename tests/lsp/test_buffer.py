@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from codespec_lsp.buffer import Buffer, Edit, Encoding, Position, split_lines, width
+from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition, split_lines, width
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,10 +91,10 @@ def test_columns_there_and_back(text: str, encoding: Encoding) -> None:
 
 def test_positions_outside_the_text_are_its_ends() -> None:
     buffer = Buffer("ab\r\nc😀\n", "utf-16")
-    assert buffer.position(0, 99) == Position(0, 2)
-    assert buffer.position(1, 2) == Position(1, 1), "in the middle of a character"
-    assert buffer.position(99, 99) == Position(2, 0)
-    backwards = buffer.replace(Position(1, 1), Position(0, 1), "-")
+    assert buffer.position(0, 99) == TextPosition(0, 2)
+    assert buffer.position(1, 2) == TextPosition(1, 1), "in the middle of a character"
+    assert buffer.position(99, 99) == TextPosition(2, 0)
+    backwards = buffer.replace(TextPosition(1, 1), TextPosition(0, 1), "-")
     assert (buffer.text, backwards.start) == ("a-😀\n", 1)
 
 
@@ -122,7 +122,7 @@ def test_the_window_begins_at_a_line_and_moves_in_steps(text: str, column: int, 
     buffer, offset = Buffer(text), min(column, len(text))
     rows = [0, *(found.end() for found in re.finditer("\n", text))]
     row = max(index for index, start in enumerate(rows) if start <= offset)
-    place = Position(row, offset - rows[row])
+    place = TextPosition(row, offset - rows[row])
     window = buffer.before(place, most, most // 4)
     assert len(window) <= most and text[:offset].endswith(window)
     assert buffer.after(place, most) == text[offset : offset + most]
@@ -156,7 +156,7 @@ def test_a_long_line_is_measured_as_a_whole(words: str, encoding: Encoding) -> N
 def test_what_comes_after_in_a_long_document(most: int) -> None:
     text = "a\n" * 1000
     for row in (0, 1, 500, 743, 744, 999, 1000):
-        assert Buffer(text).after(Position(row, 0), most) == text[2 * row : 2 * row + most]
+        assert Buffer(text).after(TextPosition(row, 0), most) == text[2 * row : 2 * row + most]
 
 
 def test_typing_does_not_move_the_window() -> None:
@@ -165,6 +165,6 @@ def test_typing_does_not_move_the_window() -> None:
     for count in range(500):
         text = lines + "x" * count
         buffer = Buffer(text)
-        window = buffer.before(Position(400, count), 2048, 512)
+        window = buffer.before(TextPosition(400, count), 2048, 512)
         starts.add(len(text) - len(window))
     assert len(starts) <= 2, "500 keys move it once"

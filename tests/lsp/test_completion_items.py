@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from codespec_lsp.buffer import Buffer, Position
+from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.completion_items import EditRange, completion_list, inline_item, one_line_label
-from codespec_lsp.completions import Completion, Suggestion
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.completions import CachedCompletion, Suggestion
+from codespec_lsp.prompt import TextAround
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
@@ -30,10 +30,10 @@ def test_both_items_put_in_exactly_the_suggestion(before: str, word: str, rest: 
 
     def target(column: int) -> EditRange:
         buffer = Buffer(text)
-        start, end = (types.Position(row, buffer.character(Position(row, at))) for at in (column, here))
+        start, end = (types.Position(row, buffer.character(TextPosition(row, at))) for at in (column, here))
         return EditRange(types.Range(start, end), typed[column:], "\n")
 
-    offer = Suggestion(Completion(Prompt("file:///a", "", ""), rest), rest, rest)
+    offer = Suggestion(CachedCompletion(TextAround("file:///a", "", ""), rest), rest, rest)
     whole = above + typed + rest + after + "\n"
     inline = inline_item(offer, target(0))
     assert inline.range is not None and isinstance(inline.insert_text, str)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.completions import Completion, CompletionCache, Suggestion, TypedPrefix, is_accepted
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.completions import CachedCompletion, CompletionCache, Suggestion, TypedPrefix, is_accepted
+from codespec_lsp.prompt import TextAround
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ TEXT = "append(item)\n    return self"
 
 
 def suggested(number: int, text: str) -> Suggestion:
-    return Suggestion(Completion(Prompt("u", "", ""), text, number=number), text, text)
+    return Suggestion(CachedCompletion(TextAround("u", "", ""), text, number=number), text, text)
 
 
 edits = st.tuples(st.integers(0, 12), st.integers(0, 4), st.text(alphabet="ab(\n", max_size=4))
@@ -27,7 +27,7 @@ def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple
     A lost one is found again only if its text is there again.
     """
     document, typed_prefix = before + "|", TypedPrefix(len(before))
-    cache, known = CompletionCache(), Completion(Prompt("u", before, "|"), text, done=True)
+    cache, known = CompletionCache(), CachedCompletion(TextAround("u", before, "|"), text, done=True)
     cache.add(known)
     for start, length, inserted in steps:
         start = min(start, len(document) - 1)
@@ -39,7 +39,7 @@ def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple
         if not typed_prefix.lost:
             assert document[typed_prefix.start : typed_prefix.tip] == text[: typed_prefix.typed]
     prefix = document[:-1]
-    found = cache.find(Prompt("u", prefix, "|"))
+    found = cache.find(TextAround("u", prefix, "|"))
     typed = prefix[len(before) :]
     stands = prefix.startswith(before) and text.startswith(typed) and (len(typed) < len(text) or not text)
     assert [rest for _, rest in found] == ([text[len(typed) :]] if stands else [])

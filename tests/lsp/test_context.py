@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 from codespec_grammars import Context, Cursor
-from codespec_lsp.buffer import Buffer, Edit, Position
+from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
 from codespec_lsp.prompt import build_prompt
 from codespec_lsp.syntax import MOST_TREES, CursorFinder, DocumentTree, Trees
@@ -91,7 +91,7 @@ def test_the_tree_follows_edits() -> None:
     tree = parsed(buffer.text)
     rows = [row for row, line in enumerate(buffer.lines) if line.startswith("        self.")]
     for _ in range(8):
-        here = Position(source.choice(rows), 8)
+        here = TextPosition(source.choice(rows), 8)
         edit = buffer.replace(here, here, source.choice(["é😀 = 1; ", "x.y; ", "pass; "]))
         tree.change(Change(edit.start, len(edit.removed), edit.text))
         tree.parse()
@@ -110,12 +110,12 @@ def test_a_document_is_parsed_in_a_process_and_again_after_an_edit_that_came_mea
         parsing = asyncio.create_task(tree.refresh())
         await asyncio.sleep(0)
         assert brackets_of(tree, buffer.text) == "", "there is none yet"
-        tree.edited(buffer.replace(Position(0, 0), Position(0, 0), "y = [1]\n"))
+        tree.edited(buffer.replace(TextPosition(0, 0), TextPosition(0, 0), "y = [1]\n"))
         await parsing
         assert tree.fresh and tree.parsed == 2
         for _ in range(3):
             assert brackets_of(tree, buffer.text) == "({"
-            tree.edited(buffer.replace(Position(1, 0), Position(1, 0), "é = 1\n"))
+            tree.edited(buffer.replace(TextPosition(1, 0), TextPosition(1, 0), "é = 1\n"))
         tree.close()
 
     run(scenario())
@@ -131,7 +131,7 @@ def test_few_documents_hold_a_tree() -> None:
             await tree.refresh()
         found = [brackets_of(tree) for tree in held]
         assert found == ["", "", *["({"] * MOST_TREES]
-        held[0].edited(buffers[0].replace(Position(0, 0), Position(0, 0), ""))
+        held[0].edited(buffers[0].replace(TextPosition(0, 0), TextPosition(0, 0), ""))
         await held[0].refresh()
         assert brackets_of(held[0]) == "({" and brackets_of(held[2]) == ""
         for tree in held:
@@ -145,10 +145,10 @@ def test_windows_hold_64_kib_and_no_lone_surrogates() -> None:
         text = piece * (200_000 // len(piece))
         buffer = Buffer(text)
         row = len(buffer.lines) // 2
-        prompt = build_prompt("u", buffer, Position(row, 2))
+        prompt = build_prompt("u", buffer, TextPosition(row, 2))
         for side in (prompt.prefix, prompt.suffix):
             assert MOST_SIDE // 4 < len(side.encode()) <= MOST_SIDE
-        assert prompt.offset + len(prompt.prefix) == buffer.offset(Position(row, 2))
+        assert prompt.offset + len(prompt.prefix) == buffer.offset(TextPosition(row, 2))
         assert prompt.prefix.startswith(piece[0])
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp.daemons import Daemons
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 from codespec.client import daemon_client
 from codespec.client.serve_command import serve_command
@@ -78,7 +78,7 @@ def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
     """Each editor has its own language server, as with stdio."""
 
     async def scenario() -> None:
-        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
         async with editor(settings, daemons(TINY, begun)) as one, editor(settings, daemons(TINY, begun)) as other:
             assert await asyncio.gather(hello(one), hello(other)) == [["x = 1"]] * 2
             (number,) = [int(file.name) for file in begun.iterdir()]
@@ -98,7 +98,7 @@ def test_one_that_is_too_busy_to_answer_is_waited_for(begun: Path, monkeypatch: 
     monkeypatch.setattr(daemon_client, "HEALTH_SECONDS", 0.4)
 
     async def scenario() -> None:
-        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
         async with editor(settings, daemons(BUSY, begun)) as one, editor(settings, daemons(BUSY, begun)) as other:
             assert await asyncio.gather(hello(one), hello(other)) == [["x = 1"]] * 2
             assert not one.heard("window/showMessage") and not other.heard("window/showMessage")
@@ -112,7 +112,7 @@ def test_one_that_is_too_busy_to_answer_is_waited_for(begun: Path, monkeypatch: 
 
 def test_typing_on_while_one_starts_starts_no_other(begun: Path) -> None:
     async def scenario() -> None:
-        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
         async with editor(settings, daemons(TINY, begun)) as client:
             await client.start()
             client.open("x = \n")
@@ -131,7 +131,7 @@ def test_typing_on_while_one_starts_starts_no_other(begun: Path) -> None:
 
 def test_one_that_can_not_start_is_told_and_not_tried_for_ever(begun: Path) -> None:
     async def scenario() -> None:
-        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
         async with editor(settings, daemons(REFUSES, begun)) as client:
             await client.start()
             client.open("x = \n")
@@ -157,7 +157,7 @@ def test_what_is_no_daemon_is_told() -> None:
 
         server = await asyncio.start_server(other, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with editor(Settings(url=f"http://127.0.0.1:{port}", budget_ms=60_000)) as client:
+        async with editor(EditorSettings(url=f"http://127.0.0.1:{port}", budget_ms=60_000)) as client:
             assert await hello(client) == []
             assert f"http://127.0.0.1:{port}" in (await client.status())["message"]
             assert (await client.status())["kind"] == "Error"
@@ -169,13 +169,15 @@ def test_what_is_no_daemon_is_told() -> None:
 def test_none_is_started_elsewhere_or_where_the_user_says_no() -> None:
     async def scenario() -> None:
         for settings in (
-            Settings(url=f"http://127.0.0.1:{free_port()}", start_daemon=False, budget_ms=60_000),
-            Settings(url="http://192.0.2.1:1", budget_ms=60_000),
+            EditorSettings(url=f"http://127.0.0.1:{free_port()}", start_daemon=False, budget_ms=60_000),
+            EditorSettings(url="http://192.0.2.1:1", budget_ms=60_000),
         ):
             assert settings.daemon_is_here is (settings.host == "127.0.0.1")
         async with daemon() as fake:
             port = fake.port
-        async with editor(Settings(url=f"http://127.0.0.1:{port}", start_daemon=False, budget_ms=60_000)) as client:
+        async with editor(
+            EditorSettings(url=f"http://127.0.0.1:{port}", start_daemon=False, budget_ms=60_000)
+        ) as client:
             assert await hello(client) == []
             async with daemon(port) as fake:
                 fake.script = ["1"]
@@ -203,7 +205,7 @@ def test_only_the_settings_of_the_time_replace_a_dead_daemon() -> None:
     """After a change of settings, the former daemon is not restarted."""
     found = Daemons()
     here, there = "http://127.0.0.1:1", "http://127.0.0.1:2"
-    settings = [Settings(url=here), Settings(url=here, model="starter"), Settings(url=there)]
+    settings = [EditorSettings(url=here), EditorSettings(url=here, model="starter"), EditorSettings(url=there)]
     starters = [found.find(each)[1] for each in settings]
     assert [starter.replaces for starter in starters] == [False, True, True]
     assert found.find(settings[0])[1] is starters[0]
@@ -212,7 +214,7 @@ def test_only_the_settings_of_the_time_replace_a_dead_daemon() -> None:
 
 def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path) -> None:
     """Up to the usual number of starts, and not after the editor has gone."""
-    settings, shared = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000), daemons(TINY, begun)
+    settings, shared = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000), daemons(TINY, begun)
 
     async def scenario() -> None:
         async with editor(settings, shared) as client:

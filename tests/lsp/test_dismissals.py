@@ -7,16 +7,16 @@ from __future__ import annotations
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
 from codespec_lsp.dismissals import MOST_DISMISSED, MOST_PLACES, Dismissals
-from codespec_lsp.prompt import Prompt
+from codespec_lsp.prompt import TextAround
 
 from tests.lsp.conversation import URI, replacement, run
 from tests.lsp.fake_daemon import talking
 
-HERE = Prompt(URI, "import os\nx = ", "\n")
+HERE = TextAround(URI, "import os\nx = ", "\n")
 TIP = len(HERE.prefix)
 
 
-def dismiss(dismissals: Dismissals, prompt: Prompt = HERE, text: str = "z") -> None:
+def dismiss(dismissals: Dismissals, prompt: TextAround = HERE, text: str = "z") -> None:
     """Show a suggestion, then type other text."""
     dismissals.show(prompt, "value", len(prompt.prefix))
     dismissals.edited(prompt.uri, Edit(len(prompt.prefix), "", text))
@@ -39,10 +39,10 @@ def test_another_place_and_another_document_are_not_quiet() -> None:
     dismissals, _ = made()
     for _ in range(MOST_DISMISSED):
         dismiss(dismissals)
-    assert not dismissals.is_quiet(Prompt(URI, "import os\ny = ", "\n"))
-    assert not dismissals.is_quiet(Prompt(URI, HERE.prefix, ")\n"))
-    assert not dismissals.is_quiet(Prompt("file:///b.py", HERE.prefix, HERE.suffix))
-    assert dismissals.is_quiet(Prompt(URI, "# one more line above\n" + HERE.prefix, HERE.suffix)), (
+    assert not dismissals.is_quiet(TextAround(URI, "import os\ny = ", "\n"))
+    assert not dismissals.is_quiet(TextAround(URI, HERE.prefix, ")\n"))
+    assert not dismissals.is_quiet(TextAround("file:///b.py", HERE.prefix, HERE.suffix))
+    assert dismissals.is_quiet(TextAround(URI, "# one more line above\n" + HERE.prefix, HERE.suffix)), (
         "lines above may move"
     )
 
@@ -93,7 +93,7 @@ def test_what_is_remembered_is_bounded() -> None:
     for _ in range(MOST_DISMISSED):
         dismiss(dismissals)
     for number in range(MOST_PLACES):
-        dismiss(dismissals, Prompt(URI, f"x{number} = ", "\n"))
+        dismiss(dismissals, TextAround(URI, f"x{number} = ", "\n"))
     assert not dismissals.is_quiet(HERE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from codespec_lsp.settings import Settings, read_settings
+from codespec_lsp.settings import EditorSettings, read_settings
 
 from tests.lsp.conversation import URI, Editor, insertion, replacement, run, until
 from tests.lsp.fake_daemon import talking
@@ -140,10 +140,10 @@ def test_settings_are_fetched_where_the_client_wants_to_be_asked() -> None:
     ],
 )
 def test_reading_settings(sent: object, faults: int) -> None:
-    settings, told = read_settings(sent, Settings())
+    settings, told = read_settings(sent, EditorSettings())
     assert len(told) == faults and all("must be" in fault for fault in told)
     if faults:
-        assert settings == Settings()
+        assert settings == EditorSettings()
 
 
 def test_commands() -> None:

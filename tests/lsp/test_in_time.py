@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer
-from codespec_lsp.completer import MORE_EVERY, Completer, CompletionRequest, ContentModified
+from codespec_lsp.completer import MORE_EVERY, Completer, ContentModified, PendingRequest
 from codespec_lsp.completion_items import EditRange
-from codespec_lsp.completions import Completion, Suggestion
+from codespec_lsp.completions import CachedCompletion, Suggestion
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
 from hypothesis import given, settings
@@ -30,7 +30,7 @@ PIECES = ("foo", "(", "a, b", ")\n", " = 1\n    ", "x")
 class Reply:
     """A request with its result: suggestions, or None if its document has changed."""
 
-    request: CompletionRequest
+    request: PendingRequest
     end: float  # end of the budget
     at: float = -1.0
     suggestions: list[Suggestion] | None = None
@@ -41,7 +41,7 @@ class Scene:
     """An editor, a completer and a daemon with scripted output."""
 
     document: Document = field(default_factory=lambda: Document("file:///a.py", "python", 1, Buffer("x = ")))
-    writing: list[Completion] = field(default_factory=list)
+    writing: list[CachedCompletion] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     edits: list[float] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Scene:
         self.completer = Completer(self.write, lambda _: True, Counters(), self.clock)
 
     def write(
-        self, _request: CompletionRequest, completions: list[Completion], _alternatives: int
+        self, _request: PendingRequest, completions: list[CachedCompletion], _alternatives: int
     ) -> asyncio.Task[None]:
         for completion in completions:
             completion.growing = True
@@ -91,7 +91,7 @@ class Scene:
         tip = buffer.position(len(buffer.lines) if column is None else 0, column or 0)
         prompt = build_prompt(self.document.uri, buffer, tip)
         revision, offset = self.document.revision, buffer.offset(tip)
-        request = CompletionRequest(self.document, prompt, offset, revision, now, NOTHING, NOTHING, explicit)
+        request = PendingRequest(self.document, prompt, offset, revision, now, NOTHING, NOTHING, explicit)
         self.completer.receive(request)
         reply = Reply(request, now + (EXPLICIT_BUDGET if explicit else BUDGET))
         self.replies.append(reply)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from codespec_lsp.protocol import Protocol
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 from tests.lsp.conversation import Editor, question, run, until
 from tests.lsp.fake_daemon import editor, talking
@@ -133,7 +133,7 @@ def test_a_notification_that_fails_is_told_where_editors_show_it(
 
 def test_the_order_of_a_conversation() -> None:
     async def scenario() -> None:
-        async with editor(Settings(start_daemon=False)) as client:
+        async with editor(EditorSettings(start_daemon=False)) as client:
             early = await client.begin("textDocument/inlineCompletion", question(0, 0))[1]
             assert early["error"]["code"] == -32002
             client.notify("textDocument/didOpen", {})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from codespec_lsp.daemons import Daemons
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import daemon_note, model_note, read_model_offer
 
 from codespec import __version__
@@ -58,24 +58,24 @@ pytestmark = pytest.mark.usefixtures("own_state")
     ],
 )
 def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str) -> None:
-    assert model_note(health, Settings(**settings)) == note
+    assert model_note(health, EditorSettings(**settings)) == note
 
 
 def test_a_daemon_of_another_version_is_a_warning_with_the_mend() -> None:
     old = replace(STARTER, version="0.0.9")
-    here = daemon_note(old, Settings())
+    here = daemon_note(old, EditorSettings())
     versions = f"is codespec 0.0.9, the language server {__version__}"
     assert here.kind == "Warning"
     assert here.message == f"The daemon at http://127.0.0.1:8765 {versions}: restart the daemon."
-    there = daemon_note(old, Settings(url="http://192.0.2.1:8765"))
+    there = daemon_note(old, EditorSettings(url="http://192.0.2.1:8765"))
     assert there.message.endswith(": install one version on both machines.")
-    assert daemon_note(replace(STARTER, version=__version__), Settings()).message == SENTENCE
-    assert daemon_note(STARTER, Settings()).kind == "Normal", "one that tells none"
-    assert daemon_note(replace(old, state="starting"), Settings()).kind == "Normal"
+    assert daemon_note(replace(STARTER, version=__version__), EditorSettings()).message == SENTENCE
+    assert daemon_note(STARTER, EditorSettings()).kind == "Normal", "one that tells none"
+    assert daemon_note(replace(old, state="starting"), EditorSettings()).kind == "Normal"
 
 
 def test_an_offer_names_this_installations_own_command() -> None:
-    offer = read_model_offer(STARTER, Settings())
+    offer = read_model_offer(STARTER, EditorSettings())
     assert offer is not None and offer.as_dict() == {
         **OFFER,
         "message": SENTENCE,
@@ -91,8 +91,8 @@ def test_the_model_that_is_set_goes_to_the_daemon_that_is_started() -> None:
         return serve_command(port, arguments)
 
     found = Daemons(command)
-    found.find(Settings(model="smollm2-135m", daemon_arguments=("--threads", "2")))
-    found.find(Settings())
+    found.find(EditorSettings(model="smollm2-135m", daemon_arguments=("--threads", "2")))
+    found.find(EditorSettings())
     assert seen == [["--model", "smollm2-135m", "--threads", "2"], []]
 
 
@@ -166,7 +166,7 @@ def test_another_model_than_the_one_that_was_set(monkeypatch: pytest.MonkeyPatch
 
 def test_a_daemon_that_an_editor_started_is_restarted_from_any(begun: Path) -> None:
     async def scenario() -> None:
-        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        settings = EditorSettings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
         async with editor(settings, daemons(TINY, begun)) as one:
             await hello(one)
             reply = await one.request("workspace/executeCommand", {"command": "codespec.restartDaemon"})

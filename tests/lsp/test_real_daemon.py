@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp.settings import Settings
+from codespec_lsp.settings import EditorSettings
 
 from codespec.client import starter
 from tests.lsp.conversation import Editor, replacement, run
@@ -94,7 +94,7 @@ def test_from_a_key_to_the_engine_and_back(started: list[Any]) -> None:
     async def scenario() -> None:
         url = f"http://127.0.0.1:{free_port()}"
         arguments = ("--max-batch", "2", "--no-learn")
-        settings = Settings(url=url, budget_ms=300_000, daemon_arguments=arguments)
+        settings = EditorSettings(url=url, budget_ms=300_000, daemon_arguments=arguments)
         async with editor(settings) as client:
             await use(client, url, started)
 

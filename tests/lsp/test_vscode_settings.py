@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from codespec_lsp.settings import Settings, camel
+from codespec_lsp.settings import EditorSettings, camel
 
 from codespec.contract.declared import declared
 from tests.lsp.conversation import run
@@ -26,18 +26,18 @@ def shown() -> dict[str, Any]:
 
 
 def test_vs_code_shows_every_setting_of_the_server_and_no_other() -> None:
-    assert shown().keys() == {camel(item.name) for item in fields(Settings)}
+    assert shown().keys() == {camel(item.name) for item in fields(EditorSettings)}
 
 
 def test_defaults_are_the_servers() -> None:
-    defaults = Settings()
-    for item in fields(Settings):
+    defaults = EditorSettings()
+    for item in fields(EditorSettings):
         value = getattr(defaults, item.name)
         assert shown()[camel(item.name)]["default"] == (list(value) if isinstance(value, tuple) else value), item.name
 
 
 def test_ranges_and_choices_are_the_servers() -> None:
-    for name, facts in declared(Settings).items():
+    for name, facts in declared(EditorSettings).items():
         there = shown()[camel(name)]
         assert (there.get("minimum"), there.get("maximum")) == (facts.least, facts.most), name
         assert tuple(there.get("enum", ())) == facts.choices, name

@@ -18,8 +18,8 @@ import torch
 
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import can_pack
-from codespec.models.processor import HIDING, processor
 from codespec.startup.calls import FORCED
+from codespec.store.processor import HIDING, processor
 from tests.cli.conftest import SOURCE, Models, write_model
 from tests.cli.processes import run as run_codespec
 

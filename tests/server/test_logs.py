@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from codespec.server.logs import Output, safe_output
+from codespec.server.logs import LogOutput, safe_output
 
 
 class Disk:
@@ -27,12 +27,12 @@ class Disk:
         return self._write(number, data)
 
 
-def on_file(stream: IO[bytes], output: Output) -> Any:
+def on_file(stream: IO[bytes], output: LogOutput) -> Any:
     return output.wrap(open(stream.fileno(), "w", encoding="utf-8", closefd=False))  # it does not close the descriptor
 
 
 def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, output = Disk(monkeypatch), Output()
+    disk, output = Disk(monkeypatch), LogOutput()
     with (tmp_path / "log").open("a+b") as file:
         stream = on_file(file, output)
         print("one", file=stream)
@@ -50,7 +50,7 @@ def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("mode", ["a+b", "wb"])
 def test_a_long_log_keeps_its_newer_lines(mode: str, tmp_path: Path) -> None:
-    output = Output(most=1000)
+    output = LogOutput(most=1000)
     with (tmp_path / "log").open(mode) as file:
         stream, sizes = on_file(file, output), []
         for number in range(200):

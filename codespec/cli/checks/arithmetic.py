@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.cli.checks.finding import Finding, warning, well
 from codespec.contract.engine_config import EngineConfig
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from codespec.contract.levels import user_file
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.pair.facts import ModelFacts
-from codespec.store.choice import Choice, offer_note
+from codespec.store.choice import ModelChoice, offer_note
 from codespec.token_file import read_token
 
 
@@ -97,7 +97,7 @@ def _where_from(named: Path | None, own: Path | None) -> str:
     return "defaults, variables and flags"
 
 
-def _model(choice: Choice) -> str:
+def _model(choice: ModelChoice) -> str:
     """Return which model was chosen and why, and the better one to pull instead of the starter pair."""
     if note := offer_note(choice.config):
         return f"starter, since {choice.why}; {note}"

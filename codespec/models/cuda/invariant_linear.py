@@ -1,8 +1,8 @@
 """Batch-invariant linear layers for `exact` on a GPU.
 
 Library products change kernels, tiles and summation order with the number of rows. Here a matrix is always summed in
-the same order (`Plan`, a function of its shape and dtype): by a Triton kernel on a CUDA device, and by torch in float32
-on other devices. On a CPU `models.linear` is a faster equivalent.
+the same order (`ProductPlan`, a function of its shape and dtype): by a Triton kernel on a CUDA device, and by torch in
+float32 on other devices. On a CPU `models.linear` is a faster equivalent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from codespec.models.cuda.product_plan import Plan, plan_of
+from codespec.models.cuda.product_plan import ProductPlan, plan_of
 from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
@@ -33,7 +33,7 @@ class InvariantLinear(nn.Module):
         return multiply(rows, self.weight, self.bias, self.plan).view(*inputs.shape[:-1], self.out_features)
 
 
-def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
     """Compute rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
     if rows.device.type == "cuda":
         from codespec.models.cuda import product_kernels  # needs Triton, which only machines with a GPU have
@@ -42,7 +42,7 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> T
     return reference(rows, weight, bias, plan)
 
 
-def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
     """Compute `multiply` with torch in float32."""
     total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
     span = plan.span(rows.shape[1])
@@ -60,7 +60,7 @@ def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2
     for splits in (1, 2):
-        plan = Plan(splits, 32)
+        plan = ProductPlan(splits, 32)
         whole = multiply(rows, weight, None, plan)
         wanted = reference(rows, weight, None, plan)
         if (whole.float() - wanted.float()).abs().max() > near * wanted.float().abs().max():

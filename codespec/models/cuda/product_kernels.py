@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from codespec.models.cuda.launch import on_own_device
-from codespec.models.cuda.product_plan import FEW_ROWS, Plan, tile_of
+from codespec.models.cuda.product_plan import FEW_ROWS, ProductPlan, tile_of
 
 ADDED_COLUMNS = 1024
 # Triton's interpreter multiplies bfloat16 as integers, so widen first; the products are exact in float32 either way.
@@ -22,7 +22,7 @@ WIDEN = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 
 @on_own_device
-def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: ProductPlan) -> Tensor:
     """Compute rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out] in the dtype of the rows."""
     (count, depth), columns = rows.shape, weight.shape[0]
     out = rows.new_empty(count, columns)

@@ -1,7 +1,7 @@
 """Choose the summation order and the tiles of a batch-invariant product.
 
-The summation order (`Plan`) depends on the matrix's shape and dtype, never on the number of rows. The number of rows
-affects only the tile (`tile_of`).
+The summation order (`ProductPlan`) depends on the matrix's shape and dtype, never on the number of rows. The
+number of rows affects only the tile (`tile_of`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FEW_ROWS = 64  # up to this number of rows the splits run in parallel
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProductPlan:
     """A matrix's summation order, and the tile for few rows: `columns` of the result, `depth` of the inputs."""
 
     splits: int
@@ -31,10 +31,10 @@ class Plan:
 
 
 # Tuned on the device with tools/tune_kernels.py: (out, in, bytes per number) -> plan. `plan_of` guesses the others.
-TUNED: dict[tuple[int, int, int], Plan] = {}
+TUNED: dict[tuple[int, int, int], ProductPlan] = {}
 
 
-def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
+def plan_of(columns: int, depth: int, dtype: torch.dtype) -> ProductPlan:
     """Return the plan for a weight [columns, depth], with enough programs to keep every multiprocessor reading."""
     found = TUNED.get((columns, depth, dtype.itemsize))
     if found is not None:
@@ -43,8 +43,8 @@ def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
     splits = 1
     while splits < 8 and -(-columns // width) * splits < ENOUGH_PROGRAMS and depth >= 4 * splits * SPAN_UNIT:
         splits *= 2
-    splits = -(-depth // Plan(splits, width).span(depth))  # drop empty splits
-    return Plan(splits, width, stages=6 if width == 32 else 4)  # each program has 60 KiB in flight
+    splits = -(-depth // ProductPlan(splits, width).span(depth))  # drop empty splits
+    return ProductPlan(splits, width, stages=6 if width == 32 else 4)  # each program has 60 KiB in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Tile:
     stages: int
 
 
-def tile_of(count: int, columns: int, plan: Plan, dtype: torch.dtype) -> Tile:
+def tile_of(count: int, columns: int, plan: ProductPlan, dtype: torch.dtype) -> Tile:
     """Return the tile for `count` rows and `columns` columns.
 
     No tile combines 64 rows with four warps, because Triton then emits other instructions.

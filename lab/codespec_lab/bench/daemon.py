@@ -26,7 +26,7 @@ from codespec.client.starter import last_line
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import PREFIX
 from codespec.errors import Absent, ConfigError, DaemonError
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from codespec.token_file import read_token
 
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first

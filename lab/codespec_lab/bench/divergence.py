@@ -21,11 +21,11 @@ from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
-from codespec.models.processor import processor
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from codespec.pair.held_out import held_out_files
 from codespec.store.machine import machine_memory
+from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
 from codespec.text.control_tokens import read_json

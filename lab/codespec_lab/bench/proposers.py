@@ -20,7 +20,6 @@ from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.heads.drafting import HeadRunner, make_runner
-from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
@@ -32,6 +31,7 @@ from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.costs import measure_table
 from codespec.startup.tuning import longest_draft
+from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.report import table

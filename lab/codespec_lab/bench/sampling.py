@@ -22,10 +22,10 @@ from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.speculation.policy import FixedLength
 from codespec.startup.calls import choose_calls
+from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import SamplingBench

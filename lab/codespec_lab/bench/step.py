@@ -21,11 +21,11 @@ import torch
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
-from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
 from codespec.startup.batch_invariance import CHUNK, LENGTH
 from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt
+from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.plot import Bar, Chart
 from codespec_lab.bench.report import table

@@ -18,7 +18,6 @@ from codespec.cli.parser import Parser
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
-from codespec.models.processor import processor
 from codespec.progress import StageBar
 from codespec.store.catalogue import Entry, find_entry, read_catalogue
 from codespec.store.choice import (
@@ -33,6 +32,7 @@ from codespec.store.choice import (
 )
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, measure_step
+from codespec.store.processor import processor
 from codespec.store.pull import find_sources, pull
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import resolve

@@ -10,7 +10,6 @@ from codespec.cli.options import require_torch
 from codespec.contract.engine_config import MOST_THREADS
 from codespec.errors import ConfigError
 
-STOPPED = 3
 MOST_RATE = 0.1
 
 

@@ -15,8 +15,8 @@ import torch
 
 from codespec.errors import TrainingError
 from codespec.models.loader import load_model
-from codespec.models.processor import processor
 from codespec.progress import StageBar
+from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec_lab.corpus.build import build_corpus
 from codespec_lab.corpus.documents import read_documents, write_atomically

@@ -14,7 +14,7 @@ from codespec_lab.bench.sites import Site
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 from tests.kin import cousin, sibling

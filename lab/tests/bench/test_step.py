@@ -18,11 +18,11 @@ from codespec.errors import ModelError
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from codespec.startup.timing import cost_over_fast, time_prompt
 from codespec.store.choice import resolve_engine
+from codespec.store.processor import processor
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import model
 
@@ -148,8 +148,8 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
 def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     settle = models.settle
 
-    def vary(model: LanguageModel, chunk: int) -> Finding:
-        return Finding(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
+    def vary(model: LanguageModel, chunk: int) -> SearchResult:
+        return SearchResult(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
 
     monkeypatch.setattr(models, "settle", vary)
     found = run_step_bench(small_bench(small), lambda phase: None)
@@ -159,7 +159,7 @@ def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkey
     lines = report(found)
     assert any(line.startswith("bfloat16: fast only: ") for line in lines)
     assert any(line.startswith("bfloat16 ") and line.endswith("  -") for line in lines)
-    monkeypatch.setattr(models, "settle", lambda model, chunk: Finding(FAST, "it varies"))
+    monkeypatch.setattr(models, "settle", lambda model, chunk: SearchResult(FAST, "it varies"))
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert not any("over_fast" in row for row in found["rows"]) and "exact over fast" not in "\n".join(report(found))
 

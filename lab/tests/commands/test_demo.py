@@ -15,7 +15,7 @@ from codespec_lab.commands import demo
 from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
 from codespec.models.call_shape import FAST
-from codespec.startup.call_search import Finding
+from codespec.startup.call_search import SearchResult
 from codespec.store import choice
 from codespec.store.catalogue import Entry
 from codespec.store.choice import LARGER, SMALLER, SMALLEST
@@ -90,8 +90,8 @@ def test_what_is_shown_stands_in_the_checkout(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.usefixtures("small")
 def test_what_the_engines_noticed_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    varies = Finding(FAST, "it varies")
-    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: varies if model.exact else Finding(FAST))
+    varies = SearchResult(FAST, "it varies")
+    monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: varies if model.exact else SearchResult(FAST))
     correction_dropped(monkeypatch)
     assert demo.main([]) == 0, "near-ties may differ there"
     streams = capsys.readouterr()

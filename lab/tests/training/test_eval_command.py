@@ -14,7 +14,7 @@ from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.training import arguments, command, scores
 
 from codespec.errors import ModelError, TrainingError
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from tests.cli.conftest import write_model
 
 HELD_OUT = "held_out.jsonl.gz"

@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.models.cuda import invariant_linear, product_plan
 from codespec.models.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
-from codespec.models.cuda.product_plan import SPAN_UNIT, Plan, plan_of
+from codespec.models.cuda.product_plan import SPAN_UNIT, ProductPlan, plan_of
 from codespec.models.shapes import SHAPES
 from tests.models.test_linear import Block, draw, relative
 
@@ -30,7 +30,7 @@ DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 def test_equals_linear(columns: int, depth: int, count: int, biased: bool, splits: int, dtype: torch.dtype) -> None:
     plain = nn.Linear(depth, columns, bias=biased).to(dtype).requires_grad_(False)
     layer = InvariantLinear(plain.weight, plain.bias)
-    layer.plan = Plan(splits, 32)
+    layer.plan = ProductPlan(splits, 32)
     inputs = draw(2, count, depth).to(dtype)
     got = layer(inputs)
     assert got.dtype == dtype and got.shape == (2, count, columns)
@@ -54,7 +54,7 @@ def test_real_matrices_keep_a_gpu_busy() -> None:
 
 
 def test_a_tuned_plan_goes_before_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = Plan(2, 16, 256, 2, 5)
+    tuned = ProductPlan(2, 16, 256, 2, 5)
     monkeypatch.setitem(product_plan.TUNED, (123, 4567, 2), tuned)
     assert plan_of(123, 4567, torch.bfloat16) is tuned and plan_of(123, 4567, torch.float32) is not tuned
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models.cuda.product_plan import Plan, Tile, plan_of
+from codespec.models.cuda.product_plan import ProductPlan, Tile, plan_of
 from tests.models.cuda.attention_cases import Shape, Stretch, draw_case
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -98,7 +98,9 @@ def test_a_tile_that_must_not_occur_is_seen(compiled: list[Any], monkeypatch: py
 
     large = Tile(64, 128, 64, warps=4, stages=3)
     monkeypatch.setattr(product_kernels, "tile_of", lambda *_: large)
-    product_kernels.multiply(torch.zeros(128, 512, dtype=HALF), torch.zeros(512, 512, dtype=HALF), None, Plan(1, 64))
+    product_kernels.multiply(
+        torch.zeros(128, 512, dtype=HALF), torch.zeros(512, 512, dtype=HALF), None, ProductPlan(1, 64)
+    )
     assert others(compiled) == ["product"]
 
 

@@ -23,9 +23,9 @@ from codespec import __version__
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.models.loader import find_device, weights_folder
-from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.store.conversions import source_quantization
+from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts

@@ -12,9 +12,9 @@ from typing import Any
 
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.proposers.chain import ChainProposer
+from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.plot import Bar, Chart

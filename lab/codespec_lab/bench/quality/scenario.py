@@ -18,8 +18,8 @@ from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.loader import model_facts, weights_folder
-from codespec.models.processor import processor
 from codespec.progress import ProgressBar
+from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer

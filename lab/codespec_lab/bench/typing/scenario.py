@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from codespec.models.processor import processor
 from codespec.progress import ProgressBar
+from codespec.store.processor import processor
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.plot import Bar, Chart

@@ -16,7 +16,7 @@ from codespec_lab.bench.decode.peers import hugging_face
 from codespec_lab.bench.results import Deadline
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 

@@ -19,7 +19,7 @@ from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server import fakes
 from tests.server.daemons import serving

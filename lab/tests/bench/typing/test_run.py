@@ -24,7 +24,7 @@ from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
-from codespec.models.processor import processor
+from codespec.store.processor import processor
 from codespec.user_folders import is_own_socket, socket_of
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until

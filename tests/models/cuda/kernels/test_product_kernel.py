@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codespec.models.cuda.invariant_linear import reference
 from codespec.models.cuda.product_kernels import multiply
-from codespec.models.cuda.product_plan import SPAN_UNIT, Plan, tile_of
+from codespec.models.cuda.product_plan import SPAN_UNIT, ProductPlan, tile_of
 from tests.models.cuda.attention_cases import error
 
 EXAMPLES = int(os.environ.get("CODESPEC_EXAMPLES", "6"))
@@ -34,7 +34,7 @@ def test_equals_torch_and_rows_are_their_own(
     """
     rows, weight = draw(count, depth, dtype=dtype, seed=1), draw(columns, depth, dtype=dtype, seed=2)
     bias = draw(columns, dtype=dtype, seed=3) if biased else None
-    plan = Plan(splits, 32, depth=64)
+    plan = ProductPlan(splits, 32, depth=64)
     whole = multiply(rows, weight, bias, plan)
     assert whole.dtype == dtype and whole.shape == (count, columns)
     assert error(whole, reference(rows.double(), weight.double(), bias, plan)) <= NEAR[dtype]
@@ -46,13 +46,13 @@ def test_equals_torch_and_rows_are_their_own(
 def test_splits_side_by_side_are_splits_one_after_another() -> None:
     """Above FEW_ROWS one program adds its own splits: the same sums in the same order."""
     rows, weight = draw(80, 600, dtype=torch.float32, seed=1), draw(40, 600, dtype=torch.float32, seed=2)
-    plan = Plan(3, 32, depth=64)
+    plan = ProductPlan(3, 32, depth=64)
     assert torch.equal(multiply(rows[:64], weight, None, plan), multiply(rows, weight, None, plan)[:64])
 
 
 def test_rows_may_lie_apart() -> None:
     wide, weight = draw(5, 96, dtype=torch.float32, seed=1), draw(20, 32, dtype=torch.float32, seed=2)
-    plan = Plan(1, 32, depth=64)
+    plan = ProductPlan(1, 32, depth=64)
     got = multiply(wide[:, 32:64], weight, None, plan)
     assert torch.equal(got, multiply(wide[:, 32:64].contiguous(), weight, None, plan))
     assert multiply(wide[:0, :32], weight, None, plan).shape == (0, 20)
@@ -64,6 +64,6 @@ def test_no_tile_takes_other_instructions(dtype: torch.dtype, columns: int) -> N
     """On Hopper, 64 rows with four warps would be summed by another kind of instruction than 16."""
     for splits in (1, 4):
         for count in (1, 16, 17, 32, 33, 64, 65, 512, 8192):
-            tile = tile_of(count, columns, Plan(splits, 32), dtype)
+            tile = tile_of(count, columns, ProductPlan(splits, 32), dtype)
             assert tile.rows < 64 or tile.warps < 4
             assert SPAN_UNIT % tile.depth == 0, "a split is a whole number of tiles deep"

@@ -67,7 +67,7 @@ def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
     flags = set((first.get("flags") or first.get("Features") or "").split())
     cores = [(block["physical id"], block["core id"]) for block in blocks if "core id" in block]
     siblings = max(1, round(len(cores) / len(set(cores)))) if cores else 1
-    numbers = [first[key] for key in ("cpu family", "model", "stepping") if key in first]
+    numbers = [first[key] for key in ("cpu family", "model", "stepping", "CPU part") if key in first]
     name = first.get("model name") or _name_elsewhere()
     full = f"{name} ({'/'.join(numbers)})" if numbers else name
     return full, tuple(feature for feature in FEATURES if feature in flags), max(1, usable // siblings)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.models import processor as module
-from codespec.models.processor import HIDING, processor, read_cpuinfo
+from codespec.store import processor as module
+from codespec.store.processor import HIDING, processor, read_cpuinfo
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,8 @@ def test_matrix_units_come_first_and_unknown_flags_are_left_out() -> None:
 
 def test_arm_lists_features_and_neither_name_nor_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_name_elsewhere", lambda: "aarch64")
-    block = "processor\t: {}\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd crc32\nCPU implementer\t: 0x41\n"
-    assert read_cpuinfo("\n".join(block.format(n) for n in range(4)), 4) == ("aarch64", ("asimd",), 4)
+    block = "processor\t: {}\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd crc32\nCPU part\t: 0xd0c\n"
+    assert read_cpuinfo("\n".join(block.format(n) for n in range(4)), 4) == ("aarch64 (0xd0c)", ("asimd",), 4)
 
 
 def test_of_an_empty_list_there_is_still_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
