@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -33,13 +32,13 @@ class SteadySigmoids(TorchFunctionMode):
 
 def steady_gates(model: nn.Module) -> int:
     """Wrap every layer of transformers whose code calls a sigmoid; return their number."""
-    found = [module for module in model.modules() if _calls_sigmoid(type(module))]
+    gated = {kind for kind in {type(module) for module in model.modules()} if _calls_sigmoid(kind)}
+    found = [module for module in model.modules() if type(module) in gated]
     for module in found:
         _wrap(module)
     return len(found)
 
 
-@cache
 def _calls_sigmoid(kind: type[nn.Module]) -> bool:
     return kind.__module__.startswith("transformers.models.") and "sigmoid(" in inspect.getsource(kind.forward)
 

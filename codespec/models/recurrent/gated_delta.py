@@ -27,6 +27,17 @@ EPS = 1e-6  # of the norm of keys and queries
 class GatedDeltaNet(RecurrentLayer):
     """A gated delta net with transformers' weights."""
 
+    in_proj_qkvz: Any
+    in_proj_ba: Any
+    in_proj_qkv: Any
+    in_proj_z: Any
+    in_proj_b: Any
+    in_proj_a: Any
+    out_proj: Any
+    norm: Any
+    rate: Tensor
+    step_bias: Tensor
+
     def __init__(self, mixer: Any) -> None:
         super().__init__(mixer.layer_idx, mixer.conv1d)
         self.fused = hasattr(mixer, "in_proj_qkvz")
@@ -85,8 +96,9 @@ class GatedDeltaNet(RecurrentLayer):
     def _normed(self, rows: Tensor) -> Tensor:
         """Return unit vectors [N, heads, 1, key size] of rows [N, key heads · key size]."""
         split = rows.reshape(len(rows), self.key_heads, self.key_size)
-        length = torch.linalg.vecdot(split, split).add_(EPS).rsqrt_()[..., None]
-        return (split * length).repeat_interleave(self.heads // self.key_heads, dim=1)[:, :, None].contiguous()
+        squares: Tensor = torch.linalg.vecdot(split, split)
+        normed = split * squares.add_(EPS).rsqrt_()[..., None]
+        return normed.repeat_interleave(self.heads // self.key_heads, dim=1)[:, :, None].contiguous()
 
 
 def step(

@@ -28,6 +28,8 @@ class RecurrentLayer(nn.Module):
     outputs: tuple[int, ...]  # shape of a row's output
     activated = True  # whether SiLU follows the convolution
     codespec_seam: Seam
+    kernel: Tensor
+    conv_bias: Tensor | None
 
     def __init__(self, layer_idx: int, conv: nn.Conv1d) -> None:
         super().__init__()
@@ -121,7 +123,8 @@ def convolve(rows: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
 
 def inverse_rms(rows: Tensor, eps: float) -> Tensor:
     """Return the inverse root of the mean square [*, 1] of float32 rows [*, size], row by row."""
-    return torch.linalg.vecdot(rows, rows).mul_(1 / rows.shape[-1]).add_(eps).rsqrt_()[..., None]
+    squares: Tensor = torch.linalg.vecdot(rows, rows)
+    return squares.mul_(1 / rows.shape[-1]).add_(eps).rsqrt_()[..., None]
 
 
 def names_of(module: nn.Module) -> set[str]:

@@ -23,6 +23,13 @@ MULTIPLIED = "ssm_in_multiplier"  # Falcon-H1 scales the parts of its projection
 class Mamba2(RecurrentLayer):
     """A Mamba2 layer with transformers' weights."""
 
+    in_proj: Any
+    out_proj: Any
+    norm: Any
+    rate: Tensor
+    step_bias: Tensor
+    skip: Tensor
+
     def __init__(self, mixer: Any) -> None:
         super().__init__(mixer.layer_idx, mixer.conv1d)
         for name in ("in_proj", "out_proj", "norm"):

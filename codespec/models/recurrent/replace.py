@@ -10,7 +10,8 @@ from codespec.models.recurrent.mamba2 import Mamba2
 from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.recurrent.states import StateShape
 
-KINDS: tuple[type[RecurrentLayer], ...] = (GatedDeltaNet, Mamba2, ShortConvolution)
+Kind = type[GatedDeltaNet] | type[Mamba2] | type[ShortConvolution]
+KINDS: tuple[Kind, ...] = (GatedDeltaNet, Mamba2, ShortConvolution)
 
 
 def replace_recurrent(model: nn.Module) -> int:
@@ -25,7 +26,7 @@ def replace_recurrent(model: nn.Module) -> int:
     return found
 
 
-def kind_of(module: nn.Module) -> type[RecurrentLayer] | None:
+def kind_of(module: nn.Module) -> Kind | None:
     """Return the class that computes a layer of transformers' row by row, or None."""
     return next((kind for kind in KINDS if kind.fits(module)), None)
 
