@@ -44,7 +44,7 @@ class Batch:
         """
         self.running.remove(sequence)
         length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
-        self.target.rollback(sequence.slot, length)
+        length = self.target.resume(sequence.slot, length)
         self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
 
     def _rotary_key(self, sequence: Sequence) -> int:
