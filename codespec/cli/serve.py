@@ -10,6 +10,7 @@ from codespec.cli.options import add_engine_options, add_flag, choose_config, re
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
 from codespec.contract.serve_config import ServeConfig, resolve_serve
+from codespec.errors import ConfigError
 
 
 def add_parser(commands: Any) -> None:
@@ -29,18 +30,33 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
+    flags = {name: getattr(options, name) for name in declared(ServeConfig)}
+    notes: list[str] = []
+    settings = resolve_serve(flags, options.config, notes=notes)
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    if settings.upstream:
+        return _serve_upstream(options, settings)
     _measure_once(options)
     config = choose_config(options).config
     require_aiohttp()
     from codespec.server.lifecycle import serve
     from codespec.server.loading import loader
 
-    flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    notes: list[str] = []
-    settings = resolve_serve(flags, options.config, notes=notes)
-    for note in notes:
-        print(f"codespec: {note}", file=sys.stderr, flush=True)
     return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every))
+
+
+def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
+    """Serve what another server writes, without torch."""
+    named = [f"--{name}" for name in ("model", "target", "drafter") if getattr(options, name) is not None]
+    if named:
+        what = f"{' and '.join(named)} can't go with an upstream server ({settings.upstream}), which has its own model"
+        raise ConfigError(what, "leave one of the two out")
+    require_aiohttp()
+    from codespec.server.lifecycle import serve_from
+    from codespec.server.upstream import connect
+
+    return serve_from(connect(settings), settings)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

@@ -47,6 +47,7 @@ def render(told: Mapping[str, Any]) -> list[str]:
         _line("ended", _parts(figures, "request_success_total", "finished_reason")),
         _line("cut short", _parts(figures, "requests_cancelled_total", "reason")),
         _line("failed", _parts(figures, "requests_failed_total", "fault")),
+        _line("upstream", _parts(figures, "upstream_requests_total", "outcome")),
     ]
     for label, name in (
         ("waited", "request_queue_time_seconds"),

@@ -52,6 +52,45 @@ class ServeConfig:
         metavar="FILE",
         common=True,
     )
+    upstream: str = setting(
+        "",
+        "an OpenAI-compatible server that writes, instead of a model on this machine",
+        page="the URL of an OpenAI-compatible server that writes, instead of a model on this machine "
+        "([upstream.md](upstream.md))",
+        metavar="URL",
+        common=True,
+    )
+    upstream_token_file: str = setting(
+        "",
+        "the upstream server's key is in this file",
+        page="the upstream server's key is in this file",
+        shown="none",
+        metavar="FILE",
+        common=True,
+    )
+    upstream_model: str = setting(
+        "",
+        "the model to ask for, if the upstream server has several",
+        page="the model to ask for, if the upstream server has several",
+        shown="its only one",
+        metavar="NAME",
+    )
+    upstream_prompt: int = setting(
+        2048,
+        "tokens of an editor prompt that are sent upstream, at three bytes each (default 2048)",
+        page="tokens of an editor prompt that are sent upstream, estimated at three bytes each",
+        metavar="N",
+        least=256,
+        most=65_536,
+    )
+    upstream_patience: float = setting(
+        30.0,
+        "seconds without an event after which the upstream server counts as hung (default 30)",
+        page="seconds without an event after which the upstream server counts as hung",
+        metavar="SECONDS",
+        least=0.1,
+        most=600.0,
+    )
     queue: int = setting(
         64,
         "requests that may wait (default 64); further ones get 429",

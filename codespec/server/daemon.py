@@ -12,19 +12,19 @@ from aiohttp import web
 
 from codespec.errors import ServeError
 from codespec.json_store import Unkept
-from codespec.server.engine_thread import EngineThread
 from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.logs import Output
 from codespec.server.metrics import RequestMetrics
+from codespec.server.source import Source
 
 RETRY_SECONDS = 1  # delay before a client retries
 
 
 class Daemon:
-    """One engine with a queue of at most `queue` requests in addition to the running ones."""
+    """One source of text with a queue of at most `queue` requests in addition to the running ones."""
 
-    def __init__(self, engine_thread: EngineThread, queue: int, output: Output | None = None) -> None:
+    def __init__(self, engine_thread: Source, queue: int, output: Output | None = None) -> None:
         self.engine_thread = engine_thread
         self.queue = queue
         self.output = output or Output()
@@ -58,14 +58,12 @@ class Daemon:
         loaded = self.engine_thread.loaded
         notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
-        return self.output.warning or next(unkept, "")
+        return self.output.warning or self.engine_thread.warning or next(unkept, "")
 
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        dispatcher = self.engine_thread.dispatcher
-        handles = [] if dispatcher is None else list(dispatcher.handles)
-        return sum(bool(handle.job and handle.job.sequences) for handle in handles)
+        return self.engine_thread.num_running
 
     @property
     def num_waiting(self) -> int:
@@ -93,14 +91,14 @@ class Daemon:
             raise
 
     @contextmanager
-    def submit(self, handle: RequestHandle, scope: str) -> Iterator[None]:
+    def submit(self, handle: RequestHandle, scope: str, session: str = "") -> Iterator[None]:
         """Submit a request; abort it if the block exits early. Raise ServeError if the daemon can't take it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue:
             self.metrics.refused["queue_full"] += 1
             wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, slots) / 8)
             raise ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
-        handle.request = replace(handle.request, scope=scope)
+        handle.request, handle.session = replace(handle.request, scope=scope), session
         self.engine_thread.admit(handle)
         self._open.add(handle)
         try:

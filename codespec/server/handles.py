@@ -48,6 +48,7 @@ class RequestHandle:
         self.arrived = time.perf_counter()
         self.deadline = None if request.deadline_ms is None else self.arrived + request.deadline_ms / 1000
         self.after_first = None if after_first_ms is None else after_first_ms / 1000
+        self.session = ""  # the client's x-session-id: requests of one document share it
         self.job: Job | None = None  # set and used on the engine's thread
         self.first_text: float | None = None
         self.ended: float | None = None  # arrival of the last message

@@ -27,6 +27,7 @@ from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import proof_keys
+from codespec.server.source import Source
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
@@ -35,10 +36,15 @@ IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
 def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
+    """Serve the engine that `load` returns."""
+    return serve_from(EngineThread(load), config)
+
+
+def serve_from(thread: Source, config: ServeConfig) -> int:
     """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
     token = read_token(config.token_file)
     check_bind(config.host, token)
-    thread, printed = EngineThread(load), list[str]()
+    printed = list[str]()
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
         start_fork_server()
@@ -108,7 +114,7 @@ def make_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
+async def _run(thread: Source, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
     await thread.until_loaded()
     _print_notes(thread, printed)
@@ -116,7 +122,7 @@ async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
     await thread.until_failed()
 
 
-def _print_notes(thread: EngineThread, printed: list[str]) -> None:
+def _print_notes(thread: Source, printed: list[str]) -> None:
     """Print the engine's notes that are not in `printed` yet."""
     notes = thread.loaded.engine.notes if thread.loaded is not None else []
     for note in notes[len(printed) :]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.errors import ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.engine.engine import Engine
+    from codespec.server.source import Writer
     from codespec.store.catalogue import Entry
 
 
@@ -36,7 +37,7 @@ class Progress:
 class Loaded:
     """An engine and the properties that handlers need."""
 
-    engine: Engine
+    engine: Writer
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
@@ -45,8 +46,14 @@ class Loaded:
     audit_every: int = 0  # one in `audit_every` completions is decoded again (0: none)
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
+    no_fim: str = ""  # why the model can't fill in, if that does not follow from its tokenizer
     names: tuple[str, ...] = ()  # all values of the setting that select this model
     identity: Mapping[str, Any] = field(default_factory=dict)  # everything that determines its texts and drafts
+
+    def demand_tokens(self) -> None:
+        """Raise ServeError if the model's tokens are unknown here."""
+        if self.engine.mode == "upstream":
+            raise ServeError("The upstream server alone knows the model's tokens: ask it for them.", 501)
 
 
 def loader(

@@ -54,6 +54,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
+    engine["upstream"] = daemon.engine_thread.remote
     families = [_as_json(family) for family in DaemonCollector(daemon).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 
@@ -77,6 +78,7 @@ class DaemonCollector(Collector):
         """Yield the metric families with their current values."""
         daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
         yield from _of_daemon(daemon)
+        yield from _of_upstream(daemon)
         if loaded is not None:
             model = {"model_name": loaded.name}
             metrics = loaded.engine.metrics.snapshot()
@@ -92,6 +94,17 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _gauge("num_requests_running", "Requests that the engine works for.", daemon.num_running)
     yield _gauge("num_requests_waiting", "Requests that wait for it.", daemon.num_waiting)
     yield _counters("requests_refused_total", "Requests that were turned away.", "reason", daemon.metrics.refused)
+
+
+def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
+    remote = daemon.engine_thread.remote
+    source = "local" if remote is None else "upstream"
+    yield _gauge("source", "Who writes: this process, or a server upstream.", 1, {"source": source})
+    if remote is not None:
+        about = "Completions that another server was to write, by what became of them."
+        yield _counters("upstream_requests_total", about, "outcome", remote["requests"])
+        yield _counter("upstream_retries_total", "Second tries.", remote["retries"], {})
+        yield _gauge("upstream_circuit_open", "Whether nothing is sent upstream.", remote["circuit"] == "open")
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
@@ -115,7 +128,7 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
 def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
     dispatcher = daemon.engine_thread.dispatcher
     results = dispatcher.audit.results if dispatcher is not None else NONE_YET
-    yield _gauge("mode", "The mode in effect: exact or fast.", 1, {**model, "mode": loaded.engine.mode})
+    yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
     about = "Completions picked to be decoded again without drafts, by what came of it."
     yield _counters("audit_total", about, "result", results, model)
 

@@ -106,7 +106,15 @@ def serving_load(
     load: Callable[[Progress], Loaded], queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
-    engine_thread = EngineThread(load)
+    with serving_source(EngineThread(load), queue, ready, token, host) as served:
+        yield served
+
+
+@contextmanager
+def serving_source(
+    engine_thread: Any, queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
+) -> Iterator[Served]:
+    """Run a daemon around a source of text; with `ready`, wait until it can be used."""
     served = Served(engine_thread, Daemon(engine_thread, queue))
     runner = make_runner(build_app(served.daemon, host, token, proof_keys(token)))
 
@@ -126,6 +134,8 @@ def serving_load(
     finally:
         stopping = drain(runner, served.daemon, 5.0)
         asyncio.run_coroutine_threadsafe(stopping, served.loop).result(SECONDS)
+        if hasattr(engine_thread, "close"):
+            asyncio.run_coroutine_threadsafe(engine_thread.close(), served.loop).result(SECONDS)
         assert engine_thread.stop(SECONDS), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)

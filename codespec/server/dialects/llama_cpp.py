@@ -256,6 +256,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     models["names"] = loaded.names
     engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
     engine["warning"] = daemon.warning
+    if daemon.engine_thread.remote is not None:
+        engine["upstream"] = daemon.engine_thread.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 
@@ -278,6 +280,7 @@ async def props(request: web.Request) -> web.StreamResponse:
 async def tokenize(request: web.Request) -> web.StreamResponse:
     """Tokenize a text with the target's tokenizer, in another thread so that no round waits."""
     daemon = request.app[DAEMON]
+    daemon.loaded().demand_tokens()
     tokenizer = daemon.loaded().engine.target.tokenizer
     with await read_fields(request) as fields:
         text = fields.text("content", most=MOST_CONTENT)
@@ -288,7 +291,9 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
     """Return the text of the target's ids; control tokens have none."""
-    tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
+    loaded = request.app[DAEMON].loaded()
+    loaded.demand_tokens()
+    tokenizer = loaded.engine.target.tokenizer
     with await read_fields(request) as fields:
         ids = fields.ids("tokens", len(tokenizer.token_bytes))
     return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})

@@ -5,6 +5,7 @@ Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -34,6 +35,7 @@ from codespec.server.wire import StreamReply, error_body, sse
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"
+SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> list[Completion]:
@@ -41,7 +43,7 @@ async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> lis
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            stack.enter_context(request.app[DAEMON].submit(handle, scope, session_of(request)))
         done = [completion for handle in handles for completion in await handle.completions()]
     return [replace(completion, choice=number) for number, completion in enumerate(done)]
 
@@ -61,7 +63,7 @@ async def stream(
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            stack.enter_context(request.app[DAEMON].submit(handle, scope, session_of(request)))
         try:
             async for event in _numbered(handles):
                 for piece in encode(event):
@@ -72,6 +74,12 @@ async def stream(
             last = encode_error(error)
     await reply.send(last)
     return await reply.end()
+
+
+def session_of(request: web.Request) -> str:
+    """Return the client's x-session-id if it is short and plain, else ""."""
+    session = request.headers.get("x-session-id", "")
+    return session if SESSION.fullmatch(session) else ""
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
