@@ -132,7 +132,7 @@ class Attempt:
 
 
 def middlewares() -> list[Any]:
-    """Return the middleware for RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, or for Serve's HTTP options."""
+    """Return the middleware, for RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     from starlette.middleware import Middleware
 
     return [Middleware(Relay)]

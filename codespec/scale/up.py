@@ -8,8 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-# Before Ray is imported, which reads them. Nothing leaves this machine: no usage statistics.
+# Ray reads these when it is imported, in all of its processes. Nothing leaves this machine: no usage statistics.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "codespec.scale.middlewares")
 
 import ray
 from ray import serve
@@ -17,7 +18,6 @@ from ray import serve
 from codespec.client.serve_command import absolute_environment
 from codespec.contract.serve_config import check_bind
 from codespec.scale.application import app
-from codespec.scale.relay import middlewares
 from codespec.token_file import read_token
 
 STORE_BYTES = 100 << 20  # Ray's object store, through which no text goes
@@ -31,7 +31,7 @@ def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
     processors = max(os.cpu_count() or 1, int(settings.get("replicas", 1)) * int(settings.get("cpus", 1)))
     ray.init(num_cpus=processors, include_dashboard=False, object_store_memory=STORE_BYTES, logging_level="warning")
     try:
-        serve.start(http_options={"host": host, "port": port, "middlewares": middlewares()})
+        serve.start(http_options={"host": host, "port": port})
         serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
         print(f"codespec: {settings.get('replicas', 1)} replicas ready on http://{host}:{port}", flush=True)
         _until_signal()
