@@ -65,7 +65,7 @@ async def _measure(bench: TeamBench, url: str, sites: Sequence[TypingSite]) -> d
         if runs:
             await asyncio.sleep(SETTLE_SECONDS)
         runs[developers] = await run_team(url, sites, developers, bench.seconds)
-        return runs[developers]["fits"]
+        return bool(runs[developers]["fits"])
 
     whole = await fits(bench.developers)
     most = bench.developers if whole else None
