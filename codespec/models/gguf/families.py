@@ -230,7 +230,7 @@ def _olmo2(settings: Settings, config: Json) -> Json:
     if not settings.has("attention.sliding_window"):
         return config
     rotary = config["rope_parameters"]
-    plain = {"rope_type": "default", "rope_theta": rotary["rope_theta"]}
+    plain = {"rope_type": "default", "rope_theta": settings.real("rope.freq_base_swa", rotary["rope_theta"])}
     config |= _windows(settings, config, period=4)
     config |= {"rope_parameters": {"full_attention": rotary, "sliding_attention": plain}}
     return config | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}

@@ -66,7 +66,7 @@ def test_it_is_converted_once(
 
 
 def _without(name: str) -> Callable[[Stored], None]:
-    return lambda held: held.pop(name) and None
+    return lambda held: held.__delitem__(name)
 
 
 def _with(name: str, tensor: torch.Tensor) -> Callable[[Stored], None]:

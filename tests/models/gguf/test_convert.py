@@ -28,6 +28,7 @@ from codespec.text.tokenizer import TextTokenizer
 from tests.models.gguf.files import CASES, GROUPS, HEADS, HIDDEN, network, write_model
 from tests.models.gguf.llama_cpp_ids import write_vocabulary
 
+DECAYS = ("qwen3_next", "qwen35", "qwen35_moe")  # rates of decay are stored as exponentials of the model's numbers
 IDS = torch.tensor([[5 + 37 * place % 600 for place in range(40)]])
 
 
@@ -46,7 +47,11 @@ def test_the_model_is_the_one_the_file_was_made_from(case: str, tmp_path: Path) 
     made, report = loader.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     assert not any(report.values())
     with torch.no_grad():
-        assert torch.equal(made(IDS).logits, network(case)(IDS).logits)
+        got, wanted = made(IDS).logits, network(case)(IDS).logits
+    if case in DECAYS:
+        assert (got - wanted).abs().max() < 1e-5 * wanted.abs().max()
+    else:
+        assert torch.equal(got, wanted)
 
 
 @pytest.mark.parametrize("form", ["F16", "Q8_0", "Q4_0", "Q4_1", "Q5_1"])
