@@ -68,7 +68,8 @@ def _awq(stored: Stored, name: str, bits: int, group: int) -> Iterator[Tensor]:
 
 def _ordered(codes: Tensor) -> Tensor:
     """Return numbers in the order of the outputs."""
-    return codes.unflatten(1, (-1, len(AWQ_ORDER)))[:, :, list(AWQ_ORDER)].flatten(1)
+    words = codes.view(len(codes), -1, len(AWQ_ORDER))
+    return words[:, :, list(AWQ_ORDER)].flatten(1)
 
 
 def packed_weight(stored: Stored, name: str, bits: int, group: int) -> Plain:

@@ -91,7 +91,8 @@ def _common(settings: Settings, known: Architecture) -> Json:
     groups = settings.same("attention.head_count_kv", heads)
     middle = settings.whole("feed_forward_length", settings.whole("expert_feed_forward_length", 0) or None)
     q, k = heads * head, groups * head
-    sizes = {"attn_q": q, "attn_k": k, "attn_qkv": q + 2 * k, "ffn_up": middle}
+    sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
+    sizes |= {} if known.delta else {"attn_qkv": q + 2 * k}
     _check_sizes(header, hidden, {name: size * (1 + (name in known.doubled)) for name, size in sizes.items()})
     part = {} if turned == head else {"partial_rotary_factor": turned / head}
     return {

@@ -17,6 +17,7 @@ from tests.models.gguf.llama_cpp_ids import add_byte_level, finish
 
 HIDDEN, MIDDLE, LAYERS, HEADS, GROUPS, LENGTH = 64, 96, 2, 4, 2, 256
 PRE = "smollm"
+FLOAT = (".bias", "ssm_conv1d.weight", "ffn_gate_inp.weight")  # tensors that the converter never rounds
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -39,7 +40,7 @@ MULTIPLIERS |= {"logits_scaling": 8.0}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
 WINDOW = 8
-LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16}
 LONGROPE |= {"long_factor": [1.5 + i for i in range(8)], "short_factor": [1.0 + i / 8 for i in range(8)]}
 BOTH = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
@@ -49,7 +50,7 @@ SEVENTH = ["full_attention" if number == 3 else "sliding_attention" for number i
 MINISTRAL = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
 MINISTRAL |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "head_dim": 32}
-DELTA |= {"linear_value_head_dim": 32, "num_hidden_layers": 4}
+DELTA |= {"linear_value_head_dim": 16, "num_hidden_layers": 4}
 QUARTER = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
 SECTIONS = {**QUARTER, "mrope_section": [3, 3, 2], "mrope_interleaved": True}
 SHARING = {**EXPERTS, "shared_expert_intermediate_size": 64}
@@ -100,12 +101,12 @@ CASES = {
     "phi3_longrope": Case(
         "phi3",
         "Phi3",
-        {"pad_token_id": 0, "rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
+        {"pad_token_id": 0, "rope_parameters": LONGROPE, "original_max_position_embeddings": 16},
     ),
     "granite": Case("granite", "Granite", {**MULTIPLIERS, "tie_word_embeddings": True}),
     "granite_moe": Case("granitemoe", "GraniteMoe", {**MULTIPLIERS, **LOCAL}),
     "granite_shared": Case("granitemoe", "GraniteMoeShared", {**MULTIPLIERS, **LOCAL, "shared_intermediate_size": 64}),
-    "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 64}),
+    "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**SHARING, "tie_word_embeddings": False}),
     "qwen3_moe": Case("qwen3moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "gpt_oss": Case(
         "gpt-oss",
@@ -115,6 +116,7 @@ CASES = {
     ),
     "qwen3_next": Case("qwen3next", "Qwen3Next", {**SHARING, **DELTA, "rope_parameters": QUARTER}),
     "qwen35": Case("qwen35", "Qwen3_5", {**DELTA, "rope_parameters": SECTIONS}),
+    "qwen35_wide": Case("qwen35", "Qwen3_5", {**DELTA, "linear_value_head_dim": 32, "rope_parameters": SECTIONS}),
     "qwen35_moe": Case("qwen35moe", "Qwen3_5Moe", {**SHARING, **DELTA, "rope_parameters": SECTIONS}),
     "smollm3": Case("smollm3", "SmolLM3", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "seed_oss": Case("seed_oss", "SeedOss", {"head_dim": 32, "tie_word_embeddings": False}),
@@ -179,7 +181,7 @@ def write_model(
     add_byte_level(writer, pre)
     held = {**written.tensors(chosen.name, made), **written.factors(made), **(tensors or {})}
     for name, data in held.items():
-        if data is not None and data.ndim > 1 and form != "F32" and not name.endswith(".bias"):
+        if data is not None and data.ndim > 1 and form != "F32" and not name.endswith(FLOAT):
             kind = gguf.GGMLQuantizationType[form]
             writer.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)
         elif data is not None:

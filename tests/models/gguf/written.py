@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import log, sqrt
 from typing import Any
 
 import gguf
@@ -196,7 +197,9 @@ def _phi3(config: Any) -> dict[str, Any]:
     values["rope.dimension_count"] = int(head * rotary.get("partial_rotary_factor", 1.0))
     values["rope.scaling.original_context_length"] = config.original_max_position_embeddings
     if rotary["rope_type"] == "longrope":
-        values["rope.scaling.attn_factor"] = 1.19
+        original = rotary[ORIGINAL]
+        scale = log(config.max_position_embeddings / original) / log(original)
+        values["rope.scaling.attn_factor"] = sqrt(1 + scale)
     return values
 
 
