@@ -10,10 +10,11 @@ a line. On failure, prints one sentence to stderr and exits with code 2.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -62,9 +63,9 @@ def _tensors(weights: Sequence[Plain], form: torch.dtype) -> Iterator[tuple[str,
             yield weight.name, piece.to(form)
 
 
-def _label(quantization: object) -> str:
-    method = str(quantization.get("quant_method") or "") if isinstance(quantization, dict) else ""
-    return method.upper()
+def _label(quantization: Mapping[str, Any]) -> str:
+    """Return the name of the source's format, as reports show it: "gptq", "int-quantized"."""
+    return str(quantization.get("format") or quantization.get("quant_method") or "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.tiny_models import tiny_network
@@ -172,3 +172,15 @@ def write_folder(folder: Path, scheme: str, change: Callable[[Stored], None] | N
     values = network.config.to_dict() | {"dtype": "float32", "quantization_config": settings, **config}
     (folder / "config.json").write_text(json.dumps(values))
     return network
+
+
+def quantize_folder(folder: Path, scheme: str) -> None:
+    """Quantize the projections of a plain folder in place."""
+    quantize, settings = SCHEMES[scheme]
+    held: Stored = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        is_layer = name.endswith("proj.weight") and "layers" in name
+        held |= quantize(name.removesuffix(".weight"), weight)[0] if is_layer else {name: weight}
+    save_file({name: tensor.contiguous() for name, tensor in held.items()}, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))

@@ -14,10 +14,16 @@ from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
 from codespec.models.dequantize.convert import convert, main
+from codespec.models.gguf.convert import convert as convert_file
+from codespec.models.loader import load_model
+from codespec.pair.facts import read_facts
+from codespec.pair.rows import stored_as
 from codespec.store.conversion_cache import SOURCE
 from codespec.store.conversions import convert_quantized
+from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
-from tests.models.dequantize.quantized import SCHEMES, Stored, write_folder
+from tests.models.dequantize.quantized import SCHEMES, Stored, quantize_folder, write_folder
+from tests.models.gguf.files import write_model
 
 LAYER = "model.layers.1.mlp.down_proj"
 
@@ -63,6 +69,21 @@ def test_it_is_converted_once(
     folder = convert_quantized(tmp_path / "in")
     assert folder == convert_quantized(tmp_path / "in") and convert_quantized(folder) == folder
     assert capfd.readouterr().err == "codespec: converting the quantized weights of in (once)\n"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_a_quantized_folder_is_a_model_everywhere_a_name_is(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    convert_file(write_model(tmp_path / "m.gguf"), folder, "0" * 64)
+    quantize_folder(folder, "gptq")
+    facts = read_facts(resolve(str(folder)))
+    assert facts.reasons == () and stored_as(facts) == "F32 from gptq"
+    model = load_model(str(folder), dtype=dtype, exact=False)
+    assert model.spec.dtype == dtype and model.spec.parameters == facts.weights.parameters
 
 
 def _without(name: str) -> Callable[[Stored], None]:

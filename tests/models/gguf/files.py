@@ -104,6 +104,12 @@ CASES = {
         {"pad_token_id": 0, "rope_parameters": LONGROPE, "original_max_position_embeddings": 16},
     ),
     "granite": Case("granite", "Granite", {**MULTIPLIERS, "tie_word_embeddings": True}),
+    "granite4": Case(
+        "granite",
+        "GraniteMoeHybrid",
+        {**MULTIPLIERS, "layer_types": ["attention"] * LAYERS, "num_local_experts": 0, "num_experts_per_tok": 0}
+        | {"shared_intermediate_size": MIDDLE, "position_embedding_type": "rope"},
+    ),
     "granite_moe": Case("granitemoe", "GraniteMoe", {**MULTIPLIERS, **LOCAL}),
     "granite_shared": Case("granitemoe", "GraniteMoeShared", {**MULTIPLIERS, **LOCAL, "shared_intermediate_size": 64}),
     "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**SHARING, "tie_word_embeddings": False}),
