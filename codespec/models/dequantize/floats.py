@@ -21,11 +21,14 @@ def scaled_weight(stored: Stored, name: str, scale: str, block: tuple[int, int])
     shape = stored.entries[name].shape
     stored.demand(scale, stored.entries[scale].shape if scale in stored.entries else (), *_FLOATS)
     scales = stored.entries[scale].shape
+    if len(shape) not in (2, 3) or not all(shape):
+        raise stored.broken(f"{name} is {stored.entries[name].dtype} {list(shape)}")
     rows, columns = shape[-2:]
+    block = min(block[0], rows), min(block[1], columns)
     blocks = (-(-rows // block[0]), -(-columns // block[1]))
     known = {(): (rows, columns), (1,): (rows, columns), (rows,): (1, columns), (*shape[:-1], 1): (1, columns)}
     size = block if scales == (*shape[:-2], *blocks) else known.get(scales)
-    if len(shape) not in (2, 3) or size is None:
+    if size is None:
         raise stored.broken(f"{scale} is {list(scales)} for a weight {list(shape)}")
     return Plain(name, shape, partial(_scaled, stored, name, scale, size))
 

@@ -25,14 +25,13 @@ def gptq_weight(stored: Stored, name: str, bits: int, group: int, *, shifted: bo
     stored.demand(f"{name}.qweight", (-1, -1), "I32")
     inputs, outputs = stored.entries[f"{name}.qweight"].shape
     inputs *= each
-    groups = -(-inputs // (group if group > 0 else inputs))
+    group = min(group, inputs) if group > 0 else inputs
+    groups = -(-inputs // group)
     stored.demand(f"{name}.scales", (groups, outputs), *_FLOATS)
     stored.demand(f"{name}.qzeros", (groups, -(-outputs // each)), "I32")
     if f"{name}.g_idx" in stored.entries:
         stored.demand(f"{name}.g_idx", (inputs,), "I32")
-    return Plain(
-        f"{name}.weight", (outputs, inputs), partial(_gptq, stored, name, bits, inputs // groups, shifted=shifted)
-    )
+    return Plain(f"{name}.weight", (outputs, inputs), partial(_gptq, stored, name, bits, group, shifted=shifted))
 
 
 def _gptq(stored: Stored, name: str, bits: int, group: int, *, shifted: bool) -> Iterator[Tensor]:
@@ -54,7 +53,7 @@ def awq_weight(stored: Stored, name: str, bits: int, group: int) -> Plain:
     each = 32 // bits
     stored.demand(f"{name}.qweight", (-1, -1), "I32")
     inputs, outputs = stored.entries[f"{name}.qweight"].shape
-    group = group if group > 0 else inputs
+    group = min(group, inputs) if group > 0 else inputs
     stored.demand(f"{name}.scales", (-(-inputs // group), outputs * each), *_FLOATS)
     stored.demand(f"{name}.qzeros", (-(-inputs // group), outputs), "I32")
     return Plain(f"{name}.weight", (outputs * each, inputs), partial(_awq, stored, name, bits, group))
@@ -77,7 +76,9 @@ def packed_weight(stored: Stored, name: str, bits: int, group: int) -> Plain:
     stored.demand(f"{name}.weight_packed", (-1, -1), "I32")
     stored.demand(f"{name}.weight_shape", (2,))
     outputs, inputs = (int(size) for size in stored.read(f"{name}.weight_shape").tolist())
-    group = group if group > 0 else inputs
+    if min(outputs, inputs) < 1:
+        raise stored.broken(f"{name}.weight_shape is [{outputs}, {inputs}]")
+    group = min(group, inputs) if group > 0 else inputs
     stored.demand(f"{name}.weight_packed", (outputs, -(-inputs * bits // 32)), "I32")
     stored.demand(f"{name}.weight_scale", (outputs, -(-inputs // group)), *_FLOATS)
     return Plain(f"{name}.weight", (outputs, inputs), partial(_packed, stored, name, bits, group, inputs))

@@ -57,15 +57,12 @@ def _is_part(name: str, taken: set[str]) -> bool:
 
 
 def _method(stored: Stored, quantization: Mapping[str, Any]) -> str:
-    method = str(quantization.get("quant_method") or "unknown")
-    return f"compressed-tensors {quantization.get('format')}" if method == "compressed-tensors" else method
+    method = str(quantization.get("quant_method") or "unknown")[:40]
+    return f"compressed-tensors {str(quantization.get('format'))[:40]}" if method == "compressed-tensors" else method
 
 
 def _fp8(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
-    block = quantization.get("weight_block_size") or (1, 1)
-    if len(block) != 2 or not all(isinstance(size, int) and size > 0 for size in block):
-        raise unknown(stored, f"fp8 in blocks of {block}")
-    return _scaled(stored, FLOAT8, (int(block[0]), int(block[1])))
+    return _scaled(stored, FLOAT8, _block(stored, quantization.get("weight_block_size")))
 
 
 def _scaled(stored: Stored, dtypes: tuple[str, ...], block: tuple[int, int] = (1, 1)) -> list[Plain]:
@@ -79,8 +76,7 @@ def _scaled(stored: Stored, dtypes: tuple[str, ...], block: tuple[int, int] = (1
 
 
 def _float_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
-    block = _weights(stored, quantization).get("block_structure")
-    return _scaled(stored, FLOAT8, (int(block[0]), int(block[1])) if block else (1, 1))
+    return _scaled(stored, FLOAT8, _block(stored, _weights(stored, quantization).get("block_structure")))
 
 
 def _int_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
@@ -90,10 +86,10 @@ def _int_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plai
 
 def _pack_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
     weights = _symmetric(stored, quantization)
-    bits, group = _bits(stored, weights.get("num_bits")), weights.get("group_size")
+    bits, group = _bits(stored, weights.get("num_bits")), _group(stored, weights.get("group_size"))
     if any(name.endswith(".weight_g_idx") for name in stored.entries):
         raise unknown(stored, "groups of inputs in an order of their own")
-    return [packed_weight(stored, name, bits, group or 0) for name in _layers(stored, ".weight_packed")]
+    return [packed_weight(stored, name, bits, group) for name in _layers(stored, ".weight_packed")]
 
 
 def _mxfp4(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
@@ -101,7 +97,7 @@ def _mxfp4(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
 
 
 def _gptq(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
-    bits, group = _bits(stored, quantization.get("bits")), int(quantization.get("group_size") or 0)
+    bits, group = _bits(stored, quantization.get("bits")), _group(stored, quantization.get("group_size"))
     shifted = quantization.get("checkpoint_format") != "gptq_v2"
     return [gptq_weight(stored, name, bits, group, shifted=shifted) for name in _layers(stored, ".qweight")]
 
@@ -110,7 +106,7 @@ def _awq(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
     version, bits = str(quantization.get("version") or "gemm").lower(), quantization.get("bits")
     if version != "gemm" or bits != 4:
         raise unknown(stored, f"awq {version} of {bits} bits")
-    group = int(quantization.get("group_size") or 0)
+    group = _group(stored, quantization.get("group_size"))
     return [awq_weight(stored, name, 4, group) for name in _layers(stored, ".qweight")]
 
 
@@ -122,9 +118,25 @@ def _layers(stored: Stored, suffix: str) -> list[str]:
     return layers
 
 
+def _block(stored: Stored, block: Any) -> tuple[int, int]:
+    """Return the size of blocks with a scale; (1, 1) if there are none."""
+    if block is None:
+        return 1, 1
+    if not isinstance(block, list) or len(block) != 2 or not all(type(size) is int and size > 0 for size in block):
+        raise unknown(stored, f"fp8 in blocks of {str(block)[:40]}")
+    return block[0], block[1]
+
+
+def _group(stored: Stored, group: Any) -> int:
+    """Return the number of inputs with one scale; 0: all."""
+    if group is None or (type(group) is int and group >= -1):
+        return max(0, group or 0)
+    raise unknown(stored, f"groups of {str(group)[:40]}")
+
+
 def _bits(stored: Stored, bits: Any) -> int:
-    if bits not in _PACKED_BITS:
-        raise unknown(stored, f"numbers of {bits} bits")
+    if type(bits) is not int or bits not in _PACKED_BITS:
+        raise unknown(stored, f"numbers of {str(bits)[:40]} bits")
     return int(bits)
 
 

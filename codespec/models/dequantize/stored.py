@@ -38,12 +38,12 @@ class Stored:
                 self.entries[entry.name], self._files[entry.name] = entry, opened
 
     def demand(self, name: str, shape: tuple[int, ...], *dtypes: str) -> None:
-        """Raise ModelError unless a tensor is there with this shape (-1: any size) and one of these formats."""
+        """Raise ModelError unless a tensor is there with this shape (-1: any size but 0) and one of these formats."""
         entry = self.entries.get(name)
         if entry is None:
             raise self.broken(f"they lack {name}")
         fits = len(entry.shape) == len(shape) and all(
-            want in (-1, size) for size, want in zip(entry.shape, shape, strict=True)
+            want == size or (want == -1 and size > 0) for size, want in zip(entry.shape, shape, strict=True)
         )
         if not fits or (dtypes and entry.dtype not in dtypes):
             raise self.broken(f"{name} is {entry.dtype} {list(entry.shape)}")
