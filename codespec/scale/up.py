@@ -11,12 +11,14 @@ from typing import Any
 # Ray reads these when it is imported, in all of its processes. Nothing leaves this machine: no usage statistics.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "codespec.scale.middlewares")
+os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's folder
 
 import ray
 from ray import serve
 
 from codespec.client.serve_command import absolute_environment
 from codespec.contract.serve_config import check_bind
+from codespec.errors import ConfigError
 from codespec.scale.application import app
 from codespec.token_file import read_token
 
@@ -32,13 +34,21 @@ def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
     ray.init(num_cpus=processors, include_dashboard=False, object_store_memory=STORE_BYTES, logging_level="warning")
     try:
         serve.start(http_options={"host": host, "port": port})
-        serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
+        _deploy(application)
         print(f"codespec: {settings.get('replicas', 1)} replicas ready on http://{host}:{port}", flush=True)
         _until_signal()
     finally:
         serve.shutdown()
         ray.shutdown()
     return 0
+
+
+def _deploy(application: Any) -> None:
+    """Start the replicas. Raises ConfigError; Ray copies the daemons' own lines to this process's output."""
+    try:
+        serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
+    except RuntimeError as error:
+        raise ConfigError("The replicas did not start", "the daemon's line above says why") from error
 
 
 def _until_signal() -> None:

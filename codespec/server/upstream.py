@@ -167,7 +167,10 @@ class Upstream:
             if self.client.is_plain and not is_loopback(self.client.host):
                 self.writer.notes.append("the upstream server is reached without TLS: others can read text and key")
             reason = "" if facts.fill_in else "no template is known for the upstream server's model"
-            self.loaded = Loaded(self.writer, facts.model, facts.context, SLOTS, names=(facts.model,), no_fim=reason)
+            name = (
+                facts.model.rpartition("/")[2] if facts.model.startswith("/") else facts.model
+            )  # llama-server's paths
+            self.loaded = Loaded(self.writer, name, facts.context, SLOTS, names=(name, facts.model), no_fim=reason)
             self.state = "ready"
             self._ready.set()
             while True:

@@ -171,8 +171,8 @@ def test_what_needs_tokens_is_refused(daemon: Served) -> None:
 def test_time_limits_cut(upstream: FakeServer, daemon: Served) -> None:
     upstream.answer, upstream.pause = "word " * 1000, 0.02
     begun = time.monotonic()
-    done = complete(daemon, shape="raw", max_tokens=900, deadline_ms=200)[-1][1]
-    assert done["finish_reason"] == "deadline" and time.monotonic() - begun < 1
+    done = complete(daemon, shape="raw", max_tokens=900, deadline_ms=1000)[-1][1]
+    assert done["finish_reason"] == "deadline" and time.monotonic() - begun < 3
     assert wait_for(lambda: upstream.gone)
 
 

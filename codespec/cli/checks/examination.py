@@ -160,7 +160,7 @@ def _daemon(known: Known) -> Iterator[Finding]:
     if known.address is not None and known.found is not None:
         yield daemon.check_port(known.address, known.found)
         yield from daemon.check_daemon(known.found)
-        if known.served:
+        if known.served and not known.found.daemon.get("upstream"):
             yield arithmetic.check_daemon_arithmetic(known.found.daemon)
 
 

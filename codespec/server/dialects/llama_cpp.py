@@ -254,7 +254,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
-    engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
+    engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
     engine["warning"] = daemon.warning
     if daemon.engine_thread.remote is not None:
         engine["upstream"] = daemon.engine_thread.remote
