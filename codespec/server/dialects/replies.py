@@ -25,6 +25,7 @@ from codespec.contract.types import (
     TokenLogprob,
 )
 from codespec.errors import CodespecError
+from codespec.server.audit_log import CALL
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import Placed, TokenNames, TokenPlacer
 from codespec.server.handles import RequestHandle
@@ -41,7 +42,7 @@ async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> lis
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            submit(request, handle, scope, stack)
         done = [completion for handle in handles for completion in await handle.completions()]
     return [replace(completion, choice=number) for number, completion in enumerate(done)]
 
@@ -61,7 +62,7 @@ async def stream(
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            submit(request, handle, scope, stack)
         try:
             async for event in _numbered(handles):
                 for piece in encode(event):
@@ -72,6 +73,13 @@ async def stream(
             last = encode_error(error)
     await reply.send(last)
     return await reply.end()
+
+
+def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
+    """Submit a handle until the stack closes, on its key's account. Raise ServeError."""
+    call = request[CALL]
+    call.handles.append(handle)
+    stack.enter_context(request.app[DAEMON].submit(handle, scope, call.account))
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
