@@ -53,7 +53,7 @@ class Account:
     def count_request(self, now: float | None = None) -> None:
         """Count a POST request. Raise ServeError (429) beyond the limit."""
         now, most = time.monotonic() if now is None else now, self.key.requests_per_minute
-        self._spent = max(0.0, self._spent - (now - self._counted_at) * most / 60)
+        self._spent = min(most, max(0.0, self._spent - (now - self._counted_at) * most / 60))
         self._counted_at = now
         if most and self._spent + 1 > most:
             self._refuse("requests_per_minute", f"{most} requests a minute", (self._spent + 1 - most) * 60 / most)

@@ -38,6 +38,11 @@ class Call:
     is_owner: bool = False
     handles: list[RequestHandle] = field(default_factory=list)
 
+    @property
+    def own_key(self) -> str:
+        """The name of its key, whose holder sees nothing about others; "" for the owner and without keys."""
+        return "" if self.account is None or self.is_owner else self.name
+
 
 CALL: web.RequestKey[Call] = web.RequestKey("call", Call)
 

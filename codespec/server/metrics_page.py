@@ -20,7 +20,7 @@ from codespec.engine.metrics import Key, Metrics
 from codespec.models.slots import CacheUse
 from codespec.server.accounts import Account
 from codespec.server.audit import NONE_YET
-from codespec.server.audit_log import CALL, Call
+from codespec.server.audit_log import CALL
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.loading import Loaded
 from codespec.server.metrics import Histogram, RequestMetrics
@@ -56,7 +56,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
-    families = [_as_json(family) for family in DaemonCollector(daemon, seen_by(request[CALL])).collect()]
+    families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 
 
@@ -113,11 +113,6 @@ def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
     yield open_now
     refused = [((one.name, limit), count) for one in accounts for limit, count in one.refused.items()]
     yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
-
-
-def seen_by(call: Call) -> str:
-    """Return the name of the only key whose usage a client may see, or "" if it may see all."""
-    return "" if call.account is None or call.is_owner else call.name
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:

@@ -23,11 +23,12 @@ from codespec.errors import CodespecError, Fault, RequestError, ServeError
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
-from codespec.server.security import RELOAD
+from codespec.server.security import PROOF_PATHS, RELOAD
 from codespec.server.wire import FIELDS, Refused, read_fields, reply, route_of
 
 POLL_SECONDS = 0.02
 STOP_SECONDS = 30.0  # for an engine's thread to save what it learned
+NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no model
 COMPLETE = "/v1/codespec/complete"  # the endpoint with a deadline in its body
 MOST_DEADLINE = 600_000.0  # milliseconds
 
@@ -164,7 +165,7 @@ async def keep_engine(request: web.Request, handler: Handler) -> web.StreamRespo
     daemon = request.app[DAEMON]
     if route_of(request) == RELOAD:
         return await handler(request)
-    if daemon.held is not None and request.method == "POST":
+    if daemon.held is not None and request.method == "POST" and route_of(request) not in NOT_HELD:
         await _wait_for_engine(request, daemon)
     with daemon.pinned():
         return await handler(request)

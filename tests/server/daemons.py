@@ -20,6 +20,7 @@ from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import drain, follow_files, make_runner
 from codespec.server.loading import Loaded, Progress
+from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow
@@ -115,12 +116,15 @@ def serving_load(
     host: str = "127.0.0.1",
     access: Access | None = None,
     audit_log: AuditLog | None = None,
+    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
+    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
     engine_thread = EngineThread(load)
     access = access or Access(token)
     served = Served(engine_thread, Daemon(engine_thread, queue, keyring=access.keyring))
-    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log))
+    reloader = Reloader(served.daemon, plan, patience) if plan else None
+    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log, reloader))
 
     watching: list[asyncio.Task[NoReturn] | None] = []
 
@@ -146,7 +150,7 @@ def serving_load(
         yield served
     finally:
         asyncio.run_coroutine_threadsafe(end(), served.loop).result(SECONDS)
-        assert engine_thread.stop(SECONDS), "the engine's thread hangs"
+        assert all([one.stop(SECONDS) for one in served.daemon.engine_threads]), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()
