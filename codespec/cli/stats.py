@@ -40,6 +40,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--reset", action="store_true", help="delete the learned state of every pair; a daemon's counters go on"
     )
+    parser.add_argument("--by", choices=("key",), help="show the daemon's usage by key instead: requests and tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -63,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**_as_json(address, found), "learned": [asdict(row) for row in rows]}))
     else:
-        print("\n".join([*_daemon_lines(address, found), *render(rows)]))
+        by_key = stats_table.render_keys(found.stats) if found.who == "daemon" else []
+        print("\n".join(by_key if options.by else [*_daemon_lines(address, found), *render(rows)]))
     return 0
 
 

@@ -67,6 +67,22 @@ def render(told: Mapping[str, Any]) -> list[str]:
     return [line for line in lines if line] + _places(figures)
 
 
+def render_keys(told: Mapping[str, Any]) -> list[str]:
+    """Return the table of usage by key."""
+    figures = Figures(told)
+    parts = {name: figures.parts(f"key_{name}", "key") for name in ("prompt_tokens_total", "generation_tokens_total")}
+    requests, running = figures.by("key_requests_total", "key"), figures.parts("key_requests_open", "key")
+    refused = figures.parts("key_requests_refused_total", "key")
+    if not requests:
+        return ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
+    lines = [f"{'key':<24}{'requests':>10}{'prompts':>12}{'written':>12}{'open':>6}{'refused':>9}"]
+    for (name,), count in sorted(requests.items(), key=lambda one: (-one[1], one[0])):
+        counts = (parts["prompt_tokens_total"], parts["generation_tokens_total"], running, refused)
+        prompts, written, now, no = (int(part.get(name, 0)) for part in counts)
+        lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
+    return lines
+
+
 def _line(label: str, said: str) -> str:
     return f"{label:<14} {said}" if said else ""
 

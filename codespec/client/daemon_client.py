@@ -188,6 +188,8 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
         )
+    if status == 200 and report.get("status") == "alive":
+        return Health("foreign", "Authorization lacks the daemon's token: send it as a Bearer token.")
     message, state = (of_error(report, name) for name in ("message", "state"))
     if status == 503 and state in ("starting", "stopping"):
         return Health("starting", message)

@@ -157,7 +157,8 @@ class ProvenConnections:
         """Have the daemon prove its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
         nonce = proof.new_nonce()
         async with asyncio.timeout(self._seconds):
-            reply = await connection.request("POST", proof.PATH, json.dumps({"nonce": nonce.hex()}).encode(), {})
+            body = proof.challenge(nonce, self._token)
+            reply = await connection.request("POST", proof.PATH, json.dumps(body).encode(), {})
             answer = await reply.json_object(proof.MOST_REPLY) if reply.status == 200 else {}
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):

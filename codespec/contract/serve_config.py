@@ -68,6 +68,15 @@ class ServeConfig:
         metavar="FILE",
         common=True,
     )
+    keys: str = setting(
+        "",
+        "every request must carry the token or a key of this file (`codespec keys`)",
+        page="every request must carry the token or one of the keys in this file, which "
+        "[`codespec keys`](clients.md#a-team) writes; changes apply within seconds",
+        shown="none",
+        metavar="FILE",
+        common=True,
+    )
     upstream_model: str = setting(
         "",
         "the model to ask for, if the upstream server has several",
@@ -90,6 +99,21 @@ class ServeConfig:
         metavar="SECONDS",
         least=0.1,
         most=600.0,
+    )
+    metrics_token_file: str = setting(
+        "",
+        "/metrics also takes the token in this file, and nothing else does",
+        page="`/metrics` also takes the token in this file, which opens nothing else",
+        shown="none",
+        metavar="FILE",
+    )
+    audit_log: str = setting(
+        "",
+        "append one JSON line per request to this file, without text, paths or names of documents",
+        page="append one JSON line per request to this file: who, when, how much, never text "
+        "([fields](clients.md#a-team)); SIGHUP opens it anew",
+        shown="none",
+        metavar="FILE",
     )
     queue: int = setting(
         64,
@@ -164,7 +188,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_bind(host: str, token: str) -> None:
-    """Raise ConfigError if other machines could reach a daemon that requires no token."""
-    if not token and not is_loopback(host):
+def check_bind(host: str, token: str, keys: str = "") -> None:
+    """Raise ConfigError if other machines could reach a daemon that requires neither a token nor a key."""
+    if not token and not keys and not is_loopback(host):
         raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")

@@ -38,7 +38,7 @@ class EngineThread:
         self.loaded: Loaded | None = None
         self.dispatcher: Dispatcher | None = None  # read-only for other threads
         self.error: CodespecError | None = None
-        self._load = load
+        self.load = load
         self._inbox: list[Callable[[Dispatcher], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -120,7 +120,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            self.loaded = self._load(self.progress)
+            self.loaded = self.load(self.progress)
         except CodespecError as error:
             self._give_up(error)
             return

@@ -12,6 +12,7 @@ from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
+from codespec.store.machine import available_memory, context_room, machine_memory
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
@@ -66,9 +67,8 @@ def loader(
 
     def load(progress: Progress) -> Loaded:
         progress.phase = "finding the models"
-        for name, dtype in ((config.target, config.dtype), (config.drafter, config.drafter_dtype)):
-            if name != "none":
-                resolve(name).folder(dtype)
+        for name, dtype in _named(config):
+            resolve(name).folder(dtype)
         progress.phase = "loading the engine's packages"
         check_packages()
         from codespec.engine.build import build_engine
@@ -95,6 +95,26 @@ def loader(
         )
 
     return load
+
+
+def fits_beside(config: EngineConfig) -> bool:
+    """Return whether these models fit into the free memory while others are loaded.
+
+    Their size is estimated from their files: half as much again for packing, and the share for keys and values. On a
+    GPU, an engine takes all memory for its cache, so two never fit.
+    """
+    memory, free = machine_memory(), available_memory()
+    if config.device != "cpu" or memory is None or free is None:
+        return False
+    folders = [resolve(name).folder(dtype) for name, dtype in _named(config)]
+    size = sum(file.stat().st_size for folder in folders for file in Path(folder).glob("*") if file.is_file())
+    return free >= size * 3 // 2 + context_room(config.cache_mb, memory)
+
+
+def _named(config: EngineConfig) -> list[tuple[str, str]]:
+    """Return the models to load, with their number formats."""
+    pairs = ((config.target, config.dtype), (config.drafter, config.drafter_dtype))
+    return [(name, dtype) for name, dtype in pairs if name != "none"]
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ def tree(tmp_path: Path) -> Path:
         "progress",
         "user_folders",
         "json_store",
+        "keys_file",
     )
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
     modules = (*(f"store/{name}" for name in store), *(f"contract/{name}" for name in contract))

@@ -14,6 +14,7 @@ from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
+from codespec.server.audit_log import CALL
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import TokenNames, TokenPlacer, llama
@@ -255,7 +256,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
-    engine["warning"] = daemon.warning
+    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names files of the owner
     if daemon.engine_thread.remote is not None:
         engine["upstream"] = daemon.engine_thread.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
