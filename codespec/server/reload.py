@@ -24,6 +24,7 @@ from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
 from codespec.server.security import PROOF_PATHS, RELOAD
+from codespec.server.source import Source
 from codespec.server.wire import FIELDS, Refused, read_fields, reply, route_of
 
 POLL_SECONDS = 0.02
@@ -91,6 +92,7 @@ class Reloader:
     async def _replace(self, load: Callable[[Progress], Loaded]) -> EngineThread:
         """Unload the old models, then load the new ones; if that fails, load the old ones again."""
         former, failure = self._daemon.current, None
+        assert isinstance(former, EngineThread), "another server has no models to replace"
         try:
             async with asyncio.timeout(self._patience):
                 await self._until_unused(former)
@@ -126,15 +128,15 @@ class Reloader:
         self._daemon.use(fresh)
         self._announce()
 
-    async def _retire(self, former: EngineThread) -> None:
+    async def _retire(self, former: Source) -> None:
         await self._until_unused(former)
         await self._unload(former)
 
-    async def _until_unused(self, thread: EngineThread) -> None:
+    async def _until_unused(self, thread: Source) -> None:
         while self._daemon.num_users(thread):
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _unload(self, thread: EngineThread) -> None:
+    async def _unload(self, thread: Source) -> None:
         """Stop the thread and drop the engine, whose memory is then free."""
         await asyncio.to_thread(thread.stop, STOP_SECONDS)
         thread.loaded = thread.dispatcher = None
