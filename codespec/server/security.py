@@ -136,7 +136,7 @@ async def prove(request: web.Request) -> web.Response:
     if not re.fullmatch(rf"[0-9a-f]{{{2 * proof.NONCE_BYTES}}}", nonce):
         raise RequestError(f"nonce must be {2 * proof.NONCE_BYTES} hexadecimal digits.", "nonce")
     at = proof.address_of(None if request.transport is None else request.transport.get_extra_info("sockname"))
-    keys, keyring = request.app[PROOF_KEYS], request.app[ACCESS].keyring
+    keys, keyring = request.app[PROOF_KEYS], request.app.get(ACCESS, Access()).keyring
     if keyring is not None and (key_hash := keyring.hash_by_id(key_id)):
         keys = replace(keys, key=proof.from_key_hash(key_hash))
     return web.json_response(proof.answer(keys, bytes.fromhex(nonce), at))
