@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 from typing import Any
 
-from codespec.cli.options import SETTINGS, add_engine_options, add_flag, require_aiohttp
+from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_aiohttp
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
 from codespec.contract.serve_config import ServeConfig
@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("Ray is not installed", install_mend("engine,scale"))
     require_aiohttp()
+    engine_config(options)  # a mistake is one sentence here, and a failed deployment there
     from codespec.scale.up import run as run_replicas
 
     own = ("replicas", "cpus", "gpus", "token_file", "config")

@@ -106,6 +106,7 @@ class Replica:
         )
         last = await self._copy_output(READY)
         if not last.startswith(READY):
+            await self._daemon.wait()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise ConfigError(f"The daemon did not start: {last.removeprefix('codespec: ') or 'see its log'}")
         self._session = aiohttp.ClientSession(

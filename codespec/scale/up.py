@@ -44,11 +44,12 @@ def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
 
 
 def _deploy(application: Any) -> None:
-    """Start the replicas. Raises ConfigError; Ray copies the daemons' own lines to this process's output."""
+    """Start the replicas. Raises ConfigError."""
     try:
         serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
     except RuntimeError as error:
-        raise ConfigError("The replicas did not start", "the daemon's line above says why") from error
+        mend = "look for the daemon's last line in the logs of Ray's session"
+        raise ConfigError("The replicas did not start", mend) from error
 
 
 def _until_signal() -> None:

@@ -48,7 +48,7 @@ def test_flags_become_settings(command: Command, up: Up, tmp_path: Path) -> None
         "starter",
         "--no-prefetch",
         "--caps",
-        "comment=3,arguments=0",
+        "comment=3",
         "--queue",
         "9",
     ]
@@ -72,6 +72,8 @@ def test_mistakes(command: Command, up: Up) -> None:
     command("scale", "up", "--replicas", "2", "--colour", "red").check_mistake("--colour")
     command("scale", "up", "--replicas", "2", "--socket", "s").check_mistake("--socket")
     command("scale").check_mistake("ACTION")
+    command("scale", "up", "--replicas", "2", "--target", "./none").check_mistake("There is no model folder none")
+    command("scale", "up", "--replicas", "2", "--threads", "-1").check_mistake("threads")
     assert not up.calls
 
 

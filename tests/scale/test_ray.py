@@ -127,16 +127,6 @@ def up(models: Models) -> Iterator[Up]:  # noqa: F811
         yield found
 
 
-def test_a_model_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
-    words = ("--replicas", "1", "--port", "8132", "--target", tmp_path / "none")
-    with start("scale", "up", *words, env=user_environment(**NO_STATISTICS)) as process:
-        out, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2 and err.rstrip().endswith(
-        b"The replicas did not start: the daemon's line above says why."
-    )
-    assert b"There is no model folder" in out + err
-
-
 def test_a_document_stays_at_its_replica(up: Up, capsys: pytest.CaptureFixture[str]) -> None:
     sessions = [f"document {number}" for number in range(20)]
     first = {session: up.replica(session) for session in sessions}
