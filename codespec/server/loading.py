@@ -17,7 +17,7 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.server.source import Writer
+    from codespec.server.served import Writer
     from codespec.store.catalogue import Entry
 
 

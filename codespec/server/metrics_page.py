@@ -56,7 +56,8 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
-    engine["upstream"] = daemon.engine_thread.remote
+    if daemon.engine_thread.remote is not None:
+        engine["upstream"] = daemon.engine_thread.remote
     families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 

@@ -47,8 +47,8 @@ class Circuit:
             sentence = f"The upstream server has too many requests: ask again in {left:.0f} s."
             raise UpstreamError(sentence, 429, max(1, round(left)), unwell=False)
         if self.is_open:
-            what = f"nothing is sent upstream after {self.failures} failures in a row ({self.reason})"
-            fault = Fault("circuit_open", what.capitalize(), "a probe looks every few seconds, see `codespec doctor`")
+            what = f"Nothing is sent upstream after {self.failures} failures in a row ({self.reason})"
+            fault = Fault("circuit_open", what, "a probe looks every few seconds, see `codespec doctor`")
             raise UpstreamError(fault, 503, max(1, round(self.wait)), unwell=False)
 
     def succeed(self) -> None:

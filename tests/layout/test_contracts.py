@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("server", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
+    *("server", "upstream", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
     *("text", "cli", "contract", "scale"),
 )
 LAYERS = "Imports run only downwards"
@@ -26,6 +26,7 @@ LAB_LAYERS = "The laboratory's imports run only downwards"
 CORPUS = "The corpus knows no model"
 ALONE = "Replicas reach the daemon as a process"
 RAY = "Only the replicas know Ray"
+UPSTREAM = "What another server writes"
 
 
 @pytest.fixture
@@ -90,6 +91,7 @@ def broken(tree: Path) -> list[str]:
         CORPUS,
         ALONE,
         RAY,
+        UPSTREAM,
     )
     return [name for name in names if any(line.startswith(name) for line in found)]
 
@@ -125,6 +127,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/server/a.py", "import codespec.scale", [LAYERS]),
         ("codespec/scale/a.py", "import codespec.server", [ALONE]),
         ("codespec/models/a.py", "import ray", [RAY]),
+        ("codespec/upstream/writer.py", "import torch", [UPSTREAM]),
         ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
         ("codespec/server/a.py", "import codespec_lab.bench", [LAB]),
         ("codespec_lsp/a.py", "import codespec_lab.corpus", [LAB]),
