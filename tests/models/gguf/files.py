@@ -120,7 +120,9 @@ CASES = {
         {**MULTIPLIERS, **MAMBA, "layer_types": ["attention"] * LAYERS, "num_hidden_layers": LAYERS}
         | {"position_embedding_type": "rope", "num_local_experts": 0, "num_experts_per_tok": 0},
     ),
-    "granite_hybrid": Case("granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **MAMBA, "num_local_experts": 0}),
+    "granite_hybrid": Case(
+        "granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **MAMBA, "num_local_experts": 0, "num_experts_per_tok": 0}
+    ),
     "granite_hybrid_moe": Case("granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **LOCAL, **MAMBA}),
     "granite_moe": Case("granitemoe", "GraniteMoe", {**MULTIPLIERS, **LOCAL}),
     "granite_shared": Case("granitemoe", "GraniteMoeShared", {**MULTIPLIERS, **LOCAL, "shared_intermediate_size": 64}),
