@@ -82,13 +82,13 @@ def _common(settings: Settings, known: Architecture) -> Json:
     turned = settings.whole("rope.dimension_count", head)
     if head != value or not (turned == head or (known.partial and 0 < turned < head)):
         raise unreadable(header, f"a head of {head} numbers with values of {value}, of which {turned} turn,")
-    if not any(stack.sources[0].startswith("ffn_gate_exps") for stack in known.stacks) and (
+    if not any("exps" in stack.sources[0] for stack in known.stacks) and (
         settings.whole("expert_count", 0) or settings.whole("expert_used_count", 0)
     ):
         raise unreadable(header, "a mixture of experts")
     if settings.whole("expert_gating_func", _SOFTMAX) != _SOFTMAX:
         raise unreadable(header, "its choice of experts")
-    groups = settings.same("attention.head_count_kv", heads)
+    groups = settings.same("attention.head_count_kv", heads, zeros=bool(known.delta))
     middle = settings.whole("feed_forward_length", settings.whole("expert_feed_forward_length", 0) or None)
     q, k = heads * head, groups * head
     sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
@@ -172,7 +172,7 @@ def _stacks(header: Header, known: Architecture, config: Json) -> list[tuple[str
 
 def _is_delta(known: Architecture, config: Json, number: int) -> bool:
     """Return whether a layer has a recurrent state in place of attention."""
-    return bool(known.delta) and config["layer_types"][number] == "linear_attention"
+    return bool(known.delta) and config["layer_types"][number] in ("linear_attention", "mamba")
 
 
 def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stack, config: Json) -> Weight:
@@ -183,7 +183,7 @@ def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stac
     wanted = shape[-1] if stack.columns else rows
     if any(tensor.shape[1:] != shape[1:] for tensor in tensors) or (order is not None and len(order) != wanted):
         raise broken(header.file, f"{tensors[0].name} does not have the size in its settings")
-    out = (rows, *((1,) if stack.kernel else ()), *shape[1:])
+    out = (prod(shape),) if stack.flat else (rows, *((1,) if stack.kernel else ()), *shape[1:])
     by_row, by_column = (None, order) if stack.columns else (order, None)
     return Weight(name, tensors, out, by_row, columns=by_column, rate=stack.rate)
 
@@ -192,7 +192,7 @@ def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, 
     """Return the weight whose rows are those of all sources, expert by expert unless the stack has an order."""
     tensors = tuple(header.tensors[source] for source in sources)
     shape, count = tensors[0].shape, len(tensors)
-    if stack.order is not None or stack.kernel or stack.rate:
+    if stack.order is not None or stack.kernel or stack.flat or stack.rate:
         return _ordered(header, name, tensors, stack, config)
     if any(tensor.shape != shape for tensor in tensors):
         raise broken(header.file, f"{tensors[0].name} and {tensors[-1].name} differ in size")

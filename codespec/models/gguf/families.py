@@ -7,20 +7,22 @@ settings that files leave out, such as the pattern of sliding windows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from codespec.models.gguf.hybrids import delta_settings, positions
+from codespec.models.gguf.hybrids import delta_settings, mamba_settings, positions
 from codespec.models.gguf.names import (
     AFTER,
     ATTENTION,
     EXPERTS,
     GATED,
     GEMMA2,
+    GRANITE_DENSE,
     GRANITE_EXPERTS,
-    GRANITE_MOE,
     HEAD_NORMS,
     LLAMA,
+    MAMBA2,
     MOE,
+    NORMS,
     OSS,
     OSS_EXPERTS,
     PHI3,
@@ -150,12 +152,16 @@ def _phi3(settings: Settings, config: Json) -> Json:
 
 
 def _granite(settings: Settings, config: Json) -> Json:
-    """Add Granite's multipliers. Files made from Granite 4 describe state-space layers that dense models lack."""
-    header = settings.header
-    if not header.flag(f"{settings.name}.rope.scaling.finetuned", True):
-        raise unreadable(header, "attention without rotary embeddings")
+    """Add Granite's keys. Files made from Granite 4 describe state-space layers that dense models lack."""
+    if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
+        raise unreadable(settings.header, "attention without rotary embeddings")
     settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
-    settings.ignore("ssm.time_step_rank", "expert_shared_feed_forward_length", "feed_forward_length")
+    settings.ignore("ssm.time_step_rank")
+    return _multipliers(settings, config)
+
+
+def _multipliers(settings: Settings, config: Json) -> Json:
+    settings.ignore("expert_shared_feed_forward_length")
     return _llama(settings, config) | {
         "attention_multiplier": settings.real("attention.scale", 1.0),
         "embedding_multiplier": settings.real("embedding_scale", 1.0),
@@ -171,6 +177,26 @@ def _granite_moe(settings: Settings, config: Json) -> Json:
         return config
     more = {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
     return config | more | {"shared_intermediate_size": shared.shape[0]}
+
+
+def _granite_hybrid(settings: Settings, config: Json) -> Json:
+    """Add the keys of Granite 4: Mamba2 where a layer has no heads of keys, dense or with experts."""
+    tensors = settings.header.tensors
+    turns = settings.header.flag("granitehybrid.rope.scaling.finetuned", True)
+    config = _multipliers(settings, config) | mamba_settings(settings, config)
+    dense, shared = (tensors.get(f"blk.0.ffn_gate{name}.weight") for name in ("", "_shexp"))
+    several = "blk.0.ffn_gate_exps.weight" in tensors
+    wide = shared if several else dense
+    none = {"num_local_experts": 0, "num_experts_per_tok": 0}
+    if not several and settings.whole("expert_count", 0):
+        raise unreadable(settings.header, "its arrangement of experts")
+    settings.ignore("expert_used_count")
+    return (
+        config
+        | (_experts(settings, "num_local_experts", "intermediate_size") if several else none)
+        | {"shared_intermediate_size": wide.shape[0] if wide else 0}
+        | {"position_embedding_type": "rope" if turns else "nope"}
+    )
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
@@ -270,7 +296,22 @@ ARCHITECTURES = {
     "phi3": Architecture("Phi3ForCausalLM", "phi3", _phi3, PHI3, doubled=("ffn_up",), partial=True),
     "granite": Architecture("GraniteForCausalLM", "granite", _granite, LLAMA, _llama_biases, twisted=True),
     "granitemoe": Architecture(
-        "GraniteMoeForCausalLM", "granitemoe", _granite_moe, GRANITE_MOE, stacks=GRANITE_EXPERTS, twisted=True
+        "GraniteMoeForCausalLM",
+        "granitemoe",
+        _granite_moe,
+        {**NORMS, **ATTENTION},
+        stacks=GRANITE_EXPERTS,
+        twisted=True,
+    ),
+    "granitehybrid": Architecture(
+        "GraniteMoeHybridForCausalLM",
+        "granitemoehybrid",
+        _granite_hybrid,
+        NORMS,
+        stacks=tuple(replace(stack, optional=True) for stack in (*GRANITE_EXPERTS, *GRANITE_DENSE)),
+        full=ATTENTION,
+        delta=MAMBA2,
+        twisted=True,
     ),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",

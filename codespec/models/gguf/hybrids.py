@@ -1,4 +1,4 @@
-"""Qwen's hybrids of gated delta nets and attention in GGUF files: settings, and the order of their heads.
+"""Hybrids in GGUF files: settings of Qwen's gated delta nets and Granite's Mamba2, and the order of Qwen's heads.
 
 A layer's key heads each serve `ratio` value heads. Qwen3-Next's model stores queries, keys, values and gates key head
 by key head, and its file stores all queries first, then all keys, and so on. Qwen3.5's model stores value heads by key
@@ -31,6 +31,24 @@ def delta_settings(settings: Settings, config: Json) -> Json:
         "linear_num_key_heads": keys,
         "linear_num_value_heads": values,
         "layer_types": kinds,
+    }
+
+
+def mamba_settings(settings: Settings, config: Json) -> Json:
+    """Return the sizes of the Mamba2 layers, and each layer's kind: those with attention have heads of keys."""
+    heads, inner = settings.whole("ssm.time_step_rank"), settings.whole("ssm.inner_size")
+    listed = settings.take("attention.head_count_kv", list)
+    hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+    if not heads or inner % heads or not inner or inner % hidden or len(listed) != layers:
+        raise broken(settings.header.file, "the sizes of its recurrent layers do not fit together")
+    return {
+        "mamba_d_conv": settings.whole("ssm.conv_kernel"),
+        "mamba_d_state": settings.whole("ssm.state_size"),
+        "mamba_n_groups": settings.whole("ssm.group_count"),
+        "mamba_n_heads": heads,
+        "mamba_d_head": inner // heads,
+        "mamba_expand": inner // hidden,
+        "layer_types": ["attention" if count else "mamba" for count in listed],
     }
 
 

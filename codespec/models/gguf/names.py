@@ -41,7 +41,6 @@ SHARED = {
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 MOE = {**NORMS, **ATTENTION, "ffn_gate_inp": "mlp.gate"}
-GRANITE_MOE = {**NORMS, **ATTENTION, "ffn_gate_inp": "block_sparse_moe.router"}
 OSS = {**POST, **ATTENTION, "ffn_gate_inp": "mlp.router"}
 
 
@@ -58,6 +57,7 @@ class Stack:
     order       the order of all rows of the sources, given config.json, in place of expert by expert
     columns     whether that is an order of the columns
     kernel      whether it is the kernel of a convolution, which the file stores without its middle dimension
+    flat        whether it has one dimension, and the file stores it with two
     rate        whether it is the logarithm of a rate of decay, which the file stores as a negative number
     """
 
@@ -70,6 +70,7 @@ class Stack:
     order: Callable[[Json], NDArray[np.int64]] | None = None
     columns: bool = False
     kernel: bool = False
+    flat: bool = False
     rate: bool = False
 
 
@@ -80,6 +81,7 @@ EXPERTS = (
 )
 SHARED_GATE = Stack("mlp.shared_expert_gate.weight", ("ffn_gate_inp_shexp.weight",), row=True)
 GRANITE_EXPERTS = (
+    Stack("block_sparse_moe.router.weight", ("ffn_gate_inp.weight",)),
     Stack("block_sparse_moe.experts.gate_up_proj", GATE_UP),
     Stack("block_sparse_moe.experts.down_proj", ("ffn_down_exps.weight",)),
     Stack("shared_mlp.input_linear.weight", ("ffn_gate_shexp.weight", "ffn_up_shexp.weight"), optional=True),
@@ -102,6 +104,20 @@ QWEN3_NEXT_DELTA = (
     Stack("linear_attn.A_log", ("ssm_a",), rate=True),
     Stack("linear_attn.norm.weight", ("ssm_norm.weight",)),
     Stack("linear_attn.out_proj.weight", ("ssm_out.weight",)),
+)
+MAMBA2 = (
+    Stack("mamba.in_proj.weight", ("ssm_in.weight",)),
+    Stack("mamba.conv1d.weight", ("ssm_conv1d.weight",), kernel=True),
+    Stack("mamba.conv1d.bias", ("ssm_conv1d.bias",)),
+    Stack("mamba.dt_bias", ("ssm_dt.bias",)),
+    Stack("mamba.A_log", ("ssm_a",), flat=True, rate=True),
+    Stack("mamba.D", ("ssm_d",), flat=True),
+    Stack("mamba.norm.weight", ("ssm_norm.weight",), flat=True),
+    Stack("mamba.out_proj.weight", ("ssm_out.weight",)),
+)
+GRANITE_DENSE = (
+    Stack("shared_mlp.input_linear.weight", ("ffn_gate.weight", "ffn_up.weight"), optional=True),
+    Stack("shared_mlp.output_linear.weight", ("ffn_down.weight",), optional=True),
 )
 QWEN35_DELTA = (
     Stack("linear_attn.in_proj_qkv.weight", ("attn_qkv.weight",), order=channel_order),

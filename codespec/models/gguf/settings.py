@@ -44,10 +44,10 @@ class Settings:
         """Return whether the file has this setting."""
         return f"{self.name}.{key}" in self.header.settings
 
-    def same(self, key: str, default: int) -> int:
-        """Return an integer setting that may be a list with one entry a layer, all equal."""
+    def same(self, key: str, default: int, *, zeros: bool = False) -> int:
+        """Return an integer setting that may be a list with one entry a layer, all equal except for allowed zeros."""
         value = self.take(key, (int, list), default)
-        several = set(value) if isinstance(value, list) else {value}
+        several = set(value) - ({0} if zeros else set()) if isinstance(value, list) else {value}
         if len(several) != 1 or not all(isinstance(one, int) and one >= 0 for one in several):
             raise unreadable(self.header, f"its setting {self.name}.{key}, which differs from layer to layer,")
         return int(several.pop())

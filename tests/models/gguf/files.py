@@ -17,7 +17,14 @@ from tests.models.gguf.llama_cpp_ids import add_byte_level, finish
 
 HIDDEN, MIDDLE, LAYERS, HEADS, GROUPS, LENGTH = 64, 96, 2, 4, 2, 256
 PRE = "smollm"
-FLOAT = (".bias", "ssm_conv1d.weight", "ffn_gate_inp.weight")  # tensors that the converter never rounds
+FLOAT = (
+    ".bias",
+    "ssm_a",
+    "ssm_d",
+    "norm.weight",
+    "ssm_conv1d.weight",
+    "ffn_gate_inp.weight",
+)  # tensors that the converter never rounds
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -49,6 +56,9 @@ BOTH = {
 SEVENTH = ["full_attention" if number == 3 else "sliding_attention" for number in range(5)]
 MINISTRAL = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
 MINISTRAL |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_expand": 2, "mamba_n_groups": 2}
+MAMBA |= {"layer_types": ["mamba", "mamba", "attention", "mamba"], "num_hidden_layers": 4}
+MAMBA |= {"shared_intermediate_size": MIDDLE, "position_embedding_type": "nope", "mamba_chunk_size": 64}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "head_dim": 32}
 DELTA |= {"linear_value_head_dim": 16, "num_hidden_layers": 4}
 QUARTER = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
@@ -107,9 +117,13 @@ CASES = {
     "granite4": Case(
         "granite",
         "GraniteMoeHybrid",
-        {**MULTIPLIERS, "layer_types": ["attention"] * LAYERS, "num_local_experts": 0, "num_experts_per_tok": 0}
-        | {"shared_intermediate_size": MIDDLE, "position_embedding_type": "rope"},
+        {**MULTIPLIERS, **MAMBA, "layer_types": ["attention"] * LAYERS, "num_hidden_layers": LAYERS}
+        | {"position_embedding_type": "rope", "num_local_experts": 0, "num_experts_per_tok": 0},
     ),
+    "granite_hybrid": Case(
+        "granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **MAMBA, "num_local_experts": 0, "num_experts_per_tok": 0}
+    ),
+    "granite_hybrid_moe": Case("granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **LOCAL, **MAMBA}),
     "granite_moe": Case("granitemoe", "GraniteMoe", {**MULTIPLIERS, **LOCAL}),
     "granite_shared": Case("granitemoe", "GraniteMoeShared", {**MULTIPLIERS, **LOCAL, "shared_intermediate_size": 64}),
     "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**SHARING, "tie_word_embeddings": False}),

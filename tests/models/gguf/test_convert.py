@@ -30,7 +30,7 @@ from tests.models.gguf.files import CASES, GROUPS, HEADS, HIDDEN, network, write
 from tests.models.gguf.llama_cpp_ids import write_vocabulary
 
 # Rates of decay are stored as exponentials; a dense Granite 4 becomes a Granite 3, which computes the same otherwise.
-ROUNDED = ("qwen3_next", "qwen35", "qwen35_wide", "qwen35_moe", "granite4")
+ROUNDED = ("qwen3_next", "qwen35", "qwen35_wide", "qwen35_moe", "granite4", "granite_hybrid", "granite_hybrid_moe")
 IDS = torch.tensor([[5 + 37 * place % 600 for place in range(40)]])
 
 

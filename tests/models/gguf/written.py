@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-TWISTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
+TWISTED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3")
 SHIFTED = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")  # norms are stored plus one
 _ARCHES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
@@ -50,6 +50,8 @@ def _changed(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[s
         yield ours, data.squeeze()
     elif ours.endswith("sinks"):
         yield f"{ours}.weight", data
+    elif ".mamba." in ours:
+        yield from _mamba(config, ours, data)
     elif "linear_attn" in ours:
         yield from _delta(name, config, ours, data)
     elif name in TWISTED and (heads := _heads(config).get(place.rpartition(".")[2])):
@@ -59,6 +61,21 @@ def _changed(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[s
         yield ours, data + np.float32(1)
     else:
         yield ours, data
+
+
+def _mamba(config: Any, ours: str, data: Array) -> Iterator[tuple[str, Array]]:
+    """Yield a Mamba2 layer's tensors: rates negative, vectors of heads as columns, the norm by group."""
+    if ours.endswith("A_log"):
+        data = -np.exp(data)
+    if ours.endswith(("A_log", ".D")):
+        data = data[:, None]
+    elif ours.endswith("dt_bias"):
+        ours = ours.replace("dt_bias", "dt_proj.bias")
+    elif ours.endswith("norm.weight"):
+        data = data.reshape(config.mamba_n_groups, -1)
+    elif ours.endswith("conv1d.weight"):
+        data = data.squeeze(1)
+    yield ours, data
 
 
 def _delta(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[str, Array]]:
@@ -178,11 +195,13 @@ def _granite(config: Any) -> dict[str, Any]:
         "logit_scale": float(config.logits_scaling),
         "expert_shared_feed_forward_length": getattr(config, "shared_intermediate_size", None),
     }
-    if config.model_type == "granitemoehybrid":  # its dense models are written with settings of layers they lack
-        layers, groups = config.num_hidden_layers, config.num_key_value_heads
-        values |= {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.inner_size": 128}
-        values |= {"ssm.time_step_rank": 8, "attention.head_count_kv": [groups] * layers}
-        values |= {"rope.scaling.finetuned": True}
+    if config.model_type == "granitemoehybrid":  # dense models are written with settings of layers they lack, too
+        groups = config.num_key_value_heads
+        values["attention.head_count_kv"] = [0 if kind == "linear_attention" else groups for kind in config.layer_types]
+        values |= {"ssm.conv_kernel": config.mamba_d_conv, "ssm.state_size": config.mamba_d_state}
+        values |= {"ssm.group_count": config.mamba_n_groups, "ssm.time_step_rank": config.mamba_n_heads}
+        values["ssm.inner_size"] = config.mamba_expand * config.hidden_size
+        values["rope.scaling.finetuned"] = config.position_embedding_type == "rope"
     return values
 
 
@@ -250,6 +269,7 @@ _EXTRA: dict[str, Callable[[Any], dict[str, Any]]] = {
     "phi3": _phi3,
     "granite": _granite,
     "granitemoe": _granite,
+    "granitehybrid": _granite,
     "qwen2moe": _moe,
     "qwen3moe": _moe,
     "gpt-oss": lambda config: {
