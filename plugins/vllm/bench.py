@@ -149,7 +149,9 @@ def read_prompts(args: argparse.Namespace, tokenizer: Any) -> dict[str, list[lis
     if args.prompts:
         kinds["prompts"] = prompt_sites(args.prompts, args.places)
     return {
-        kind: [tokenizer.encode(site.prefix)[-1024:] for site in sites if site.prefix.strip()][: args.places]
+        kind: [tokenizer.encode(site.prefix)[-args.prompt_tokens :] for site in sites if site.prefix.strip()][
+            : args.places
+        ]
         for kind, sites in kinds.items()
     }
 
@@ -195,6 +197,7 @@ def main() -> None:
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--places", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--prompt-tokens", type=int, default=512, help="the last ones of longer prompts are used")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 8], help="texts at once")
     parser.add_argument("--draft-tokens", type=int, default=8)
     parser.add_argument("--only", help="names of contestants beside off, with commas between")
@@ -239,10 +242,10 @@ def main() -> None:
                     **row
                 ),
             )
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=1) + "\n")
     for one in children.values():
         one.stop()
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,14 +62,9 @@ def cost_policy(
 
     The target's costs begin as a guess from these, and follow the steps that run.
     """
-    one = median(seconds / _guess(rows) for rows, seconds in steps)
-    target = ForwardCost.from_points(Point(rows, 1, 0, one * _guess(rows)) for rows in GRID)
+    one = median(seconds / (1.0 + ROW_SHARE * (rows - 1)) for rows, seconds in steps)
+    target = ForwardCost.from_points(Point(rows, 1, 0, one * (1.0 + ROW_SHARE * (rows - 1))) for rows in GRID)
     return CostPolicy(CostTable(target, drafters, DRAFTS), sources, tokens=tokens, syntax=False, running=True)
-
-
-def _guess(rows: int) -> float:
-    """Return the seconds of a step with this many rows, in those of one row."""
-    return 1.0 + ROW_SHARE * (rows - 1)
 
 
 def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
