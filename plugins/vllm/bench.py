@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
+import os
 import random
 import subprocess
 import sys
@@ -24,6 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 OFF, OURS = "off", "codespec"
 MOST = 8  # texts at once
+LINE = "c{size} {name}: {ratio:.2f} × off, {tokens_per_second:.1f} tok/s, {differ} of {texts} differ"
 
 
 def contestants(tokens: int, drafter: Path) -> dict[str, dict[str, Any] | None]:
@@ -71,8 +72,6 @@ def _reason(log: Path) -> str:
 
 def child(settings: dict[str, Any]) -> None:
     """Answer requests, one JSON object a line, with an engine in this process."""
-    import os
-
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # vLLM's own output goes to standard error
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
@@ -157,34 +156,30 @@ def read_prompts(args: argparse.Namespace, tokenizer: Any) -> dict[str, list[lis
 
 
 def compare(
-    children: dict[str, Child], prompts: list[list[int]], tokens: int, sizes: Sequence[int]
+    children: dict[str, Child], prompts: list[list[int]], tokens: int, size: int, alone: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """Return one row for each batch size and contestant. All decode the same batch before the next one."""
-    rows, alone = [], None
-    for size in sizes:
-        batches = [prompts[at : at + size] for at in range(0, len(prompts) - size + 1, size)]
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in children}
-        for turn, batch in enumerate(batches):
-            names = list(children)
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                found[name].append(children[name].ask(batch, tokens))
-        texts = {name: [text for one in ones for text in one["texts"]] for name, ones in found.items()}
-        alone = alone or texts[OFF]
-        for name, ones in found.items():
-            rate = sum(one["tokens"] for one in ones) / sum(one["decode"] for one in ones)
-            ratios = [
-                one["tokens"] / one["decode"] / (off["tokens"] / off["decode"])
-                for one, off in zip(ones, found[OFF], strict=True)
-                if one["tokens"] and off["tokens"]
-            ]
-            differ = sum(a != b for a, b in zip(texts[name], alone if name == OFF else texts[OFF], strict=False))
-            sums = {key: sum(one.get(key, 0) for one in ones) for key in ("seconds", "drafted", "accepted")}
-            row = {"size": size, "name": name, "tokens_per_second": rate, **sums}
-            rows.append({**row, "median_ratio": median(ratios), "texts": len(texts[name]), "differ": differ})
-    for row in rows:
-        off = next(one for one in rows if one["size"] == row["size"] and one["name"] == OFF)
-        row["ratio"] = row["tokens_per_second"] / off["tokens_per_second"]
-    return rows
+    """Return a row for each contestant in batches of `size`. All decode the same batch before the next one.
+
+    `alone` gets plain vLLM's texts if it is empty, and plain texts are compared with it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in children}
+    for turn, at in enumerate(range(0, len(prompts) - size + 1, size)):
+        names = list(children)
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            found[name].append(children[name].ask(prompts[at : at + size], tokens))
+    texts = {name: [text for one in ones for text in one["texts"]] for name, ones in found.items()}
+    alone.extend([] if alone else texts[OFF])
+    rows = []
+    for name, ones in found.items():
+        pairs = [(a, b) for a, b in zip(ones, found[OFF], strict=True) if a["tokens"] and b["tokens"]]
+        ratios = [a["tokens"] / a["decode"] / (b["tokens"] / b["decode"]) for a, b in pairs]
+        sums = {key: sum(one.get(key, 0) for one in ones) for key in ("seconds", "drafted", "accepted")}
+        rate = sum(one["tokens"] for one in ones) / sum(one["decode"] for one in ones)
+        differ = sum(a != b for a, b in zip(texts[name], alone if name == OFF else texts[OFF], strict=False))
+        row = {"size": size, "name": name, "tokens_per_second": rate, "median_ratio": median(ratios), **sums}
+        rows.append({**row, "texts": len(texts[name]), "differ": differ})
+    plain = next(row["tokens_per_second"] for row in rows if row["name"] == OFF)
+    return [{**row, "ratio": row["tokens_per_second"] / plain} for row in rows]
 
 
 def main() -> None:
@@ -209,6 +204,7 @@ def main() -> None:
     if args.child:
         return child(json.loads(args.child))
     from codespec.contract.engine_config import SHIPPED
+    from codespec.models.processor import processor
     from codespec.models.text_tokenizer import load_tokenizer
     from codespec.store.resolve import resolve
 
@@ -229,21 +225,24 @@ def main() -> None:
         else:
             children[name] = one
         print(name, one.failed or "is ready", flush=True)
-    facts = {"machine": platform.processor() or platform.machine(), "target": args.target, "dtype": args.dtype}
+    facts = {
+        "processor": processor().name,
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+        "target": args.target,
+        "dtype": args.dtype,
+    }
     report: dict[str, Any] = {**facts, "tokens": args.tokens, "draft_tokens": args.draft_tokens, "absent": absent}
     for kind, prompts in kinds.items():
         for one in children.values():
             one.ask(prompts[-1:], args.tokens)  # warm up
-        report[kind] = compare(children, prompts, args.tokens, args.sizes)
-        for row in report[kind]:
-            print(
-                kind,
-                "c{size} {name}: {ratio:.2f} × off, {tokens_per_second:.1f} tok/s, {differ} of {texts} differ".format(
-                    **row
-                ),
-            )
-        if args.json:
-            args.json.write_text(json.dumps(report, indent=1) + "\n")
+        report[kind], alone = [], list[list[int]]()
+        for size in args.sizes:
+            rows = compare(children, prompts, args.tokens, size, alone)
+            report[kind] += rows
+            for row in rows:
+                print(kind, LINE.format(**row), flush=True)
+            if args.json:
+                args.json.write_text(json.dumps(report, indent=1) + "\n")
     for one in children.values():
         one.stop()
 
