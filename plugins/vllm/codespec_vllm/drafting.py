@@ -54,7 +54,7 @@ class Drafting:
             self._proposer.release(row.sequence)
         for row, verdict in following.verdicts:
             self.policy.observe(row.sequence, row.candidates, verdict)
-        if self._returned and not following.ended and len(following.verdicts) == len(batch):
+        if batch and self._returned and not following.ended and len(following.verdicts) == len(batch):
             self._learn(len(batch), began - self._returned)  # only if no prompt was read and nobody waited
         rows = [row for row in following.rows if row is not None]
         drafts = self._draft([row.sequence for row in rows]) if rows else []
