@@ -32,6 +32,11 @@ def install_mend(extras: str = "engine", flags: str = "") -> str:
     return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
 
 
+def quoted(sentence: str) -> Fault:
+    """Return a sentence of another process as a fault whose parts are not known."""
+    return Fault("", sentence.removesuffix("."))
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, at most 160 characters, to quote it in a sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(" .")
@@ -159,14 +164,13 @@ class UpstreamError(ServeError):
 class DaemonError(CodespecError):
     """A daemon that can't serve its client.
 
-    `again` is the number of seconds to wait before a retry, or None if a retry is useless. `field` is the name of the
-    rejected request field, or "". `status` is the HTTP status, or 0 if there was no reply.
+    `again` is the number of seconds to wait before a retry, or None if a retry is useless. The fault's field is the
+    rejected field of the request, or "". `status` is the HTTP status, or 0 if there was no reply.
     """
 
-    def __init__(self, message: str, again: float | None = None, field: str = "", status: int = 0) -> None:
-        super().__init__(message)
+    def __init__(self, problem: Fault | str, mend: str = "", again: float | None = None, status: int = 0) -> None:
+        super().__init__(problem, mend)
         self.again = again
-        self.field = field
         self.status = status
 
 
@@ -177,6 +181,6 @@ class Absent(DaemonError):
 class Unproven(DaemonError):
     """A peer that does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
 
-    def __init__(self, message: str, locked: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, problem: Fault | str, mend: str = "", locked: bool = False) -> None:
+        super().__init__(problem, mend)
         self.locked = locked

@@ -40,7 +40,7 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
         address = find_address(options)
         found = address.look()
     except ConfigError as error:
-        _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
+        _load_here(f"no daemon can be asked ({error.fault.clause})")
         return None
     if found.who == "nobody":
         if sys.stderr.isatty():  # not worth a line in a script, as it is no fault
@@ -55,8 +55,8 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
         first = next(events)
     except DaemonError as error:
         if error.status == 400:
-            raise RequestError(str(error)) from error
-        _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
+            raise RequestError(error.fault) from error
+        _load_here(f"{where} did not answer ({error.fault.clause})")
         return None
     say(found.daemon["notes"])
     return chain([first], events)

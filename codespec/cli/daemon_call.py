@@ -67,7 +67,7 @@ class Address:
                 runner.run(events.aclose())
                 runner.run(client.close())
         if not is_done:
-            raise Absent("The daemon's stream ended in the middle: look with `codespec doctor`.")
+            raise Absent("The daemon's stream ended in the middle", "look with `codespec doctor`")
 
     def _run(self, work: Callable[[DaemonClient], Coroutine[Any, Any, T]]) -> T:
         async def call() -> T:
@@ -106,7 +106,7 @@ def address_of(url: str | None, host: str, port: int, token: str) -> Address:
         return Address(_reachable(host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise ConfigError(f"--url {url} can't be used: write http://HOST:PORT, as `codespec serve` printed it.")
+        raise ConfigError(f"--url {url} can't be used", "write http://HOST:PORT, as `codespec serve` printed it")
     return Address(match[1].strip("[]"), int(match[2]), token)
 
 

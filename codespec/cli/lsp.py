@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": _model(options.model)}
     defaults, faults = read_settings(sent, Settings())
     if faults:
-        raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
+        raise ConfigError(f"--daemon {options.daemon} is no address", "write one such as http://127.0.0.1:8765")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from codespec.client.http_connection import EventReader, HttpReply, NotHttp
 from codespec.client.proven_connections import ProvenConnections
-from codespec.errors import Absent, ConfigError, DaemonError, Unproven
+from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 HEALTH_SECONDS = 2.0  # for a whole health check
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
@@ -29,12 +29,12 @@ class Health:
     The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
     `foreign` (not the user's own daemon, or one that can't serve). If ready, the other fields are the version, the
     names of the models, the value of its setting `model`, a better model that it offers, all names of its model, and a
-    warning sentence about what it can't write. If foreign, `error` is a whole sentence or "".
+    warning sentence about what it can't write. If foreign, `fault` says why, if that is known.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
-    error: str = ""
+    fault: Fault | None = None
     version: str = ""
     target: str = ""
     drafter: str = ""
@@ -80,16 +80,16 @@ class DaemonClient:
                         for name, value in reader.feed(piece):
                             if name == "error":
                                 message = str(value.get("message", "The daemon failed on this request."))
-                                raise DaemonError(message, status=500)
+                                raise DaemonError(quoted(message), status=500)
                             yield name, value
                 return
             except Absent:
                 self._unknown.clear()  # the next daemon may be a newer version
                 raise
             except DaemonError as error:
-                if error.field not in OPTIONAL or error.field not in sent:
+                if error.fault.field not in OPTIONAL or error.fault.field not in sent:
                     raise
-                self._unknown.add(error.field)
+                self._unknown.add(error.fault.field)
 
     async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""
@@ -111,7 +111,7 @@ class DaemonClient:
         except (Absent, OSError):  # refused, or closed by a daemon that was killed
             return Health("absent")
         except (DaemonError, ConfigError) as error:
-            return Health("foreign", str(error), error=str(error))
+            return Health("foreign", str(error), fault=error.fault)
         except NotHttp as error:
             return Health("foreign", f"no answer, since {error}")
         return read_health(status, report)
@@ -159,22 +159,24 @@ class DaemonClient:
                     raise await _refusal(reply)
                 yield reply
         except ConfigError as error:
-            raise DaemonError(str(error)) from error
+            raise DaemonError(error.fault) from error
         except OSError as error:
-            raise Absent(f"The daemon broke off ({type(error).__name__}): see its log.") from error
+            raise Absent(f"The daemon broke off ({type(error).__name__})", "see its log") from error
         except NotHttp as error:
-            mend = self._connections.mend
-            raise DaemonError(f"What answers at {self.url} is no codespec daemon ({error}): {mend}.") from error
+            what = f"What answers at {self.url} is no codespec daemon ({error})"
+            raise DaemonError(what, self._connections.mend) from error
 
 
 async def _refusal(reply: HttpReply) -> DaemonError:
     """Return the error for a reply whose status is not 200."""
     report = await reply.json_object()
-    message = of_error(report, "message") or f"The daemon answered with status {reply.status}: see its log."
+    message = of_error(report, "message")
+    fault = quoted(message) if message else Fault("", f"The daemon answered with status {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
     again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
-    field = of_error(report, "field") if reply.status == 400 else ""
-    return DaemonError(message, again, field, status=reply.status)
+    if reply.status == 400:
+        fault = replace(fault, field=of_error(report, "field"))
+    return DaemonError(fault, again=again, status=reply.status)
 
 
 def read_health(status: int, report: dict[str, Any]) -> Health:
@@ -185,6 +187,7 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
         return Health(
             "ready",
             **texts,
+            fault=None,
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
         )
@@ -193,7 +196,9 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
     message, state = (of_error(report, name) for name in ("message", "state"))
     if status == 503 and state in ("starting", "stopping"):
         return Health("starting", message)
-    return Health("foreign", message or f"status {status}", error=message if status == 503 else "")
+    return Health(
+        "foreign", message or f"status {status}", fault=quoted(message) if status == 503 and message else None
+    )
 
 
 def of_error(report: Mapping[str, Any], name: str) -> str:

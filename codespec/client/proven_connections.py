@@ -78,7 +78,7 @@ class ProvenConnections:
             try:
                 if 300 <= reply.status < 400:
                     what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
-                    raise DaemonError(f"{what}, which is refused: {self.mend}.")
+                    raise DaemonError(f"{what}, which is refused", self.mend)
                 yield reply
             finally:
                 if connection.alive:
@@ -128,7 +128,7 @@ class ProvenConnections:
         except TimeoutError:
             raise
         except OSError as error:
-            raise Absent(f"No daemon answers at {self.url} ({type(error).__name__}): start one.") from error
+            raise Absent(f"No daemon answers at {self.url} ({type(error).__name__})", "start one") from error
         host = f"[{self._host}]" if ":" in self._host else self._host
         connection = HttpConnection(*streams, f"{host}:{self._port}", self._patience)
         try:
@@ -163,8 +163,9 @@ class ProvenConnections:
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
             raise Unproven(
-                f"What answers at {self.url} can't prove that it is your daemon, so it gets no text: restart it if it "
-                f"is yours (on another machine it needs its token here and an address of its own), or {self.mend}.",
+                f"What answers at {self.url} can't prove that it is your daemon, so it gets no text",
+                "restart it if it is yours (on another machine it needs its token here and an address of its own), or "
+                f"{self.mend}",
                 locked=not self._token and answer.get("by_token") is not None,
             )
 

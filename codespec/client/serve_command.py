@@ -72,5 +72,5 @@ def _absolute(flag: str, value: str) -> str:
         return os.path.abspath(value)
     except OSError as error:
         raise DaemonError(
-            f"{value} counts from a folder that is gone ({error.strerror}): give the whole path in the settings."
+            f"{value} counts from a folder that is gone ({error.strerror})", "give the whole path in the settings"
         ) from error

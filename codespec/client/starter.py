@@ -21,7 +21,7 @@ from typing import IO
 
 from codespec.client.daemon_client import DaemonClient, Health
 from codespec.client.serve_command import LOG_KB, absolute_environment
-from codespec.errors import DaemonError
+from codespec.errors import DaemonError, Fault, quoted
 from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
 
@@ -71,7 +71,7 @@ class Starter:
             return
         if self._command is None:
             mend = f"run `codespec serve --port {self._port}`, or set codespec.startDaemon"
-            raise DaemonError(f"No daemon answers at {self._client.url}: {mend}.")
+            raise DaemonError(f"No daemon answers at {self._client.url}", mend)
         await self._start_or_wait()
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Starter:
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
             raise DaemonError(
-                f"The daemon at {self._client.url} was not started by an editor: stop it and start it again yourself."
+                f"The daemon at {self._client.url} was not started by an editor", "stop it and start it again yourself"
             )
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
@@ -98,7 +98,7 @@ class Starter:
         end = monotonic() + END_SECONDS
         while await asyncio.to_thread(self.serves, pid):
             if monotonic() > end:
-                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._file('log')}.")
+                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s", f"see {self._file('log')}")
             await asyncio.sleep(POLL_EVERY)
         await self.ensure()
 
@@ -112,10 +112,10 @@ class Starter:
         A starting daemon may be too busy to answer, so being silent is an error only without `patient`.
         """
         if health.state == "foreign" or (health.state == "silent" and not patient):
-            if health.error:
-                raise DaemonError(health.error)
+            if health.fault:
+                raise DaemonError(health.fault)
             raise DaemonError(
-                f"What answers at {self._client.url} can't serve ({health.message}): mend it, or set codespec.url."
+                f"What answers at {self._client.url} can't serve ({health.message})", "mend it, or set codespec.url"
             )
         return health.state in ("ready", "starting")
 
@@ -141,7 +141,7 @@ class Starter:
             self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
-                raise DaemonError(f"The daemon ended at once: {self._last_words(process.returncode)}", again=1.0)
+                raise DaemonError(self._died("The daemon ended at once", process.returncode), again=1.0)
             self._check_time(end)
             await asyncio.sleep(POLL_EVERY)
         self._watch(process)
@@ -166,15 +166,15 @@ class Starter:
 
     def _check_time(self, end: float) -> None:
         if monotonic() > end:
-            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._file('log')}.")
+            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s", f"see {self._file('log')}")
 
     async def _count_start(self) -> None:
         now = monotonic()
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MOST_STARTS:
-            why = self._last_words(await self._exit_code())
-            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {why}")
+            what = f"The daemon ended {MOST_STARTS} times, so it is not started again"
+            raise DaemonError(self._died(what, await self._exit_code()))
         self._starts.append(now)
 
     async def _exit_code(self) -> int | None:
@@ -192,7 +192,7 @@ class Starter:
         try:
             out = open_log(log)
         except OSError as error:
-            raise DaemonError(f"The daemon's log {log} can't be made ({error.strerror}): free that place.") from error
+            raise DaemonError(f"The daemon's log {log} can't be made ({error.strerror})", "free that place") from error
         with out:
             try:
                 return subprocess.Popen(
@@ -205,7 +205,9 @@ class Starter:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
+                raise DaemonError(
+                    f"The daemon can't be started ({error.strerror})", "check the installation"
+                ) from error
 
     def _read_pid(self) -> int:
         """Return the id of the last process that a language server started, or 0."""
@@ -223,14 +225,14 @@ class Starter:
             return own.poll() is None
         return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
-    def _last_words(self, code: int | None) -> str:
-        """Return the signal that killed the daemon, or the last line of its log, which usually says what to do."""
+    def _died(self, what: str, code: int | None) -> Fault:
+        """Return the fault with the signal that killed the daemon, or its log's last line, which often names a fix."""
         log = self._file("log")
         if code is not None and code < 0:
-            why = f"signal {-code} killed it"
-        else:
-            why = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
-        return f"{why} (the log is {log})"
+            return Fault("", f"{what} (signal {-code} killed it)", f"see its log {log}")
+        if last := last_line(log):
+            return Fault("", f"{what} ({quoted(last).what})", f"see its log {log}")
+        return Fault("", f"{what} (exit code {code}, and nothing in its log {log})", "see whether its disk is full")
 
     def _file(self, kind: str) -> Path:
         return state_folder() / f"daemon-{self._port}.{kind}"
@@ -266,7 +268,7 @@ def held(file: Path) -> Iterator[bool]:
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=0)
     except OSError as error:
-        raise DaemonError(f"The lock {file} can't be made ({error.strerror}): free that place.") from error
+        raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "free that place") from error
     try:
         yield lock.is_locked
     finally:

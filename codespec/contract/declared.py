@@ -71,7 +71,7 @@ def check_values(settings: Any) -> None:
     for name, facts in declared(type(settings)).items():
         value = getattr(settings, name)
         if facts.choices and value not in facts.choices:
-            raise ConfigError(f"{name} = {value!r} is not one of {', '.join(facts.choices)}.")
+            raise ConfigError(f"{name} = {value!r} is unknown", f"choose one of {', '.join(facts.choices)}")
         if facts.automatic and value == 0:
             continue
         if facts.least is not None and not value >= facts.least:  # written so that NaN fails

@@ -238,7 +238,7 @@ class EngineConfig:
         for name, also in (("device", ()), ("drafter_device", ("same",))):
             value, words = getattr(self, name), (*also, "auto", "cpu", "cuda")
             if value not in words and not re.fullmatch(r"cuda:\d{1,3}", value):
-                raise ConfigError(f"{name} = {value!r} is not one of {', '.join(words)}.")
+                raise ConfigError(f"{name} = {value!r} is unknown", f"choose one of {', '.join(words)}")
 
     @property
     def asks_drafter(self) -> bool:
@@ -271,14 +271,14 @@ def split_policy(policy: str) -> tuple[str, float | None]:
     """
     name, colon, text = policy.partition(":")
     if name not in POLICIES:
-        raise ConfigError(f"policy = {policy!r} is not one of {', '.join(POLICIES)}.")
+        raise ConfigError(f"policy = {policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
     if not colon:
         return name, None
     if name == "fixed" and re.fullmatch(r"\d{1,3}", text):
         return name, float(text)
     if name == "confidence" and re.fullmatch(r"0?\.\d{1,6}|[01](\.0{1,6})?", text):
         return name, float(text)
-    raise ConfigError(f"policy = {policy!r}: only fixed:TOKENS and confidence:THRESHOLD take a number.")
+    raise ConfigError(f"policy = {policy!r}", "only fixed:TOKENS and confidence:THRESHOLD take a number")
 
 
 def _check_caps(caps: Mapping[str, Any]) -> None:
@@ -290,15 +290,15 @@ def _check_caps(caps: Mapping[str, Any]) -> None:
         language, _, context = name.rpartition(".")
         if context not in list(Context) or (language and language not in language_names()):
             raise ConfigError(
-                f"caps: {name!r} is not a context or language.context: contexts are {', '.join(Context)}."
+                f"caps: {name!r} is not a context or language.context", f"choose one of {', '.join(Context)}"
             )
         if type(tokens) is not int or not 0 <= tokens <= 999:
-            raise ConfigError(f"caps: {name} = {tokens!r} must be a whole number of tokens, 0 to 999.")
+            raise ConfigError(f"caps: {name} = {tokens!r}", "it must be a whole number of tokens, 0 to 999")
 
 
 def _at_home(name: str) -> str:
     """Expand a leading ~, which shells leave unexpanded after `=` and in files."""
     opened = os.path.expanduser(name)
     if opened.startswith("~"):
-        raise ConfigError(f"{name} begins with a home folder that is not known: give the whole path.")
+        raise ConfigError(f"{name} begins with a home folder that is not known", "give the whole path")
     return opened

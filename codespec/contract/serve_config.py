@@ -162,7 +162,7 @@ class ServeConfig:
     def __post_init__(self) -> None:
         check_values(self)
         if not self.host:
-            raise ConfigError("host is empty: give an address of this machine, for example 127.0.0.1.")
+            raise ConfigError("host is empty", "give an address of this machine, for example 127.0.0.1")
 
 
 def resolve_serve(
@@ -191,4 +191,6 @@ def is_loopback(host: str) -> bool:
 def check_bind(host: str, token: str, keys: str = "") -> None:
     """Raise ConfigError if other machines could reach a daemon that requires neither a token nor a key."""
     if not token and not keys and not is_loopback(host):
-        raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")
+        raise ConfigError(
+            f"Other machines can reach {host}", f"give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1"
+        )

@@ -135,7 +135,7 @@ def open_files() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
         mend = f"allow {LEAST_FILES} or more with `ulimit -n`"
-        raise ConfigError(f"The limit of open files is {limit}, too low for the daemon: {mend}.")
+        raise ConfigError(f"The limit of open files is {limit}, too low for the daemon", mend)
     return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 
@@ -240,7 +240,7 @@ async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
         await _Unix(runner, path).start()
     except OSError as error:
         why = error.strerror or error  # asyncio's error for a path that is too long has no errno
-        raise ConfigError(f"The socket {path} can't be made ({why}): choose another place with --socket.") from error
+        raise ConfigError(f"The socket {path} can't be made ({why})", "choose another place with --socket") from error
     print(f"codespec: listening on unix:{path}", flush=True)
 
 

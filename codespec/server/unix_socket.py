@@ -46,7 +46,7 @@ async def _turn(folder: Path) -> AsyncIterator[None]:
             except BlockingIOError:
                 await asyncio.sleep(POLL_SECONDS)
         else:
-            raise ConfigError(f"Another process keeps {folder} locked: choose another folder for --socket.")
+            raise ConfigError(f"Another process keeps {folder} locked", "choose another folder for --socket")
         yield
     finally:
         os.close(handle)
@@ -59,7 +59,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigError(f"{path} exists and is no socket: choose another path for --socket.")
+        raise ConfigError(f"{path} exists and is no socket", "choose another path for --socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_SECONDS)
         try:
@@ -69,7 +69,7 @@ def _clear(path: Path) -> None:
             return
         except OSError:
             pass
-    raise ConfigError(f"The socket {path} is in use: stop the other daemon, or choose another with --socket.")
+    raise ConfigError(f"The socket {path} is in use", "stop the other daemon, or choose another with --socket")
 
 
 def _bind(path: Path, backlog: int) -> socket.socket:

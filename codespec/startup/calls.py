@@ -100,4 +100,4 @@ def _read_forced(text: str) -> CallShape:
     try:
         return CallShape.from_dict(parse_json(text.encode()))
     except (ValueError, TypeError) as error:  # JSON errors are ValueErrors
-        raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
+        raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error})", "unset it") from error

@@ -173,8 +173,8 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
     if fitting < batch:
         needed = -(-batch * each // 2**20)
         raise ConfigError(
-            f"cache_mb = {config.cache_mb} is too small: {batch} requests at once take {needed} MB; "
-            "raise it, or lower max_batch or context."
+            f"cache_mb = {config.cache_mb} is too small, since {batch} requests at once take {needed} MB",
+            "raise it, or lower max_batch or context",
         )
     return min(fitting, MOST_SLOTS)
 
@@ -187,7 +187,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     """
     if not config.asks_head:
         if config.proposers == "head":
-            raise ConfigError('proposers = "head" needs a head: set head to the folder of one.')
+            raise ConfigError('proposers = "head" needs a head', "set head to the folder of one")
         return None
     head = load_head(Path(config.head).expanduser(), Host.of(target), dtype=target.dtype, device=target.device)
     target.tap(head.config.layers)

@@ -114,7 +114,7 @@ def named_pair(name: str) -> NamedPair:
         return NamedPair(entry.name, str(SHIPPED / own) if own else entry.drafter, entry.dtype)
     if find_pulled(name):
         return NamedPair(name, EngineConfig().drafter, "")
-    raise ConfigError(f"model = {name!r} is not one of {', '.join((STARTER_NAME, *read_catalogue()))}.")
+    raise ConfigError(f"model = {name!r} is unknown", f"choose one of {', '.join((STARTER_NAME, *read_catalogue()))}")
 
 
 def offer(config: EngineConfig) -> Entry | None:
@@ -221,7 +221,7 @@ def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _on_this_machine(name: str) -> str:
     """Return the name. Raises ConfigError for a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
-        raise ConfigError(f"{name} has not been pulled: run {pull_command(name)}.")
+        raise ConfigError(f"{name} has not been pulled", f"run {pull_command(name)}")
     return name
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.bounded_json import read_json_file
-from codespec.errors import ModelError
+from codespec.errors import ModelError, quoted
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
 from codespec.store.disk import drop, locked
@@ -145,7 +145,7 @@ def hash_once(file: Path) -> str:
         with open_regular(file) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except Unreadable as error:
-        raise ModelError(f"{file} can't be used ({error}): remove it, or fetch the model again.") from error
+        raise ModelError(f"{file} can't be used ({error})", "remove it, or fetch the model again") from error
     if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
         known.pop(place, None)
         _write_index({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]})
@@ -193,14 +193,14 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
         errors.seek(0)
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     if NO_SPACE in last:
-        raise ModelError(f"{conversion.failed}, because {folder.parent} is full: free some, or set XDG_CACHE_HOME.")
+        raise ModelError(f"{conversion.failed}, because {folder.parent} is full", "free some, or set XDG_CACHE_HOME")
     if code == 2 and last:
-        raise ModelError(last)
+        raise ModelError(quoted(last))
     if code < 0 and expired.is_set():
-        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s): {conversion.mend}.")
+        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s)", conversion.mend)
     if code:
         why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
-        raise ModelError(f"{conversion.failed} ({why}): check that memory is free, or {conversion.mend}.")
+        raise ModelError(f"{conversion.failed} ({why})", f"check that memory is free, or {conversion.mend}")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:

@@ -149,7 +149,7 @@ def base_model_name(adapter: Path) -> str:
     """Return the model that an adapter was trained for, from its configuration. Raises ModelError if missing."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for: export the adapter again.")
+        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for", "export the adapter again")
     return name
 
 
@@ -157,10 +157,10 @@ def check_adapter(adapter: Path) -> None:
     """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
-        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
+        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers", "take another one")
     for name in _NAMING:
         if not _names_layers(settings.get(name) or [], most=len(tensors)):
-            raise ModelError(f"The adapter {adapter} has more in {name} than names of layers: take another one.")
+            raise ModelError(f"The adapter {adapter} has more in {name} than names of layers", "take another one")
     patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
     lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
     claimed = {
@@ -174,7 +174,7 @@ def check_adapter(adapter: Path) -> None:
     for what, value in claimed.items():
         if _size(value) > held[what]:
             raise ModelError(
-                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
+                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}", "fetch it again"
             )
 
 
@@ -232,4 +232,4 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where, why = error.filename or path, error.strerror or error
-        raise ModelError(f"{where} can't be used ({why}): check the path and its permissions.") from error
+        raise ModelError(f"{where} can't be used ({why})", "check the path and its permissions") from error

@@ -104,7 +104,7 @@ def drop(path: Path) -> None:
 def check_own_folder(path: Path) -> None:
     """Raise ModelError if a link or a file takes the place of one of codespec's own folders."""
     if os.path.lexists(path) and not is_own_folder(path):
-        raise ModelError(f"{path} is no folder of codespec's own but a link or a file: remove it.")
+        raise ModelError(f"{path} is no folder of codespec's own but a link or a file", "remove it")
 
 
 def make_own_folder(path: Path) -> None:

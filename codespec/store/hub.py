@@ -97,8 +97,8 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
     expected = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     if not isinstance(sibling.size, int) or not _HASH.fullmatch(expected):
         raise ModelError(
-            f"The hub states no size and hash for {sibling.rfilename} of {repository}, so that it cannot be checked: "
-            "download it yourself and run `codespec models pull FOLDER`."
+            f"The hub states no size and hash for {sibling.rfilename} of {repository}, so that it cannot be checked",
+            "download it yourself and run `codespec models pull FOLDER`",
         )
     return HubFile(sibling.rfilename, sibling.size, expected)
 
@@ -139,37 +139,37 @@ def in_words(repository: str) -> Iterator[Any]:
         yield client
     except errors.OfflineModeIsEnabled as error:
         raise ModelError(
-            f"{repository} cannot be pulled because HF_HUB_OFFLINE is set: unset it, or give a file or a folder."
+            f"{repository} cannot be pulled because HF_HUB_OFFLINE is set", "unset it, or give a file or a folder"
         ) from error
     except errors.GatedRepoError as error:
         raise ModelError(
-            f"{repository} is gated: accept its licence on its page, log in with `hf auth login`, and pull again."
+            f"{repository} is gated", "accept its licence on its page, log in with `hf auth login`, and pull again"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ModelError(
-            f"The hub has no model {repository} that is open to you: check the name, or log in with `hf auth login`."
+            f"The hub has no model {repository} that is open to you", "check the name, or log in with `hf auth login`"
         ) from error
     except errors.HfHubHTTPError as error:
-        raise ModelError(_refused(repository, error)) from error
+        raise _refused(repository, error) from error
     except errors.HTTPError as error:
         raise ModelError(
-            f"There is no network here, or the hub does not answer ({first_line(error)}): pull {repository} again "
-            "when it does, and what has arrived is kept."
+            f"There is no network here, or the hub does not answer ({first_line(error)})",
+            f"pull {repository} again when it does, and what has arrived is kept",
         ) from error
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # pull reports the path and the remedy
             raise
         raise ModelError(
-            f"{repository} did not arrive whole ({first_line(error)}): pull again, and what has arrived is kept."
+            f"{repository} did not arrive whole ({first_line(error)})", "pull again, and what has arrived is kept"
         ) from error
 
 
-def _refused(repository: str, error: Any) -> str:
+def _refused(repository: str, error: Any) -> ModelError:
     status = error.response.status_code if error.response is not None else 0
     if status in (401, 403):
-        return (
-            f"The hub refuses {repository} ({status}): accept its licence on its page and log in with `hf auth login`."
+        return ModelError(
+            f"The hub refuses {repository} ({status})", "accept its licence on its page and log in with `hf auth login`"
         )
     if status == 404:
-        return f"A file of {repository} is gone from the hub (404): pull again."
-    return f"The hub answers {status} for {repository}: pull again later, and what has arrived is kept."
+        return ModelError(f"A file of {repository} is gone from the hub (404)", "pull again")
+    return ModelError(f"The hub answers {status} for {repository}", "pull again later, and what has arrived is kept")

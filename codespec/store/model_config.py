@@ -129,7 +129,7 @@ def check_claims(folder: Path) -> list[Tensor]:
 def not_held(folder: Path, claim: str, held: str) -> ModelError:
     """Return the error for a size that the weights do not have."""
     return ModelError(
-        f"The configuration of {folder} claims {claim}, and its weights hold {held}: fetch or export the model again."
+        f"The configuration of {folder} claims {claim}, and its weights hold {held}", "fetch or export the model again"
     )
 
 

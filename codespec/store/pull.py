@@ -49,13 +49,13 @@ def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source,
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
         if where != ANY:
-            raise ConfigError(f"--source is for models of the catalogue: {wanted} has one source.")
+            raise ConfigError(f"--source is for models of the catalogue, and {wanted} has one source", "leave it out")
         return (_single_source(wanted, name),)
     kinds = {ANY: (Hub, Index), HUB: (Hub,), INDEX: (Index,)}[where]
     sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kinds))
     if not sources:
         other = _PLACES[INDEX if where == HUB else HUB]
-        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}: leave out --source, and {other} is asked.")
+        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}", f"leave out --source, and {other} is asked")
     return sources
 
 
@@ -71,11 +71,12 @@ def _single_source(wanted: str, name: str) -> Source:
     if _is_path(wanted):
         return _local_source(Path(wanted).expanduser(), name)
     if name:
-        raise ConfigError(f"--name is for files and folders: {wanted} is known by its own name.")
+        raise ConfigError(f"--name is for files and folders, and {wanted} has its own name", "leave it out")
     if not is_hub_id(wanted):
         raise ConfigError(
-            f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
-            "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
+            f"{wanted!r} is not in the catalogue",
+            "give a name that `codespec models list` shows, a hub id (owner/name), a file (./FILE.gguf) or a folder "
+            "(./FOLDER)",
         )
     folder_name(wanted)
     return HubSource(wanted)
@@ -89,11 +90,11 @@ def _is_path(wanted: str) -> bool:
 
 def _local_source(path: Path, name: str) -> Source:
     if not path.is_dir() and not path.is_file():
-        raise ModelError(f"There is no file or folder {path}: check its path.")
+        raise ModelError(f"There is no file or folder {path}", "check its path")
     source = LocalSource(path, name)
     folder_name(source.name)
     if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
-        raise ConfigError(f"{source.name} names another model already: choose another name with --name.")
+        raise ConfigError(f"{source.name} names another model already", "choose another name with --name")
     return source
 
 
@@ -110,7 +111,7 @@ def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pu
             say(f"{there.name} is there already ({written(there.bytes)})")
             return there
         if os.path.lexists(folder_of(name)):
-            raise ModelError(f"{folder_of(name)} is in the way and no model that was pulled: move it elsewhere.")
+            raise ModelError(f"{folder_of(name)} is in the way and no model that was pulled", "move it elsewhere")
         folder = part_of(name)
         try:
             plan, fetched = _fetch_any(sources, folder, say, arrived)
@@ -128,7 +129,7 @@ def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell 
         except NoRoom:
             raise
         except ModelError as error:
-            say(f"{str(error).removesuffix('.')}; trying the next source")
+            say(f"{error.fault.clause}; trying the next source")
     return _fetch(sources[-1], folder, say, arrived)
 
 
@@ -147,11 +148,11 @@ def _check_same(source: Source, there: Pulled) -> None:
     if not isinstance(source, LocalSource):
         return
     if there.source != source.plan().label:
-        raise ConfigError(f"{there.name} is there already, from {there.source}: choose another name with --name.")
+        raise ConfigError(f"{there.name} is there already, from {there.source}", "choose another name with --name")
     if there.sha256 != source.digests():
         raise ConfigError(
-            f"{there.name} is there already, with other bytes than {there.source} has now: run "
-            f"`codespec models remove {there.name}` first."
+            f"{there.name} is there already, with other bytes than {there.source} has now",
+            f"run `codespec models remove {there.name}` first",
         )
 
 
@@ -161,7 +162,7 @@ def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
         if file.name not in fetched.sha256:
             drop(file)
         elif not is_own_file(file):
-            raise ModelError(f"{file} is not codespec's own file but a link: remove it and pull again.")
+            raise ModelError(f"{file} is not codespec's own file but a link", "remove it and pull again")
     manifest = Pulled(
         name=name,
         source=plan.label,
@@ -182,7 +183,7 @@ def remove(name: str, say: Say) -> int:
     name = entry.name if entry else name
     part = part_of(name)
     if read_pulled(name) is None and not os.path.lexists(part):
-        raise ModelError(f"{name} has not been pulled: {_what_is_there()}.")
+        raise ModelError(f"{name} has not been pulled", _what_is_there())
     with _in_words(name, "removed"), alone(name, say):
         there = read_pulled(name)
         gone = folders_of(there) if there else []
@@ -235,8 +236,8 @@ def _in_words(name: str, what: str) -> Iterator[None]:
         place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
         mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
         raise ModelError(
-            f"{name} can't be {what}, because of {place} ({error.strerror or error}): {mend}, or set XDG_DATA_HOME to "
-            "a folder elsewhere."
+            f"{name} can't be {what}, because of {place} ({error.strerror or error})",
+            f"{mend}, or set XDG_DATA_HOME to a folder elsewhere",
         ) from error
 
 

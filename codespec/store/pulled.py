@@ -74,7 +74,7 @@ def folder_name(name: str) -> str:
     """Return the folder name of a model. Raises ConfigError for an invalid name, so no name leaves the store."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name.partition("/")[0] or name.endswith(_ENDINGS):
         raise ConfigError(
-            f"{name!r} cannot be a model's name: write letters, digits, '.', '_' and '-', or owner/name of the hub."
+            f"{name!r} cannot be a model's name", "write letters, digits, '.', '_' and '-', or owner/name of the hub"
         )
     return name.replace("/", "--")
 
@@ -90,7 +90,7 @@ def pulled() -> dict[str, Pulled]:
     try:
         folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
     except OSError as error:
-        raise ConfigError(f"{home} can't be read ({error.strerror}): check its permissions.") from error
+        raise ConfigError(f"{home} can't be read ({error.strerror})", "check its permissions") from error
     found = [manifest for folder in folders if (manifest := read_manifest(folder))]
     return {manifest.name: manifest for manifest in found}
 

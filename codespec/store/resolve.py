@@ -143,12 +143,12 @@ def resolve(name: str) -> ModelRef:
     if pulled is not None:  # takes precedence over a folder of the same name
         return _local(name, pulled, entry)
     if hub and path.exists():
-        raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
+        raise ModelError(f"{name} means a model of the hub, and here is a folder of that name", f"write ./{name}")
     if hub:
         return ModelRef(name, "hub", None, entry)
     if entry is None and (path.is_dir() or (is_gguf(name) and path.is_file())):
         return _local(name, path, entry)
-    raise ModelError(_why_missing(name, path))
+    raise _missing(name, path)
 
 
 def _local(name: str, path: Path, entry: Entry | None) -> ModelRef:
@@ -167,10 +167,10 @@ def check_models(config: EngineConfig) -> None:
 def check_folder(folder: Path) -> None:
     """Raise ModelError for a folder without configuration or weights, and for truncated files."""
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+        raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
     weights = sorted(folder.glob("*.safetensors"))  # includes files beside the model's own
     if not weights:
-        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+        raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
     for file in weights:
         read_header(file)
 
@@ -211,24 +211,25 @@ def _describe(file: Path) -> str:
 def _demand_float(folder: Path) -> Path:
     """Return the folder. Raises ModelError if its weights were converted to int8."""
     if int8_recipe(read_json(folder / "config.json")):
-        raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
+        raise ModelError(f"{folder} holds int8 weights", "set dtype int8, or give the model that it was made from")
     return folder
 
 
-def _why_missing(name: str, path: Path) -> str:
+def _missing(name: str, path: Path) -> ModelError:
     if path.is_relative_to(SHIPPED):
-        return (
-            f"The model {path.name} that ships with codespec is not installed: run `pip install ./weights` in "
-            "codespec's checkout, or give --target and --drafter."
+        return ModelError(
+            f"The model {path.name} that ships with codespec is not installed",
+            "run `pip install ./weights` in codespec's checkout, or give --target and --drafter",
         )
     if find_entry(name) is not None:
         here = f", or write ./{name} for the folder" if path.is_dir() else ""
-        return f"{name} has not been pulled: run `codespec models pull {name}`{here}."
+        return ModelError(f"{name} has not been pulled", f"run `codespec models pull {name}`{here}")
     if path.is_file():
-        return f"{path} is a file, not a model folder: give a folder, a .gguf file or a hub id."
+        return ModelError(f"{path} is a file, not a model folder", "give a folder, a .gguf file or a hub id")
     if is_gguf(name):
-        return f"There is no file {path}: check the path."
-    return f"There is no model folder {path}: give a folder in the Hugging Face layout, a .gguf file or a hub id."
+        return ModelError(f"There is no file {path}", "check the path")
+    mend = "give a folder in the Hugging Face layout, a .gguf file or a hub id"
+    return ModelError(f"There is no model folder {path}", mend)
 
 
 def _fetch(name: str) -> Path:
@@ -239,6 +240,6 @@ def _fetch(name: str) -> Path:
         return Path(str(snapshot_download(name, allow_patterns=_WANTED)))
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{name} is no folder here and the hub does not give it ({first_line(error)}): check the name and the "
-            "network, or give a local folder."
+            f"{name} is no folder here and the hub does not give it ({first_line(error)})",
+            "check the name and the network, or give a local folder",
         ) from error

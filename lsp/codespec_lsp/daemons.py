@@ -55,7 +55,7 @@ def _token(settings: Settings) -> str:
     try:
         return read_token(settings.token_file)
     except ConfigError as error:
-        raise DaemonError(str(error)) from error
+        raise DaemonError(error.fault) from error
 
 
 def _model_flag(settings: Settings) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class ConfiguredDaemon:
         try:
             return await self._client()[0].health()
         except DaemonError as error:
-            return Health("foreign", str(error), error=str(error))
+            return Health("foreign", str(error), fault=error.fault)
 
     def forgive(self) -> None:
         """Reset the starter's count of failed starts, at the user's request."""

@@ -111,7 +111,7 @@ class Streamer:
                 await self._daemon.ensure()
                 if any(completion.text for completion in completions):
                     return
-        raise DaemonError("The daemon ended repeatedly during a completion: see its log.")
+        raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
 
     async def _once_ready(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
         """Stream one answer. Retry while the daemon asks for it."""
@@ -141,7 +141,7 @@ class Streamer:
                     left.discard(choice)
                     self._finish(completions[choice], ends[choice], value)
         if left:
-            raise Absent("The daemon's stream ended in the middle.")
+            raise Absent("The daemon's stream ended in the middle", "see its log")
 
     def _finish(self, completion: Completion, ends: LineEnds, value: dict[str, Any]) -> None:
         self.last_done = value

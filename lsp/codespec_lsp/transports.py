@@ -85,7 +85,7 @@ async def _serve_tcp(port: int, defaults: Settings) -> int:
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MOST_LINE)
     except OSError as error:
-        raise ConfigError(f"Can't listen on port {port} ({error.strerror}): choose another with --tcp.") from error
+        raise ConfigError(f"Can't listen on port {port} ({error.strerror})", "choose another with --tcp") from error
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

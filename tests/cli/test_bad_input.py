@@ -84,9 +84,9 @@ def test_places(place: str, words: str, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--device", "gpu"], "device = 'gpu' is not one of auto, cpu, cuda."),
-        (["--device", "meta"], "device = 'meta' is not one of auto, cpu, cuda."),
-        (["--policy", "bold"], "policy = 'bold' is not one of cost+syntax, cost, fixed,"),
+        (["--device", "gpu"], "device = 'gpu' is unknown: choose one of auto, cpu, cuda."),
+        (["--device", "meta"], "device = 'meta' is unknown: choose one of auto, cpu, cuda."),
+        (["--policy", "bold"], "policy = 'bold' is unknown: choose one of cost+syntax, cost, fixed,"),
         (["--policy", "fixed:many"], "only fixed:TOKENS and confidence:THRESHOLD take a number."),
         (["--policy", "cost:3"], "only fixed:TOKENS and confidence:THRESHOLD take a number."),
         (["--caps", "comment"], "write class=tokens, for example comment=10"),
@@ -159,11 +159,11 @@ def test_distilling(line: str, words: str, command: Command) -> None:
         ("speculate = 1", "it must be true or false."),
         ("target = 3", "it must be text."),
         ("drafter = false", "it must be text."),
-        ('policy = "bold"', "policy = 'bold' is not one of"),
+        ('policy = "bold"', "policy = 'bold' is unknown"),
         ("caps = 3", "caps in c.toml = 3: it must be a table."),
-        ('[caps]\ncomment = "3"', "caps: comment = '3' must be a whole number of tokens, 0 to 999."),
+        ('[caps]\ncomment = "3"', "caps: comment = '3': it must be a whole number of tokens, 0 to 999."),
         ("[caps.python]\nprose = 3", "'python.prose' is not a context or language.context"),
-        ('dtype = "float8"', "dtype = 'float8' is not one of float32, bfloat16, float16, int8."),
+        ('dtype = "float8"', "dtype = 'float8' is unknown: choose one of float32, bfloat16, float16, int8."),
     ],
 )
 def test_configuration_files(toml: str, words: str, command: Command) -> None:
@@ -179,7 +179,7 @@ def test_configuration_files(toml: str, words: str, command: Command) -> None:
         ("CODESPEC_THREADS", "-1", "threads = -1 is too small"),
         ("CODESPEC_MIN_CONFIDENCE", "much", "CODESPEC_MIN_CONFIDENCE = 'much': it must be a number."),
         ("CODESPEC_SPECULATE", "maybe", "CODESPEC_SPECULATE = 'maybe': it must be true or false."),
-        ("CODESPEC_MODE", "slow", "mode = 'slow' is not one of exact, fast."),
+        ("CODESPEC_MODE", "slow", "mode = 'slow' is unknown: choose one of exact, fast."),
         ("CODESPEC_THREDS", "2", "Unknown setting CODESPEC_THREDS: known are model, target,"),
     ],
 )

@@ -67,7 +67,7 @@ def test_every_command_takes_it(line: str, command: Command) -> None:
 @pytest.mark.parametrize("line", [*COMMANDS, "lsp"])
 def test_a_name_that_is_unknown(line: str, command: Command, source: Path) -> None:
     done = command(*line.format(source=source).split(), "--model", "smolm")
-    done.check_mistake("model = 'smolm' is not one of starter, smollm2-135m, ")
+    done.check_mistake("model = 'smolm' is unknown: choose one of starter, smollm2-135m, ")
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -82,7 +82,7 @@ def test_from_a_variable_and_from_the_users_file(
     own_file.write_text('model = "smollm2-135m"\n')
     command("complete", f"{source}:1:1").check_mistake("smollm2-135m has not been pulled: run ")
     monkeypatch.setenv("CODESPEC_MODEL", "smolm")
-    command("complete", f"{source}:1:1").check_mistake("model = 'smolm' is not one of starter, ")
+    command("complete", f"{source}:1:1").check_mistake("model = 'smolm' is unknown: choose one of starter, ")
 
 
 def test_a_file_of_the_users_that_is_broken(command: Command, source: Path, own_file: Path, tmp_path: Path) -> None:

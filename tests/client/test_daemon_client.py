@@ -49,5 +49,5 @@ def test_its_state_is_read_from_a_field_and_never_from_a_sentence(
     status: int, error: dict[str, str], state: str, sentence: str
 ) -> None:
     found = read_health(status, {"error": error})
-    assert (found.state, found.error) == (state, sentence)
+    assert (found.state, found.fault.sentence if found.fault else "") == (state, sentence)
     assert found.message == error.get("message", f"status {status}")

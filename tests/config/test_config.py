@@ -197,7 +197,7 @@ def test_confidence_is_a_probability(value: float) -> None:
 
 @pytest.mark.parametrize("device", ["", "gpu", "meta", "mps", "CPU", "cuda:", "cuda:x", "cuda:1000", "cpu\n"])
 def test_devices_that_are_none(device: str) -> None:
-    with pytest.raises(ConfigError, match="is not one of auto, cpu, cuda"):
+    with pytest.raises(ConfigError, match="is unknown: choose one of auto, cpu, cuda"):
         resolve_engine({"device": device}, environment={})
 
 

@@ -16,6 +16,7 @@ TREE = {name for name, value in vars(errors).items() if isinstance(value, type) 
 PARTS = {"Fault": slice(1, 3), "RequestError": slice(0, 1), "ServeError": slice(0, 1)}  # arguments with the message
 # `wrong: mend`, `wrong; mend`, or a sentence that names what is allowed.
 MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
+SPLIT = [f"codespec/{room}" for room in ("store", "contract", "client", "engine", "startup")] + ["lsp/codespec_lsp"]
 WRAPPED = re.compile(r"x \(")  # a sentence from another function, and a detail
 
 
@@ -76,6 +77,44 @@ def test_every_message_is_one_sentence_with_the_mend() -> None:
 def test_the_rule_itself(text: str, good: bool) -> None:
     source = f"def f(path):\n    raise ModelError(f{text.replace('x', '{path}')!r})"
     assert [not faults(found) for _, found in messages(source)] == [good]
+
+
+def without_mend(source: str) -> Iterator[tuple[int, str]]:
+    """Return line and text of each error raised with a whole sentence, whose fix `doctor --json` can't report apart."""
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"Fault", *TREE}):
+            continue
+        parts = node.args[PARTS.get(node.func.id, slice(0, 2))]
+        text = literal(parts[0]) if parts else None
+        if text is None or "must be" in text:  # which says what to send
+            continue
+        if len(parts) < 2 and not any(word.arg == "mend" for word in node.keywords):
+            yield node.lineno, text
+
+
+@pytest.mark.parametrize("room", SPLIT)
+def test_every_error_gives_its_mend_apart(room: str) -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for line, text in without_mend(path.read_text(encoding="utf-8"))
+    ]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("call", "good"),
+    [
+        ("ModelError(f'{x} is broken: fetch it.')", False),
+        ("RequestError('x is broken: mend it.', 'x')", False),
+        ("Fault('broken', 'x is broken')", False),
+        ("ModelError(f'{x} is broken', 'fetch it')", True),
+        ("DaemonError('x is broken', mend='fetch it')", True),
+        ("DaemonError(error.fault)", True),
+    ],
+)
+def test_the_rule_on_mends(call: str, good: bool) -> None:
+    assert (not [*without_mend(f"raise {call}")]) == good
 
 
 @pytest.mark.parametrize("call", ["ModelError('x is broken', 'fetch it')", "Fault('broken', 'x is broken', mend())"])

@@ -141,7 +141,7 @@ def test_one_that_can_not_start_is_told_and_not_tried_for_ever(begun: Path) -> N
             assert status["kind"] == "Error"
             assert f"ended {MOST_STARTS} times" in status["message"]
             first = client.heard("window/showMessage")[0]["message"]
-            assert "There is no model folder there: give another." in first and "Traceback" not in first
+            assert "(There is no model folder there: give another)" in first and "Traceback" not in first
             shown = len(client.heard("window/showMessage"))
             assert shown == 2, "once that it ended, once that it is not started again"
 

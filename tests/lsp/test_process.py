@@ -184,7 +184,7 @@ def test_many_editors_on_a_port() -> None:
     ("words", "sentence"),
     [
         (["--tcp", "99999"], "--tcp 99999 is not a port"),
-        (["--daemon", "nowhere"], "--daemon must be an address"),
+        (["--daemon", "nowhere"], "--daemon nowhere is no address: write one such as"),
         (["--tcp", "0", "--stdio"], "not allowed with"),
     ],
 )

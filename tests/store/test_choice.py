@@ -272,12 +272,12 @@ def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest
 def test_a_name_that_is_unknown(pull: Pull) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve_engine({"model": "smolm"}, environment={})
-    assert str(caught.value) == f"model = 'smolm' is not one of starter, {', '.join(read_catalogue())}."
+    assert str(caught.value) == f"model = 'smolm' is unknown: choose one of starter, {', '.join(read_catalogue())}."
 
 
 @pytest.mark.parametrize("name", ["../x", "/", "a/../b", "~/m", "\0", "starter/target", ".", "x" * 300])
 def test_names_that_are_paths_are_unknown(name: str, pull: Pull) -> None:
-    with pytest.raises(ConfigError, match="is not one of starter, smollm2-135m"):
+    with pytest.raises(ConfigError, match="is unknown: choose one of starter, smollm2-135m"):
         resolve_engine({"model": name}, environment={})
 
 

@@ -109,7 +109,7 @@ def test_pairs() -> None:
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="'gpt' is not one of starter, smollm2-135m, qwen"):
+    with pytest.raises(ConfigError, match="'gpt' is unknown: choose one of starter, smollm2-135m, qwen"):
         named_pair("gpt")
 
 

@@ -105,7 +105,7 @@ class Client:
             _take(reply, name, data, time.perf_counter() - begun)
         reply.total = time.perf_counter() - begun
         if not reply.done:
-            raise Absent("The daemon broke off in the middle of a reply: see its log, and begin again.")
+            raise Absent("The daemon broke off in the middle of a reply", "see its log, and begin again")
         return reply
 
     async def closed_loop(self, bodies: Sequence[Body], together: int, advance: Callable[[], None]) -> Pass:
