@@ -9,6 +9,7 @@ CodespecError
 ├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
 ├── ServeError        a request that the daemon cannot take now, or lost; `status` is the HTTP status
+│   └── UpstreamError     a failure of the server that writes for the daemon
 └── DaemonError       at the client: the daemon refuses a request or is not to be trusted
     ├── Absent            nothing listens, or the daemon went away
     └── Unproven          the peer does not prove to be the user's daemon
@@ -138,6 +139,26 @@ class ServeError(CodespecError):
         self.status = status
         self.retry_after = retry_after
         self.state = state
+
+
+class UpstreamError(ServeError):
+    """A failure of the server that writes for the daemon.
+
+    `again`: the request did not reach it or got no answer, so it may be sent once more. `unwell`: the server itself has
+    a fault, which the next request would meet too.
+    """
+
+    def __init__(
+        self, problem: Fault | str, status: int = 502, retry_after: int = 0, *, again: bool = False, unwell: bool = True
+    ) -> None:
+        super().__init__(problem, status, retry_after)
+        self.again = again
+        self.unwell = unwell
+
+    @property
+    def reason(self) -> str:
+        """The problem as a part of a sentence."""
+        return self.fault.problem[:1].lower() + self.fault.problem[1:]
 
 
 class DaemonError(CodespecError):

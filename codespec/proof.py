@@ -6,6 +6,10 @@ A proof is bound to the address that the client connected to. An impostor that r
 gets a proof for that daemon's address, which fails at the impostor's own. As a consequence, a daemon behind a
 translated address (a container's published port, a tunnel to another port) can't prove itself. Proofs may be given to
 any client: the secret is random, and each guess at a token costs one scrypt computation.
+
+A client with a key of the keys file sends, with the challenge, an id that only the key's hash yields. The daemon, which
+has the hash alone, answers under a secret derived from it. So whoever reads the keys file could pose as the daemon to
+that client, but could not use the key. The id reveals which client asks to whom it asks, and nothing about the key.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from codespec.user_folders import read_secret
 PATH = "/v1/codespec/proof"
 NONCE_BYTES = 32
 MOST_REPLY = 1024  # bytes
+KEY_ID = 32  # hexadecimal digits
+KEY_PREFIX = "csk-"  # of every key in a keys file, so that a client knows that its token is one
 _LABEL = b"codespec daemon's proof 1"
 
 
@@ -33,11 +39,32 @@ class Keys:
 
     secret: bytes | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)  # of one client in the keys file
 
 
 def own_keys(token: str) -> Keys:
     """Return the keys for the user's secret and a token ("": none). Raises ConfigError if the secret can't be used."""
-    return Keys(read_secret(), stretched(token))
+    return Keys(read_secret(), stretched(token), from_key_hash(hash_of_key(token)) if is_key(token) else None)
+
+
+def is_key(token: str) -> bool:
+    """Return whether a token is a key of a keys file by its form."""
+    return token.startswith(KEY_PREFIX)
+
+
+def hash_of_key(key: str) -> str:
+    """Return the SHA-256 of a key in hexadecimal digits, as the keys file holds it."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def from_key_hash(key_hash: str) -> bytes:
+    """Derive the HMAC key of a client's proof from its key's hash. No scrypt: a key is 256 random bits."""
+    return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" key", "sha256")
+
+
+def key_id(key_hash: str) -> str:
+    """Derive the id that a client sends with its challenge from its key's hash."""
+    return hmac.digest(bytes.fromhex(key_hash), _LABEL + b" id", "sha256").hex()[:KEY_ID]
 
 
 @lru_cache(maxsize=4)
@@ -51,9 +78,14 @@ def new_nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
+def challenge(nonce: bytes, token: str) -> dict[str, str]:
+    """Return the body of a request for a proof, by a client with this token ("": none)."""
+    return {"nonce": nonce.hex()} | ({"key": key_id(hash_of_key(token))} if is_key(token) else {})
+
+
 def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
     """Return the daemon's answer to a challenge received at its address `at`."""
-    return {"at": at, "by_secret": _proof(keys.secret, nonce, at), "by_token": _proof(keys.token, nonce, at)}
+    return {"at": at, **{name: _proof(key, nonce, at) for name, key in _named(keys)}}
 
 
 def is_proven(said: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
@@ -75,7 +107,7 @@ def address_of(name: object) -> str:
 
 
 def _named(keys: Keys) -> tuple[tuple[str, bytes | None], ...]:
-    return ("by_secret", keys.secret), ("by_token", keys.token)
+    return ("by_secret", keys.secret), ("by_token", keys.token), ("by_key", keys.key)
 
 
 def _fits(given: object, key: bytes | None, nonce: bytes, at: str) -> bool:

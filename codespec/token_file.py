@@ -15,10 +15,10 @@ LEAST_TOKEN = 16  # characters
 MOST_BYTES = 4096  # maximum size of the token file
 
 
-def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
+def read_token(file: str, environment: Mapping[str, str] | None = None, least: int = LEAST_TOKEN) -> str:
     """Return the token from its file, else from CODESPEC_SERVE_TOKEN, else "".
 
-    Raises ConfigError if the file can't be read or the token is too easy to guess.
+    Raises ConfigError if the file can't be read or the token is too easy to guess, that is shorter than `least`.
     """
     token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
     if file:
@@ -30,6 +30,6 @@ def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ can't be expanded
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
             raise ConfigError(f"The token file {file} can't be read ({why})", "check it") from error
-    if (token or file) and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"The token in {where} is too easy to guess", f"use {LEAST_TOKEN} or more ASCII characters")
+    if (token or file) and (len(token) < least or not token.isascii() or not token.isprintable()):
+        raise ConfigError(f"The token in {where} is too easy to guess", f"use {least} or more ASCII characters")
     return token

@@ -30,8 +30,14 @@ CONTEXT = 1024
 class Slots:
     """The ids of each slot; a fork copies them."""
 
+    states = None  # recurrent ones
+
     def __init__(self, count: int) -> None:
         self.ids: list[list[int]] = [[] for _ in range(count)]
+
+    def resumable(self, slot: int, length: int) -> int:
+        """Return `length`: any prefix of a slot can be kept."""
+        return length
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` ids of `source`, like the real cache."""

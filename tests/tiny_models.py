@@ -113,13 +113,36 @@ ARCHITECTURES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "gptj": lambda: ("GPTJ", {**_SMALL_GPT, "rotary_dim": 16, "n_positions": LENGTH}),
     "bloom": lambda: ("Bloom", dict(hidden_size=128, n_layer=2, n_head=4)),
 }
+_LAYERS = ["linear_attention", "full_attention"]
+_DELTA = dict(
+    head_dim=32, layer_types=_LAYERS, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+    linear_value_head_dim=24,
+)  # fmt: skip
+_MAMBA2 = dict(mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16, mamba_d_head=32)
+_DELTA_EXPERTS = dict(num_experts=4, shared_expert_intermediate_size=96, **_chosen())
+RECURRENT: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
+    "qwen3_next": lambda: ("Qwen3Next", _grouped(**_DELTA, **_DELTA_EXPERTS)),
+    "qwen3_5": lambda: ("Qwen3_5", _grouped(**_DELTA)),
+    "qwen3_5_moe": lambda: ("Qwen3_5Moe", _grouped(**_DELTA, **_DELTA_EXPERTS)),
+    "granitemoehybrid": lambda: (
+        "GraniteMoeHybrid",
+        _grouped(layer_types=_LAYERS, shared_intermediate_size=96, **_MAMBA2, **_experts()),
+    ),
+    "bamba": lambda: ("Bamba", _grouped(attn_layer_indices=[1], **_MAMBA2)),
+    "lfm2": lambda: ("Lfm2", _grouped(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
+    "mamba2": lambda: (
+        "Mamba2",
+        dict(hidden_size=128, num_hidden_layers=2, num_heads=8, head_dim=32, state_size=16, n_groups=2),
+    ),
+}
+_KNOWN = {**ARCHITECTURES, **RECURRENT}
 _HEADS = {"GPT2": "LMHeadModel"}
-_CONFIGS = {"Gemma3": "TextConfig"}
+_CONFIGS = {"Gemma3": "TextConfig", "Qwen3_5": "TextConfig", "Qwen3_5Moe": "TextConfig"}
 
 
 def tiny_config(architecture: str, *, vocab_size: int = 512, **change: Any) -> Any:
-    """Return the configuration of one of ARCHITECTURES, without end-of-text token."""
-    name, values = ARCHITECTURES[architecture]()
+    """Return the configuration of one of ARCHITECTURES or RECURRENT, without end-of-text token."""
+    name, values = _KNOWN[architecture]()
     kind = getattr(transformers, name + _CONFIGS.get(name, "Config"))
     tokens = dict(bos_token_id=None, eos_token_id=None, pad_token_id=0)
     return kind(**{**values, **tokens, "vocab_size": vocab_size, "tie_word_embeddings": False, **change})
@@ -136,7 +159,7 @@ def tiny_network(
 ) -> Any:
     """Return a random transformers model; a seed gives the same weights for every dtype and attention."""
     register()
-    name = ARCHITECTURES[architecture]()[0]
+    name = _KNOWN[architecture]()[0]
     kind = getattr(transformers, name + _HEADS.get(name, "ForCausalLM"))
     torch.manual_seed(seed)
     with _quiet():

@@ -30,7 +30,7 @@ DTYPE = torch.bfloat16
 BEYOND_CACHE = 256 << 20  # bytes of weights read by one timing, more than the cache holds
 SHARED_MEMORY = 200 << 10  # maximum bytes of a program's stages
 DEPTHS = ((128, 4), (128, 6), (256, 4))  # (depth, stages)
-COUNTS = (1, 8, 16, 64, 512)
+COUNTS = (1, 8, 16, 17, 32, 64, 128, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def bandwidth() -> float:
 
 
 def tune(columns: int, depth: int, rate: float) -> Finding:
-    """Return the plan with the least time for one row plus sixteen rows."""
+    """Return the plan with the least time for one, sixteen and thirty-two rows together."""
     copies = max(2, -(-BEYOND_CACHE // (columns * depth * DTYPE.itemsize)))
     weights = [torch.randn(columns, depth, device="cuda").to(DTYPE) for _ in range(copies)]
     rows = {count: torch.randn(count, depth, device="cuda").to(DTYPE) for count in COUNTS}
@@ -111,7 +111,9 @@ def tune(columns: int, depth: int, rate: float) -> Finding:
         product = torch.nn.functional.linear
         return replayed([lambda w=w: product(rows[count], w) for w in weights])  # type: ignore[misc]
 
-    plan = min(dict.fromkeys(candidates(columns, depth)), key=lambda plan: timed(plan, 1) + timed(plan, 16))
+    plan = min(
+        dict.fromkeys(candidates(columns, depth)), key=lambda plan: sum(timed(plan, count) for count in (1, 16, 32))
+    )
     ours, theirs = ({count: round(of(count), 2) for count in COUNTS} for of in (lambda n: timed(plan, n), library))
     return Finding(columns, depth, plan, ours, theirs, round(columns * depth * DTYPE.itemsize / rate, 2))
 

@@ -62,6 +62,22 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
     return chain([first], events)
 
 
+def ask_upstream(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event] | None:
+    """Return the events of the user's own daemon if another server writes for it, which needs no model here.
+
+    Return None without such a daemon. Raise DaemonError if it can't answer.
+    """
+    try:
+        address = find_address(options)
+        found = address.look()
+    except ConfigError:
+        return None  # `ask_daemon` says why
+    if found.who != "daemon" or not found.daemon.get("upstream"):
+        return None
+    say(found.daemon["notes"])
+    return _events(address, request)
+
+
 def say(notes: Iterable[str]) -> None:
     """Print notes for the user on stderr, apart from the text."""
     for note in notes:

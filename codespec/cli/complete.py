@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.ask_daemon import ask_daemon, say
+from codespec.cli.ask_daemon import ask_daemon, ask_upstream, say
 from codespec.cli.options import add_engine_options, engine_config, load_engine
 from codespec.cli.paint import Painter
 from codespec.cli.parser import Parser
@@ -58,10 +58,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Complete and print; return 0."""
     request = read_request(options)
-    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
-    asked = None if options.local else ask_daemon(options, config, request)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
-    for event in load_and_complete(config, request) if asked is None else asked:
+    for event in complete(options, request):
         if not options.json:
             show(event, painter, options.show_draft)
         elif isinstance(event, DoneEvent):
@@ -69,6 +67,17 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(event, DoneEvent):
             say([*event.completion.stats.notes, *why_empty(event.completion)])
     return 0
+
+
+def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
+    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here."""
+    named = options.local or any(getattr(options, name) for name in ("model", "target", "drafter"))
+    asked = None if named else ask_upstream(options, request)
+    if asked is not None:
+        return asked
+    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
+    asked = None if options.local else ask_daemon(options, config, request)
+    return load_and_complete(config, request) if asked is None else asked
 
 
 def why_empty(done: Completion) -> list[str]:

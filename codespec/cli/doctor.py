@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from codespec.cli.daemon_call import add_address_options
-from codespec.cli.options import add_engine_options
+from codespec.cli.options import add_engine_options, add_flag
 from codespec.cli.parser import Parser
+from codespec.contract.serve_config import ServeConfig
 
 
 def add_parser(commands: Any) -> None:
@@ -22,6 +23,8 @@ def add_parser(commands: Any) -> None:
         "text with and without speculation. Exits with 1 if something must be fixed.",
     )
     add_address_options(parser, config=False)
+    for name in ("upstream", "upstream_token_file", "upstream_model"):
+        add_flag(parser, parser, ServeConfig, name)
     parser.add_argument("--no-probe", action="store_true", help="do not complete a text")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_engine_options(parser)

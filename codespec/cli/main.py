@@ -9,12 +9,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from codespec import __version__
-from codespec.cli import check, complete, doctor, lsp, models, serve, stats
+from codespec.cli import check, complete, doctor, keys, lsp, models, scale, serve, stats
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.laboratory import add_laboratory
 from codespec.cli.parser import Parser
 
-COMMANDS = (complete, serve, lsp, models, check, doctor, stats)
+COMMANDS = (complete, serve, scale, lsp, models, check, doctor, stats, keys)
 
 
 def build_parser(laboratory: Mapping[str, str] | None = None) -> argparse.ArgumentParser:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
 from codespec.contract.serve_config import ServeConfig, resolve_serve
+from codespec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codespec.contract.engine_config import EngineConfig
+    from codespec.server.loading import Loaded, Progress
 
 
 def add_parser(commands: Any) -> None:
@@ -29,18 +35,43 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
-    _measure_once(options)
-    config = choose_config(options).config
-    require_aiohttp()
-    from codespec.server.lifecycle import serve
-    from codespec.server.loading import loader
-
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     notes: list[str] = []
     settings = resolve_serve(flags, options.config, notes=notes)
     for note in notes:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
-    return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every))
+    if settings.upstream:
+        return _serve_upstream(options, settings)
+    _measure_once(options)
+    config = choose_config(options).config
+    require_aiohttp()
+    from codespec.server.lifecycle import serve
+    from codespec.server.loading import fits_beside, loader
+    from codespec.server.reload import Plan
+
+    def load(config: EngineConfig) -> Callable[[Progress], Loaded]:
+        return loader(config, require_torch, settings.prefetch, settings.audit_every)
+
+    def plan(changes: Mapping[str, Any]) -> Plan:
+        """Read the settings again, with other models. A new target takes neither the old model nor its drafter."""
+        dropped = dict.fromkeys(("model", "target", "drafter")) if changes.keys() & {"model", "target"} else {}
+        again = choose_config(options, **{**dropped, **changes}).config
+        return Plan(load(again), fits_beside(again))
+
+    return serve(settings, load(config), plan)
+
+
+def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
+    """Serve what another server writes, without torch."""
+    named = [f"--{name}" for name in ("model", "target", "drafter") if getattr(options, name) is not None]
+    if named:
+        what = f"{' and '.join(named)} can't go with an upstream server ({settings.upstream}), which has its own model"
+        raise ConfigError(what, "leave one of the two out")
+    require_aiohttp()
+    from codespec.server.lifecycle import serve_from
+    from codespec.server.upstream import connect
+
+    return serve_from(connect(settings), settings)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

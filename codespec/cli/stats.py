@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +40,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--reset", action="store_true", help="delete the learned state of every pair; a daemon's counters go on"
     )
+    parser.add_argument("--by", choices=("key",), help="show the daemon's usage by key instead: requests and tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -63,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**_as_json(address, found), "learned": [asdict(row) for row in rows]}))
     else:
-        print("\n".join([*_daemon_lines(address, found), *render(rows)]))
+        by_key = stats_table.render_keys(found.stats) if found.who == "daemon" else []
+        print("\n".join(by_key if options.by else [*_daemon_lines(address, found), *render(rows)]))
     return 0
 
 
@@ -84,9 +86,20 @@ def _daemon_lines(address: Address, found: Found) -> list[str]:
     model = daemon.get("model") or "no model yet"
     head = f"daemon {address.url}: codespec {daemon['version']}, {daemon['state']}, {model}; since it began:"
     notes = [f"note: {note}" for note in daemon.get("notes", [])]
+    if upstream := daemon.get("upstream"):
+        notes.insert(0, upstream_line(upstream))
     if kernel := daemon.get("kernel"):
         notes.insert(0, f"kernel: {kernel}")
     return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
+
+
+def upstream_line(upstream: Mapping[str, Any]) -> str:
+    """Return the line about the server that writes for a daemon."""
+    fills = f"fills in {upstream['fill_in']}" if upstream.get("fill_in") else "does not fill in"
+    state = f"circuit {upstream['circuit']}"
+    if upstream.get("failures"):
+        state += f" ({upstream['failures']} failures in a row: {upstream['reason']})"
+    return f"upstream: {upstream['url']}, {fills}, {state}"
 
 
 def render(rows: Sequence[LearnedRow]) -> list[str]:

@@ -47,6 +47,7 @@ def render(told: Mapping[str, Any]) -> list[str]:
         _line("ended", _parts(figures, "request_success_total", "finished_reason")),
         _line("cut short", _parts(figures, "requests_cancelled_total", "reason")),
         _line("failed", _parts(figures, "requests_failed_total", "fault")),
+        _line("upstream", _parts(figures, "upstream_requests_total", "outcome")),
     ]
     for label, name in (
         ("waited", "request_queue_time_seconds"),
@@ -64,6 +65,22 @@ def render(told: Mapping[str, Any]) -> list[str]:
         _line("by position", _positions(figures)),
     ]
     return [line for line in lines if line] + _places(figures)
+
+
+def render_keys(told: Mapping[str, Any]) -> list[str]:
+    """Return the table of usage by key."""
+    figures = Figures(told)
+    parts = {name: figures.parts(f"key_{name}", "key") for name in ("prompt_tokens_total", "generation_tokens_total")}
+    requests, running = figures.by("key_requests_total", "key"), figures.parts("key_requests_open", "key")
+    refused = figures.parts("key_requests_refused_total", "key")
+    if not requests:
+        return ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
+    lines = [f"{'key':<24}{'requests':>10}{'prompts':>12}{'written':>12}{'open':>6}{'refused':>9}"]
+    for (name,), count in sorted(requests.items(), key=lambda one: (-one[1], one[0])):
+        counts = (parts["prompt_tokens_total"], parts["generation_tokens_total"], running, refused)
+        prompts, written, now, no = (int(part.get(name, 0)) for part in counts)
+        lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
+    return lines
 
 
 def _line(label: str, said: str) -> str:

@@ -65,7 +65,7 @@ class DaemonClient:
         self._connections = connections
         self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
+    async def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion as (name, value). Raises DaemonError.
 
         Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
@@ -74,7 +74,7 @@ class DaemonClient:
         while True:
             sent = {name: value for name, value in body.items() if name not in self._unknown}
             try:
-                async with self._accepted("POST", COMPLETE, sent) as reply:
+                async with self._accepted("POST", COMPLETE, sent, session) as reply:
                     reader = EventReader()
                     async for piece in reply.pieces():
                         for name, value in reader.feed(piece):
@@ -91,9 +91,9 @@ class DaemonClient:
                     raise
                 self._unknown.add(error.fault.field)
 
-    async def send_files(self, body: Mapping[str, Any]) -> None:
+    async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""
-        async with self._accepted("POST", FILES, body) as reply:
+        async with self._accepted("POST", FILES, body, session) as reply:
             await reply.json_object()
 
     async def report(self, path: str) -> dict[str, Any]:
@@ -150,11 +150,11 @@ class DaemonClient:
 
     @asynccontextmanager
     async def _accepted(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
     ) -> AsyncIterator[HttpReply]:
         """Send a request and yield the reply, whose status is 200. Raises DaemonError."""
         try:
-            async with self._connections.request(method, path, body) as reply:
+            async with self._connections.request(method, path, body, session) as reply:
                 if reply.status != 200:
                     raise await _refusal(reply)
                 yield reply
@@ -191,6 +191,8 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
         )
+    if status == 200 and report.get("status") == "alive":
+        return Health("foreign", "Authorization lacks the daemon's token: send it as a Bearer token.")
     message, state = (of_error(report, name) for name in ("message", "state"))
     if status == 503 and state in ("starting", "stopping"):
         return Health("starting", message)

@@ -25,6 +25,7 @@ from codespec.user_folders import is_own_socket, socket_of
 
 CONNECT_SECONDS = 2.0  # for a connection, and for a proof
 IDLE_SECONDS = 60.0  # for which an idle connection is reused; a daemon keeps it longer
+SESSION_HEADER = "x-session-id"  # proxies and routers send requests with the same one to the same replica
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -61,14 +62,19 @@ class ProvenConnections:
         self._free: list[HttpConnection] = []
 
     @asynccontextmanager
-    async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[HttpReply]:
+    async def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, session: str = ""
+    ) -> AsyncIterator[HttpReply]:
         """Send a request to the daemon and yield the reply. Leaving before its end closes the connection.
+
+        `session` is its x-session-id ("": none).
 
         Raises DaemonError (Absent, Unproven), OSError or NotHttp.
         """
         data = None if body is None else json.dumps(body).encode()
+        headers = {**self._headers, SESSION_HEADER: session} if session else self._headers
         async with self._room:
-            connection, reply = await self._exchange(method, path, data)
+            connection, reply = await self._exchange(method, path, data, headers)
             try:
                 if 300 <= reply.status < 400:
                     what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
@@ -86,14 +92,16 @@ class ProvenConnections:
         while self._free:
             self._free.pop().close()
 
-    async def _exchange(self, method: str, path: str, data: bytes | None) -> tuple[HttpConnection, HttpReply]:
+    async def _exchange(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[HttpConnection, HttpReply]:
         """Send a request. An idle connection may end just before it is used, so another one is tried then."""
         while True:
             connection = self._take()
             reused = connection is not None
             connection = connection or await self._open()
             try:
-                return connection, await connection.request(method, path, data, self._headers)
+                return connection, await connection.request(method, path, data, headers)
             except BaseException as error:  # even if cancelled: the next request must not get this one's reply
                 connection.close()
                 if not (reused and isinstance(error, ConnectionError)):
@@ -149,7 +157,8 @@ class ProvenConnections:
         """Have the daemon prove its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
         nonce = proof.new_nonce()
         async with asyncio.timeout(self._seconds):
-            reply = await connection.request("POST", proof.PATH, json.dumps({"nonce": nonce.hex()}).encode(), {})
+            body = proof.challenge(nonce, self._token)
+            reply = await connection.request("POST", proof.PATH, json.dumps(body).encode(), {})
             answer = await reply.json_object(proof.MOST_REPLY) if reply.status == 200 else {}
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from codespec.errors import DaemonError
 
 LOG_KB = 1000
-FILES = ("config", "token-file", "socket")
+FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metrics-token-file", "audit-log")
 MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")

@@ -83,6 +83,15 @@ class LookupBody(TypedDict, total=False):
     files: Annotated[list[FileBody], Facts("the files; an empty list forgets them", most=MOST_FILES)]
 
 
+class ReloadBody(TypedDict, total=False):
+    """Body of `POST /v1/codespec/reload`, the owner's alone. Without names, the settings are read again."""
+
+    model: Annotated[str, Facts("target and drafter, by a name of the catalogue", most=MOST_PATH)]
+    target: Annotated[str, Facts("the target: a name, a hub id, a folder or a file", most=MOST_PATH)]
+    drafter: Annotated[str, Facts("the drafter: the same, or none", most=MOST_PATH)]
+    unload_first: Annotated[bool, Facts("unload the old models first (default: if both do not fit into memory)")]
+
+
 class Field(NamedTuple):
     """A declared field of a body: its type, its facts, and whether it must be sent."""
 

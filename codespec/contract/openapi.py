@@ -8,7 +8,7 @@ from functools import cache
 from inspect import getdoc
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from codespec.contract.body import CompletionBody, Field, LookupBody, body_fields
+from codespec.contract.body import CompletionBody, Field, LookupBody, ReloadBody, body_fields
 from codespec.contract.types import FinishReason, RoundEvent, Stats, TextEvent
 
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -27,8 +27,24 @@ def describe(version: str) -> dict[str, Any]:
             "/v1/codespec/files": {
                 "post": _operation(LookupBody, "application/json", _object({"files": int, "bytes": int}))
             },
+            "/v1/codespec/reload": {
+                "post": _operation(
+                    ReloadBody, "application/json", _object({"target": str, "drafter": str, "seconds": float})
+                )
+            },
+            "/health": {"get": _probe("the process lives; details only with the token")},
+            "/ready": {"get": _probe("the model is loaded and the engine runs", "not yet, or not now")},
         },
     }
+
+
+def _probe(fine: str, wrong: str = "") -> dict[str, Any]:
+    """Return the operation of a probe, which needs no token."""
+    media = {"application/json": {"schema": _object({"status": str})}}
+    replies: dict[str, Any] = {"200": {"description": fine, "content": media}}
+    if wrong:
+        replies["503"] = {"description": wrong, "content": {"application/json": {"schema": ERROR}}}
+    return {"security": [], "responses": replies}
 
 
 def _operation(body: type, media: str, reply: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,69 @@ class ServeConfig:
         metavar="FILE",
         common=True,
     )
+    upstream: str = setting(
+        "",
+        "an OpenAI-compatible server that writes, instead of a model on this machine",
+        page="the URL of an OpenAI-compatible server that writes, instead of a model on this machine "
+        "([upstream.md](upstream.md))",
+        metavar="URL",
+        common=True,
+    )
+    upstream_token_file: str = setting(
+        "",
+        "the upstream server's key is in this file",
+        page="the upstream server's key is in this file",
+        shown="none",
+        metavar="FILE",
+        common=True,
+    )
+    keys: str = setting(
+        "",
+        "every request must carry the token or a key of this file (`codespec keys`)",
+        page="every request must carry the token or one of the keys in this file, which "
+        "[`codespec keys`](clients.md#a-team) writes; changes apply within seconds",
+        shown="none",
+        metavar="FILE",
+        common=True,
+    )
+    upstream_model: str = setting(
+        "",
+        "the model to ask for, if the upstream server has several",
+        page="the model to ask for, if the upstream server has several",
+        shown="its only one",
+        metavar="NAME",
+    )
+    upstream_prompt: int = setting(
+        2048,
+        "tokens of an editor prompt that are sent upstream, at three bytes each (default 2048)",
+        page="tokens of an editor prompt that are sent upstream, estimated at three bytes each",
+        metavar="N",
+        least=256,
+        most=65_536,
+    )
+    upstream_patience: float = setting(
+        30.0,
+        "seconds without an event after which the upstream server counts as hung (default 30)",
+        page="seconds without an event after which the upstream server counts as hung",
+        metavar="SECONDS",
+        least=0.1,
+        most=600.0,
+    )
+    metrics_token_file: str = setting(
+        "",
+        "/metrics also takes the token in this file, and nothing else does",
+        page="`/metrics` also takes the token in this file, which opens nothing else",
+        shown="none",
+        metavar="FILE",
+    )
+    audit_log: str = setting(
+        "",
+        "append one JSON line per request to this file, without text, paths or names of documents",
+        page="append one JSON line per request to this file: who, when, how much, never text "
+        "([fields](clients.md#a-team)); SIGHUP opens it anew",
+        shown="none",
+        metavar="FILE",
+    )
     queue: int = setting(
         64,
         "requests that may wait (default 64); further ones get 429",
@@ -125,9 +188,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_bind(host: str, token: str) -> None:
-    """Raise ConfigError if other machines could reach a daemon that requires no token."""
-    if not token and not is_loopback(host):
+def check_bind(host: str, token: str, keys: str = "") -> None:
+    """Raise ConfigError if other machines could reach a daemon that requires neither a token nor a key."""
+    if not token and not keys and not is_loopback(host):
         raise ConfigError(
             f"Other machines can reach {host}", f"give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1"
         )

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec_grammars import find_language, read_surroundings
-
-from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PREDICTION
+from codespec.contract.checks import MIN_PROMPT, check_request, demand
 from codespec.contract.types import CompletionRequest
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
-from codespec.text.ending import Ending
+from codespec.text.ending import begin_endings
 from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
 from codespec.text.layout import Layouts
 from codespec.text.streaming import StopFinder, Utf8Stream
 
-MIN_PROMPT = 16
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
 EMPTY = Fault("empty", f"{FIELD} is empty and the model has no begin-of-text token", "give some text", "prefix")
@@ -53,7 +50,7 @@ class Admission:
             raise RequestError(EMPTY)
         raw = request.shape == "raw" and template is None
         sequences: list[Sequence] = []
-        for choice, ending in enumerate(_endings(request)):
+        for choice, ending in enumerate(begin_endings(request)):
             sequence = Sequence(
                 request=request,
                 choice=choice,
@@ -81,7 +78,7 @@ class Admission:
         """
         request = replace(finished[0].request, speculate=False, document=AUDIT)
         again: list[Sequence] = []
-        for one, ending in zip(finished, _endings(request), strict=True):
+        for one, ending in zip(finished, begin_endings(request), strict=True):
             sequence = Sequence(
                 request=request,
                 choice=one.choice,
@@ -121,8 +118,8 @@ class Admission:
     def _ready_made(self, request: CompletionRequest) -> Prompt:
         """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
-        _demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
-        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
+        demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
+        demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
         context = self.target.tokenizer.decode_bytes(ids)
         return Prompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
@@ -137,15 +134,6 @@ class Admission:
         return said
 
 
-def _endings(request: CompletionRequest) -> list[Ending | None]:
-    """Return the ending of each choice, or None for raw requests and warm-ups."""
-    if request.shape == "raw" or request.max_tokens == 0:
-        return [None] * request.n
-    language = find_language(request.language, request.path)
-    around = read_surroundings(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
-    return [Ending(request.shape, around, request.prefix, request.suffix) for _ in range(request.n)]
-
-
 def reserve(request: CompletionRequest, context: int) -> int:
     """Return the tokens reserved for the completion.
 
@@ -158,36 +146,3 @@ def reserve(request: CompletionRequest, context: int) -> int:
     while size < request.max_tokens:
         size *= 2
     return min(size, context - MIN_PROMPT)
-
-
-def check_request(request: CompletionRequest, context: int) -> None:
-    """Raise RequestError for the first invalid field."""
-    texts = (("prefix", request.prefix), ("suffix", request.suffix), ("prediction", request.prediction))
-    for name, text in texts:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            what = f"{FIELD} holds a lone surrogate at character {error.start}"
-            raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
-    _demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
-    room = context - MIN_PROMPT
-    _demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
-    _demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")
-    _demand(request.top_k >= 0, "top_k", "0 (off) or more")
-    _demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
-    _demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
-    _demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
-    _demand(1 <= request.n <= MOST_CHOICES, "n", f"between 1 and {MOST_CHOICES}")
-    _demand(all(request.stop), "stop", "a list of non-empty texts")
-    _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
-    _demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
-    _demand(request.logprobs is None or 0 <= request.logprobs <= MOST_LOGPROBS, "logprobs", f"0 to {MOST_LOGPROBS}")
-    _demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
-    _demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
-    plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
-    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
-
-
-def _demand(holds: bool, field: str, range_: str) -> None:
-    if not holds:
-        raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))

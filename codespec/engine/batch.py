@@ -15,20 +15,23 @@ class Batch:
     def __init__(self, target: LanguageModel, slots: int) -> None:
         self.target = target
         self.running: list[Sequence] = []
-        self.pool = SlotPool(slots)
+        self.pool = SlotPool(slots, target.resumable)
 
     def enter(self, sequence: Sequence) -> None:
         """Assign a slot to a sequence, at its start or after a pause."""
         parent, shared = sequence.parent, len(sequence.prompt_ids) - 1
         lease = self.pool.acquire(sequence.ids, self._rotary_key(sequence), sequence.request.owner)
         source, cached = lease.source, min(lease.shared, len(sequence.ids) - 1)  # the last id yields logits
+        cached = self.target.resumable(source, cached)
         if parent is not None and parent in self.running and parent.cached >= shared > cached:
-            source, cached = parent.slot, shared
+            copied = self.target.resumable(parent.slot, shared)
+            source, cached = (parent.slot, copied) if copied > cached else (source, cached)
         sequence.slot, sequence.cached = lease.slot, cached
         self.running.append(sequence)  # before the model calls, so that cleanup works if they fail
         if source != lease.slot and cached:
             self.target.fork(source, lease.slot, cached)
         self.target.admit(lease.slot, sequence.length_limit, cached)
+        self.target.keep_for_later(lease.slot, sequence.prompt_ids, shared if sequence.request.n > 1 else 0)
         if not sequence.had_slot:
             sequence.had_slot = True
             sequence.stats.cached_tokens = cached
@@ -41,7 +44,7 @@ class Batch:
         """
         self.running.remove(sequence)
         length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
-        self.target.rollback(sequence.slot, length)
+        length = self.target.resume(sequence.slot, length)
         self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
 
     def _rotary_key(self, sequence: Sequence) -> int:

@@ -11,6 +11,9 @@ from codespec.contract.types import Completion, DoneEvent, FinishReason, RoundEv
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
 from codespec.text.align import complete_utf8_length
 
+UNKNOWN = -1  # stands for the id of a token that only another server knows
+NO_DRAFT = Candidates()
+
 
 def commit(
     sequence: Sequence, candidates: Candidates, verdict: Verdict, draft: Draft, token_bytes: list[bytes]
@@ -39,6 +42,23 @@ def commit(
     return Verdict(accepted, tuple(committed))
 
 
+def commit_text(sequence: Sequence, text: bytes) -> None:
+    """Append a piece of text from a server that keeps its tokens to itself, and that counts them for `max_tokens`."""
+    begin = len(sequence.generated)
+    _append(sequence, UNKNOWN, text)
+    sequence.finish_reason = "stop" if _ending(sequence, UNKNOWN) == "stop" else None
+    sequence.stats.count_round("", 0, 0)
+    sequence.stats.committed += 1
+    if sequence.listening:
+        _tell_round(sequence, NO_DRAFT, 0, b"", (begin, begin), ())
+    _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
+
+
+def end_text(sequence: Sequence) -> None:
+    """Note that the server has ended the text."""
+    sequence.finish_reason = _end_here(sequence, len(sequence.generated))
+
+
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
     """Emit the remaining text and close the sequence.
 
@@ -56,7 +76,7 @@ def conclude(sequence: Sequence, reason: FinishReason) -> None:
 def completion_of(sequence: Sequence) -> Completion:
     """Return the Completion of a finished sequence."""
     assert sequence.finish_reason is not None
-    ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
+    ids = tuple(token for token in sequence.ids[len(sequence.prompt_ids) :] if token != UNKNOWN)
     text, logprobs = "".join(sequence.pieces), tuple(sequence.logprobs)
     return Completion(text, ids, sequence.finish_reason, sequence.stats, sequence.choice, logprobs=logprobs)
 
@@ -72,12 +92,7 @@ def _ending(sequence: Sequence, token: int) -> FinishReason | None:
     """Return the finish reason if this token ends the text, and set `cut`; else None."""
     ending, held, size = sequence.ending, len(sequence.held), len(sequence.generated)
     if token in sequence.eos_ids:
-        sequence.cut = size - sequence.last_size
-        if ending:
-            ending.finish()
-            sequence.cut = held + (ending.cut or 0)
-            sequence.stats.ended = ending.reason
-        return "stop"
+        return _end_here(sequence, size - sequence.last_size)
     fresh = bytes(sequence.generated[max(held, size - sequence.last_size) :])
     text = bytes(sequence.generated[held:])
     cuts = [sequence.stops.find(text, len(text) - len(fresh))]
@@ -90,6 +105,16 @@ def _ending(sequence: Sequence, token: int) -> FinishReason | None:
         sequence.cut = held + min(found)
         return "stop"
     return "length" if sequence.remaining == 0 else None
+
+
+def _end_here(sequence: Sequence, size: int) -> FinishReason:
+    """Set `cut` for a text that the model itself ended after `size` bytes of `generated`."""
+    sequence.cut = size
+    if sequence.ending:
+        sequence.ending.finish()
+        sequence.cut = len(sequence.held) + (sequence.ending.cut or 0)
+        sequence.stats.ended = sequence.ending.reason
+    return "stop"
 
 
 def _certain(sequence: Sequence) -> int:

@@ -1,9 +1,10 @@
 """The queue of one engine: every request from its arrival to its end, and the choices that run in the next round.
 
 If more choices can run than there are slots, the requests with the fewest tokens left go first, so that a short request
-does not wait for a long one (shortest remaining time first, Schrage 1968). Owners take turns in round-robin order, one
-choice each and then a second choice each, so that sending more requests does not yield more slots (fair queueing, Nagle
-1985). Neither rule lets a request starve:
+does not wait for a long one (shortest remaining time first, Schrage 1968). Clients (scopes: a key, a user) take turns
+in round-robin order, one choice each and then a second choice each, and so do the documents of a client, so that
+sending more requests, or using more documents, does not yield more slots (fair queueing, Nagle 1985). Neither rule lets
+a request starve:
 
 - The oldest request owns a quarter of the slots; with fewer than four slots, it goes first for 16 rounds in every 64.
   If each of its n choices takes r rounds, it ends within r * ceil(n / (slots // 4)) rounds, or with fewer than four
@@ -12,7 +13,7 @@ choice each and then a second choice each, so that sending more requests does no
 - A warm-up lets requests for text go first, but for no more than 256 rounds (aging).
 
 Prefetches and audits run only if there is no other work. The prompts of a round share its rows by the same rule: the
-shortest first, a quarter for the oldest.
+shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
 
 Times are seconds of `time.perf_counter`.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import collections.abc
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import count
@@ -32,7 +33,6 @@ from codespec.contract.types import (
     DoneEvent,
     Event,
     FinishReason,
-    Owner,
     RoundEvent,
     Stats,
 )
@@ -236,7 +236,8 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
     """Set `feed`, the pending ids that each sequence of a round processes. `sequences` are in order of arrival.
 
     A decoding sequence feeds all its pending ids. Prompts share `rows`, so that a long prompt delays other streams by
-    at most that many: a quarter goes to the oldest, the rest to the shortest first.
+    at most that many: a quarter goes to the oldest, then an equal part to the shortest of each client, then the rest to
+    the shortest first.
     """
     for sequence in sequences:
         sequence.feed = sequence.num_wanted
@@ -244,7 +245,10 @@ def share_rows(sequences: collections.abc.Sequence[Sequence], rows: int) -> None
     for reader in readers:
         reader.feed = 0
     shares = [(reader, rows // OLDEST_SHARE) for reader in readers[:1]]
-    shares += [(reader, rows) for reader in sorted(readers, key=lambda reader: reader.num_wanted)]
+    shortest_first = sorted(readers, key=lambda reader: reader.num_wanted)
+    of_clients = {reader.request.scope: reader for reader in reversed(shortest_first)}
+    shares += [(reader, rows // len(of_clients)) for reader in shortest_first if reader in of_clients.values()]
+    shares += [(reader, rows) for reader in shortest_first]
     for reader, most in shares:
         feed = min(reader.num_wanted - reader.feed, most, left)
         reader.feed += feed
@@ -257,16 +261,26 @@ def empty_completions(request: CompletionRequest, reason: FinishReason) -> list[
 
 
 def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
-    """Return runnable choices in round-robin order of their owners, at most `most` per owner.
+    """Return runnable choices in round-robin order of the clients and of each client's documents, at most `most` each.
 
-    The choices of one owner are ordered by the tokens left to generate.
+    The choices of one document are ordered by the tokens left to generate.
     """
+    choices = ((job, choice) for job in sorted(jobs, key=_remaining) for choice in job.runnable)
+    by_document = _take_turns(choices, lambda job: job.request.owner, most)
+    return _take_turns(by_document, lambda job: job.request.scope, most)
+
+
+def _take_turns(
+    choices: Iterable[tuple[Job, int]], whose: Callable[[Job], Hashable], most: int
+) -> list[tuple[Job, int]]:
+    """Return the choices in round-robin order of `whose`, at most `most` each. Equals keep their order."""
     ranked: list[tuple[int, tuple[Job, int]]] = []
-    taken: Counter[Owner] = Counter()
-    for job in sorted(jobs, key=_remaining):
-        for choice in job.runnable[: most - taken[job.request.owner]]:
-            ranked.append((taken[job.request.owner], (job, choice)))
-            taken[job.request.owner] += 1
+    taken: Counter[Hashable] = Counter()
+    for one in choices:
+        rank = taken[whose(one[0])]
+        if rank < most:
+            ranked.append((rank, one))
+            taken[whose(one[0])] += 1
     ranked.sort(key=lambda one: one[0])
     return [one for _, one in ranked]
 

@@ -24,6 +24,7 @@ from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows
 from codespec.models.cuda.slot_attention import slot_attention
+from codespec.models.recurrent.states import Plan, States
 from codespec.models.span_groups import Group, Grouping, Span
 
 NAME = "codespec"
@@ -59,7 +60,7 @@ class ForwardContext:
     """State of one forward: its spans (or `rows` on a device), its cache, and the values computed once for all layers.
 
     `cache` is None while shapes are probed. Probing fills `shapes`, `heads` and `groups`, the largest number of query
-    heads that share a key head.
+    heads that share a key head. `states` and `plans`, one for each span, are for recurrent layers.
     """
 
     spans: list[Span]
@@ -74,6 +75,8 @@ class ForwardContext:
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     groupings: dict[tuple[int, bool], Grouping] = field(default_factory=dict)
     targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
+    states: States | None = None
+    plans: list[Plan] = field(default_factory=list)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write keys [kv_heads, N, size] and values of all rows to their slots, in one call for all spans."""

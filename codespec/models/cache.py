@@ -9,8 +9,7 @@ write, so unused positions cost neither memory nor time.
 from __future__ import annotations
 
 import math
-import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -18,11 +17,14 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
+from codespec.models.recurrent.states import States, StateShape, states_bytes
 from codespec.models.rows import Rows
 from codespec.models.rowwise import scatter
+from codespec.models.zeros import zeros
 
 CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
+NO_STATES: Mapping[int, StateShape] = {}
 
 
 class Follower(Protocol):
@@ -41,7 +43,8 @@ class KVCache:
     """Keys and values of `slots` sequences of up to `capacity` positions, for every layer.
 
     Capacity is rounded up to whole key blocks. `scratch` adds a last slot for padding rows, which is written and never
-    read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head.
+    read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head. `states` are
+    the sizes of recurrent layers, whose states are kept beside keys and values.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class KVCache:
         device: torch.device,
         scratch: bool = False,
         features: tuple[int, ...] = (),
+        states: Mapping[int, StateShape] = NO_STATES,
     ) -> None:
         self.followers: list[Follower] = []
         self.slots = slots
@@ -63,11 +67,12 @@ class KVCache:
         made = slots + scratch
         try:
             for layer, (heads, key_size, value_size) in shapes.items():
-                self.keys[layer] = _zeros((made, heads, capacity, key_size), dtype, device)
-                self.values[layer] = _zeros((made, heads, capacity, value_size), dtype, device)
-            self.features = _zeros((made, capacity, *features), dtype, device) if features else None
+                self.keys[layer] = zeros((made, heads, capacity, key_size), dtype, device)
+                self.values[layer] = zeros((made, heads, capacity, value_size), dtype, device)
+            self.features = zeros((made, capacity, *features), dtype, device) if features else None
+            self.states = States(states, slots, dtype, device) if states else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
-            size = cache_bytes(shapes, made, capacity, dtype, features) / 2**20
+            size = cache_bytes(shapes, made, capacity, dtype, features, states) / 2**20
             raise ModelError(
                 f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory",
                 "lower max_batch or context",
@@ -93,10 +98,16 @@ class KVCache:
         slots = slice(first, first + count)
         return self.keys[layer][slots, :, :end], self.values[layer][slots, :, :end]
 
+    def resumable(self, slot: int, length: int) -> int:
+        """Return the largest number of positions, at most `length`, that a rollback can keep."""
+        return length if self.states is None else self.states.resumable(slot, length)
+
     def rollback(self, slot: int, length: int) -> None:
-        """Roll the slot back to `length` positions."""
+        """Roll the slot back to `length` positions, to which `resumable` agrees."""
         assert 0 <= length <= self.capacity
         self.lengths[slot] = length
+        if self.states is not None:
+            self.states.cut(slot, length)
         for follower in self.followers:
             follower.cut(slot, length)
 
@@ -108,6 +119,8 @@ class KVCache:
         if self.features is not None:
             self.features[target, :length] = self.features[source, :length]
         self.lengths[target] = length
+        if self.states is not None:
+            self.states.copy(source, target, length)
         for follower in self.followers:
             follower.copy(source, target, length)
 
@@ -128,20 +141,19 @@ class KVCache:
         """The size of all slots in bytes, without the scratch slot."""
         tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
         tensors += [] if self.features is None else [self.features[: self.slots]]
-        return sum(t.numel() * t.element_size() for t in tensors)
+        states = 0 if self.states is None else self.states.nbytes
+        return sum(t.numel() * t.element_size() for t in tensors) + states
 
 
 def cache_bytes(
-    shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype, features: Sequence[int] = ()
+    shapes: dict[int, LayerShape],
+    slots: int,
+    capacity: int,
+    dtype: torch.dtype,
+    features: Sequence[int] = (),
+    states: Mapping[int, StateShape] = NO_STATES,
 ) -> int:
-    """Return the size in bytes of a cache of these shapes, with `features` (layers, size)."""
+    """Return the size in bytes of a cache of these shapes, with `features` (layers, size) and recurrent states."""
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
     per_position += math.prod(features) if features else 0
-    return per_position * slots * capacity * dtype.itemsize
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    size = math.prod(shape) * dtype.itemsize
-    if device.type != "cpu" or not size:
-        return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
+    return per_position * slots * capacity * dtype.itemsize + states_bytes(states, slots, dtype)

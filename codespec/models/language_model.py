@@ -22,6 +22,7 @@ from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
 from codespec.models.linear import tiled_linears
+from codespec.models.recurrent.states import States, StateShape, branching_points
 from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.models.rows import Rows, kept_rows
 from codespec.models.span_groups import Span
@@ -89,6 +90,7 @@ class LanguageModel:
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.choosable = spec.vocab_size  # ids from here on pad the vocabulary and are never chosen
         self.shapes: dict[int, LayerShape] = {}
+        self.states: dict[int, StateShape] = {}  # of recurrent layers
         self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
         self.groups = 1  # the most query heads per key head
         self.cache: KVCache | None = None
@@ -142,7 +144,14 @@ class LanguageModel:
         self._runner = self.cache = self._shared = None  # free the old cache before allocating
         on_device = self.steps == "device"
         self.cache = KVCache(
-            self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=self.feature_shape
+            self.shapes,
+            slots,
+            capacity,
+            self.dtype,
+            self.device,
+            scratch=on_device,
+            features=self.feature_shape,
+            states=self.states,
         )
         if self._rotary is not None:
             self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
@@ -184,6 +193,33 @@ class LanguageModel:
         if self._rotary is not None and self._frequencies is not None:
             self._frequencies.put(slot, self._rotary.frequencies(length))
 
+    def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
+        """Keep what later prompts need that begin like `ids`, the prompt of the slot, and one that shares `exactly` so
+        many of them. Only recurrent states are lost otherwise.
+        """
+        assert self.cache is not None
+        if self.cache.states is not None:
+            points = branching_points(ids, self.tokenizer.special_ids)
+            self.cache.states.want(slot, [*points, exactly])
+
+    def resumable(self, slot: int, length: int) -> int:
+        """Return the largest number of positions, at most `length`, that a slot can keep."""
+        assert self.cache is not None
+        return self.cache.resumable(slot, length)
+
+    def resume(self, slot: int, length: int) -> int:
+        """Truncate a slot to the largest number of positions, at most `length`, that it can keep, and return it."""
+        kept = self.resumable(slot, length)
+        self.rollback(slot, kept)
+        return kept
+
+    def assume(self, slot: int, length: int) -> None:
+        """Pretend that a slot holds `length` positions, for timing."""
+        assert self.cache is not None
+        if self.cache.states is not None:
+            self.cache.states.assume(slot, length)
+        self.admit(slot, length, length)
+
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
         """Run all rows in one forward and set each slot's length to the end of its rows.
@@ -224,6 +260,8 @@ class LanguageModel:
         """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""
         context, ids, positions, kept = self._lay_out(batch, cache)
         logits = self._call(context, ids, positions, kept)
+        if context.states is not None:
+            context.states.finish(context.plans)
         if not self.shapes:
             self.shapes, self.groups, self.heads = context.shapes, context.groups, frozenset(context.heads.values())
         return logits[: sum(rows.keep for rows in batch)].float()
@@ -271,10 +309,19 @@ class LanguageModel:
             positions.extend(range(rows.start, rows.end))
         kept = list(kept_rows(batch))
         context = ForwardContext(spans, cache, self.calls)
+        if self.states:
+            context.states = self._states_of(batch, cache)
+            context.plans = context.states.plan(batch)
         if self._frequencies is not None:
             slots = [span.slot for span in spans for _ in range(span.rows)]
             context.inverse_frequencies, context.rotary_scale = self._frequencies.of(self._tensor(slots))
         return context, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
+
+    def _states_of(self, batch: Sequence[Rows], cache: KVCache | None) -> States:
+        if cache is not None:
+            assert cache.states is not None
+            return cache.states
+        return States(self.states, 1 + max(rows.slot for rows in batch), self.dtype, self.device)
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)

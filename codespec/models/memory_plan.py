@@ -124,7 +124,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     model, name = need.model, need.model.spec.name
     capacity, buckets = _buckets(need, graph_rows)
     step = step_bytes(model, max(need.rows, *buckets.rows, 1), max(need.kept, *buckets.rows, 1), capacity)
-    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape)
+    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape, model.states)
     most = max(buckets.rows, default=0)  # graphs share one pool, sized by the largest
     graphs = len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER + graph_bytes(model, most, capacity)
     prompts = f"{need.slots} prompts of {capacity} tokens"
@@ -149,7 +149,7 @@ def parts_bytes(model: LanguageModel, rows: int) -> int:
     are slices of, and the result of attention.
     """
     size = model.dtype.itemsize
-    angles = max(key_size for _, key_size, _ in model.shapes.values()) // 2
+    angles = max((key_size for _, key_size, _ in model.shapes.values()), default=0) // 2
     found = _rounded(rows * angles * FLOAT) + _rounded(rows * FLOAT)
     for kv_heads, key_size, value_size in model.shapes.values():
         heads = model.groups * kv_heads
@@ -175,8 +175,13 @@ def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int
 def _row_bytes(model: LanguageModel, capacity: int) -> int:
     """Return the bytes of a row's activations and of attention's partial sums for each block of keys."""
     widest = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
-    heads = model.groups * max(heads for heads, _, _ in model.shapes.values())
-    sums = heads * (2 + max(size for _, _, size in model.shapes.values())) * (capacity // CAPACITY_UNIT) * FLOAT
+    heads = model.groups * max((heads for heads, _, _ in model.shapes.values()), default=0)
+    sums = (
+        heads
+        * (2 + max((size for _, _, size in model.shapes.values()), default=0))
+        * (capacity // CAPACITY_UNIT)
+        * FLOAT
+    )
     return widest + sums
 
 

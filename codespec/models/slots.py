@@ -8,7 +8,7 @@ its slot becomes the least recently used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,8 +67,9 @@ class CacheUse:
 class SlotPool:
     """A pool of `count` slots. A taken slot stays taken until released; `_victim` chooses which free one to evict."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, resumable: Callable[[int, int], int] = lambda slot, length: length) -> None:
         self.count = count
+        self._resumable = resumable  # how many of a slot's first positions can be reused
         self.num_tokens = 0  # ids cached in free slots
         self._free: dict[int, Held] = {slot: Held([]) for slot in range(count)}  # least recently used first
         self._taken: dict[int, Owner] = {}
@@ -114,6 +115,7 @@ class SlotPool:
             held = self._free[slot]
             alike = held.rotary_key == rotary_key and held.owner.scope == owner.scope
             shared = common_prefix(held.ids, ids) if alike else 0
+            shared = self._resumable(slot, shared) if shared else 0
             return shared, held.owner == owner, -len(held.ids)
 
         best = max(self._free, key=rank)

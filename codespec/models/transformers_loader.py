@@ -30,11 +30,13 @@ from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
+from codespec.models.recurrent.replace import kind_of, replace_recurrent, state_shapes
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
 from codespec.models.row_norms import replace_norms
 from codespec.models.rowwise import replace_activations
 from codespec.models.shapes import Shape, enlarge
+from codespec.models.steady_gates import steady_gates
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.model_config import architecture
 from codespec.store.weights import read_weights
@@ -70,6 +72,10 @@ def load_float_model(
         demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
     whole_there = device.type == "cuda" and shape is None and tp_group is None
     network = _network(folder, config, dtype, tp_group, device if whole_there else None)
+    if (device.type != "cpu" or tp_group is not None) and any(map(kind_of, network.modules())):
+        raise ModelError(
+            f"{name} has recurrent layers, which run on one CPU", "use device cpu, without tensor_parallel"
+        )
     whole = sum(p.numel() for p in network.parameters())
     if tp_group is not None:
         from codespec.models.parallel.split import localize  # importing torch's part takes a third of a second
@@ -118,6 +124,7 @@ def wrap(
         spec, notes = replace(spec, dtype="int8"), choice.notes
     reference = reference_logits(network)
     seam = Seam()
+    replace_recurrent(network)
     seam.attach(network)
     rotary = replace_rotary(network, seam)
     slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
@@ -129,6 +136,7 @@ def wrap(
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
     spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
+    model.states = state_shapes(running)
     check_seam(model, reference)
     model.choosable = choosable
     return model
@@ -169,6 +177,7 @@ def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: b
     unstack_experts(network)
     if exact:
         replace_activations(network)
+        steady_gates(network)
     if exact or not problem:
         tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
     if exact:

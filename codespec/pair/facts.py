@@ -14,6 +14,7 @@ from typing import Any
 from codespec.errors import Fault, ModelError, TokenizerError
 from codespec.store.conversions import source_quantization
 from codespec.store.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
+from codespec.store.model_layers import Layers, read_layers
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json
@@ -42,6 +43,11 @@ class ModelFacts:
     def context(self) -> int | None:
         """Maximum context length in tokens."""
         return context_length(self.config)
+
+    @property
+    def layers(self) -> Layers:
+        """What its layers keep for each sequence, and its experts."""
+        return read_layers(self.config)
 
     @property
     def quantization(self) -> str:

@@ -77,7 +77,8 @@ def first_problem(*reasons: Fault | None) -> tuple[Finding, str]:
 
 def model_rows(pair: Pair) -> list[Row]:
     """Return the rows about the models, in report order."""
-    return [_output(pair), _parameters(pair), _ratio(pair), _stored(pair), _context(pair), _vocabulary(pair)]
+    sizes = [_output(pair), _parameters(pair), _ratio(pair), _stored(pair)]
+    return [*sizes, *_layers(pair), _context(pair), _vocabulary(pair)]
 
 
 def _output(pair: Pair) -> Row:
@@ -109,6 +110,16 @@ def stored_as(side: ModelFacts) -> str:
     """Return a model's dtype. A converted model also names its source quantization, whose loss its weights keep."""
     source = side.quantization
     return f"{side.weights.dtype} from {source}" if source else side.weights.dtype
+
+
+def _layers(pair: Pair) -> list[Row]:
+    target, drafter = pair.target.layers, pair.drafter.layers
+    rows = [Row("layers", "layers", str(target), str(drafter))]
+    if target.experts or drafter.experts:
+        why = "all of them are in memory; a forward reads those that its rows choose"
+        rows.append(Row("experts", "experts", target.mixture, drafter.mixture, why=why))
+    why = "a rejected draft costs the rows since the last checkpoint" if target.recurrent or drafter.recurrent else ""
+    return [*rows, Row("rollback", "a rollback costs", target.rollback, drafter.rollback, why=why)]
 
 
 def _context(pair: Pair) -> Row:

@@ -121,7 +121,7 @@ class DraftModel(Proposer):
         on_device = model.steps == "device"
         self._device_sampler = DeviceSampler(model.token_bytes, model.device) if on_device else None
         self._spelled = [number for number, spelled in enumerate(model.token_bytes) if spelled]
-        self.slots = SlotPool(slots)
+        self.slots = SlotPool(slots, model.resumable)
         self._layouts = Layouts()
         self._texts: dict[Sequence, DrafterText] = {}
 
@@ -186,7 +186,7 @@ class DraftModel(Proposer):
     def read(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the unread text, except for the last token, whose logits only a draft needs."""
         text = self._text_of(sequence)
-        if text is None or not text.sync(self.model.tokenizer, sequence):
+        if text is None or not self._sync(text, sequence):
             return False
         return self._catch_up([text])
 
@@ -215,16 +215,22 @@ class DraftModel(Proposer):
         text = self._text_of(sequence)
         if text is None:
             return None
-        in_step = text.sync(self.model.tokenizer, sequence)
+        in_step = self._sync(text, sequence)
         if in_step and text.length + self._units(text, cap) > self.context and not text.shared:
             text = self._read(sequence, text) or text
-            in_step = text.sync(self.model.tokenizer, sequence)
+            in_step = self._sync(text, sequence)
         units = self._units(text, cap)
         if not in_step or text.length + units > self.context:
             return None
         held = sequence.known[len(sequence.generated) :]
         budget = ANY_BYTES if self.aligned else budget_bytes(sequence, cap)
         return Guess(place, sequence, text, cap, units, budget, held)
+
+    def _sync(self, text: DrafterText, sequence: Sequence) -> bool:
+        """Roll back to the confirmed text, in the slot too. Return False if the text ends inside a character."""
+        in_step = text.sync(self.model.tokenizer, sequence)
+        text.cached = self.model.resume(text.slot, max(0, min(text.cached, text.length - 1)))
+        return in_step
 
     def _text_of(self, sequence: Sequence) -> DrafterText | None:
         """Return the drafter's text of a sequence, or None if it can't represent it."""
@@ -256,10 +262,12 @@ class DraftModel(Proposer):
         if old is not None:
             self.slots.release(old.slot, [*old.head, *old.ids][: old.cached], key)
         lease = self.slots.acquire([*text.head, *text.ids], key, sequence.request.owner)
-        text.slot, text.cached = lease.slot, min(lease.shared, max(0, text.length - 1))
+        text.slot = lease.slot
+        text.cached = self.model.resumable(lease.source, min(lease.shared, max(0, text.length - 1)))
         if lease.source != lease.slot and text.cached:
             self.model.fork(lease.source, lease.slot, text.cached)
         self.model.admit(text.slot, self.context, text.cached)
+        self.model.keep_for_later(text.slot, [*text.head, *text.ids])
         sequence.stats.drafter_prompt_tokens += text.length
         sequence.stats.drafter_cached_tokens += text.cached
         self._texts[sequence] = text

@@ -12,17 +12,19 @@ from aiohttp.typedefs import Handler
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
-from codespec.server import metrics_page, page
+from codespec.server import metrics_page, page, probes
+from codespec.server.audit_log import AuditLog, audited
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.logs import log, log_failure
+from codespec.server.reload import RELOADER, Reloader, keep_engine, refuse, reload
 from codespec.server.scopes import SCOPES, Scopes
-from codespec.server.security import PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, guard
+from codespec.server.security import ACCESS, PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, RELOAD, Access, guard
 from codespec.server.wire import Refused, error_reply, read_fields, route_of
 
-HEALTH = frozenset({"/health", "/v1/health", *PROOF_PATHS})  # the requests that clients send first
+HEALTH = frozenset({"/health", "/v1/health", *probes.OPEN_PATHS, *PROOF_PATHS})  # the requests that clients send first
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
@@ -30,19 +32,29 @@ HTTP_ERRORS = {
 
 
 def build_app(
-    daemon: Daemon, host: str = "127.0.0.1", token: str = "", keys: proof.Keys | None = None
+    daemon: Daemon,
+    host: str = "127.0.0.1",
+    access: Access | None = None,
+    keys: proof.Keys | None = None,
+    audit_log: AuditLog | None = None,
+    reloader: Reloader | None = None,
 ) -> web.Application:
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove whose it is."""
+    access = access or Access()
     connections = Connections(open_files())
-    open_paths = page.OPEN_PATHS | PROOF_PATHS
-    guards = [log_access, answer_errors, connections.watch(HEALTH), guard(host, token, open_paths)]
+    open_paths = page.OPEN_PATHS | PROOF_PATHS | probes.OPEN_PATHS
+    noted = audited(audit_log, open_paths | {"/health"})
+    guards = [noted, log_access, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths), keep_engine]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
-    app[SCOPES], app[PROOF_KEYS] = Scopes(), keys or proof.Keys()
+    app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
     app.on_cleanup.append(end_chat_templates)
+    if reloader is not None:
+        app[RELOADER] = reloader
+    app.router.add_post(RELOAD, reload if reloader is not None else refuse)
     for dialect in (codespec, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    for routes in (metrics_page.ROUTES, page.ROUTES, PROOF_ROUTES):
+    for routes in (metrics_page.ROUTES, page.ROUTES, probes.ROUTES, PROOF_ROUTES):
         app.router.add_routes(routes)
     app.router.add_post("/v1/completions", complete_v1)
     return app

@@ -4,34 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import NoReturn
 
 from aiohttp import web
 
 from codespec.errors import ServeError
 from codespec.json_store import Unkept
-from codespec.server.engine_thread import EngineThread
+from codespec.server.accounts import Account, Keyring
 from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.logs import LogOutput
 from codespec.server.metrics import RequestMetrics
+from codespec.server.source import Source
 
 RETRY_SECONDS = 1  # delay before a client retries
+_PINNED: ContextVar[Source | None] = ContextVar("engine", default=None)
 
 
 class Daemon:
-    """One engine with a queue of at most `queue` requests in addition to the running ones."""
+    """One source of text with a queue of at most `queue` requests in addition to the running ones."""
 
-    def __init__(self, engine_thread: EngineThread, queue: int, output: LogOutput | None = None) -> None:
-        self.engine_thread = engine_thread
+    def __init__(
+        self, engine_thread: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
+    ) -> None:
+        self.current = engine_thread
+        self.incoming: Source | None = None  # the last one that began to load as a replacement
+        self.held: asyncio.Event | None = None  # set when the models are replaced; None: no request has to wait
         self.queue = queue
         self.output = output or LogOutput()
+        self.keyring = keyring
+        self.faults: list[Callable[[], str]] = []  # each returns a sentence about a file of the daemon, or ""
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # encode one long text at a time, which leaves a core for the engine
-        self._open: set[RequestHandle] = set()
+        self._open: dict[RequestHandle, Source] = {}
+        self._users: Counter[Source] = Counter()  # requests by the engine that they use
+        self._num_held = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def engine_thread(self) -> Source:
+        """The engine of the current request, which stays the same to its end, or else the one for new requests."""
+        return _PINNED.get() or self.current
 
     @property
     def num_open(self) -> int:
@@ -41,12 +60,14 @@ class Daemon:
     @property
     def state(self) -> str:
         """One of starting, ready, stopping, failed or stopped."""
+        if self.held is not None and not self.stopping:
+            return "starting"
         return "stopping" if self.stopping else self.engine_thread.state
 
     @property
     def reason(self) -> str:
         """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
-        thread = self.engine_thread
+        thread = self.incoming if self.held is not None and self.incoming is not None else self.engine_thread
         if thread.error is not None:
             return thread.error.fault.clause
         starts = thread.loaded is None or thread.state != "ready"
@@ -58,14 +79,13 @@ class Daemon:
         loaded = self.engine_thread.loaded
         notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
-        return self.output.warning or next(unkept, "")
+        faults = (fault for read in self.faults if (fault := read()))
+        return self.output.warning or self.engine_thread.warning or next(faults, "") or next(unkept, "")
 
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        dispatcher = self.engine_thread.dispatcher
-        handles = [] if dispatcher is None else list(dispatcher.handles)
-        return sum(bool(handle.job and handle.job.sequences) for handle in handles)
+        return sum(one.num_running for one in self.engine_threads)
 
     @property
     def num_waiting(self) -> int:
@@ -93,29 +113,132 @@ class Daemon:
             raise
 
     @contextmanager
-    def submit(self, handle: RequestHandle, scope: str) -> Iterator[None]:
+    def submit(
+        self, handle: RequestHandle, scope: str, account: Account | None = None, session: str = ""
+    ) -> Iterator[None]:
         """Submit a request; abort it if the block exits early. Raise ServeError if the daemon can't take it."""
         slots = self.ready().slots
-        if self.num_open >= slots + self.queue:
+        if self.num_open >= slots + self.queue and not self._make_room(scope):
             self.metrics.refused["queue_full"] += 1
-            wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, slots) / 8)
-            raise ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
-        handle.request = replace(handle.request, scope=scope)
+            if account is not None:
+                account.refused["queue_full"] += 1
+            raise self._full()
+        if account is not None:
+            account.check()
+        handle.request, handle.session = replace(handle.request, scope=scope), session
         self.engine_thread.admit(handle)
-        self._open.add(handle)
+        self._open[handle] = self.engine_thread
+        if account is not None:
+            account.open.add(handle)
         try:
             yield
         finally:
-            self._open.discard(handle)
+            self._open.pop(handle, None)
             self.metrics.end(handle)
+            if account is not None:
+                account.end(handle)
             if not handle.over:
                 self.engine_thread.abort(handle)
 
+    def _make_room(self, scope: str) -> bool:
+        """Refuse the newest waiting request of the client with the most, if `scope` would still have fewer.
+
+        So a client that fills the queue makes room for the others (longest queue drop, Suter et al. 1998).
+        """
+        counts = Counter(handle.request.scope for handle in self._open if not handle.over)
+        busiest, most = counts.most_common(1)[0]
+        waiting = [one for one in self._open if one.request.scope == busiest and one.waits]
+        if most <= counts[scope] + 1 or not waiting:
+            return False
+        self.metrics.refused["queue_full"] += 1
+        self.refuse([max(waiting, key=lambda one: one.arrived)], self._full())
+        return True
+
+    def _full(self) -> ServeError:
+        wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.ready().slots) / 8)
+        return ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
+
+    def revoke(self, account: Account) -> None:
+        """End the completions of a key that is no longer valid."""
+        sentence = f"The key {account.name!r} was revoked: ask the daemon's owner for another."
+        self.refuse(account.open, ServeError(sentence, 401))
+
+    def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
+        """End requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
+        for handle in list(handles):
+            self._open[handle].abort(handle)
+            handle.push([Failed(error)])
+
     def refuse_open(self) -> None:
-        """End all open requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
-        for handle in list(self._open):
-            self.engine_thread.abort(handle)
-            handle.push([Failed(stopping())])
+        """End all open requests, because the daemon stops."""
+        self.refuse(self._open, stopping())
+        if self.held is not None:
+            self.held.set()
+
+    @property
+    def engine_threads(self) -> list[Source]:
+        """The current engine, those that are still finishing, and one that is loading."""
+        return list({self.current: 0, **self._users, **({self.incoming: 0} if self.incoming else {})})
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Let the request that runs the block use the engine that is current now, even if it is replaced meanwhile."""
+        thread = self.current
+        token = _PINNED.set(thread)
+        self._users[thread] += 1
+        try:
+            yield
+        finally:
+            _PINNED.reset(token)
+            self._users[thread] -= 1
+
+    def num_users(self, thread: Source) -> int:
+        """Return the number of requests that still use an engine."""
+        return self._users[thread]
+
+    def use(self, thread: Source) -> None:
+        """Give new requests to another engine."""
+        self.current, self.incoming = thread, None
+        self._users[thread] += 0
+        self._changed.set()
+
+    def forget(self, thread: Source) -> None:
+        """Drop an engine that no request uses."""
+        del self._users[thread]
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let new requests wait until the block ends."""
+        self.held = asyncio.Event()
+        try:
+            yield
+        finally:
+            self.held.set()
+            self.held = None
+
+    async def until_released(self) -> None:
+        """Wait while requests are held. Raise ServeError if too many wait already."""
+        if self._num_held >= self.queue:
+            self.metrics.refused["queue_full"] += 1
+            sentence = f"{self._num_held} requests wait for the models to be replaced: ask again in a moment."
+            raise ServeError(sentence, 429, RETRY_SECONDS)
+        self._num_held += 1
+        try:
+            while self.held is not None and not self.stopping:
+                await self.held.wait()
+        finally:
+            self._num_held -= 1
+
+    async def until_failed(self) -> NoReturn:
+        """Wait until the current engine has failed, and raise its error."""
+        while True:
+            self._changed.clear()
+            tasks = [asyncio.ensure_future(one) for one in (self.current.until_failed(), self._changed.wait())]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            tasks[1].cancel()
+            if tasks[0].done() and self.current.error is not None:
+                raise self.current.error
+            tasks[0].cancel()
 
 
 def stopping() -> ServeError:

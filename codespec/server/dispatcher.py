@@ -103,7 +103,7 @@ class Dispatcher:
 
     def _join(self, handle: RequestHandle) -> Job:
         """Return the job that computes a handle's request: one in the queue, a prefetch included, or a new one."""
-        job = next((job for job in self.queue.jobs if _computes(job, handle)), None)
+        job = next((job for job in self.queue.jobs if computes(job, handle)), None)
         if job is None:
             job = Job(handle.request, handle.priority, handle.arrived, handle.deadline, handle.after_first)
             self.queue.add(job)
@@ -194,7 +194,7 @@ class Dispatcher:
             self.outbox += [(handle, list(messages)) for handle in handles]
 
 
-def _computes(job: Job, handle: RequestHandle) -> bool:
+def computes(job: Job, handle: RequestHandle) -> bool:
     """Return whether a job also answers the handle's request.
 
     A job with a time limit is shared only before it starts.

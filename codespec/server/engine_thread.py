@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.audit import Audit
@@ -19,8 +19,11 @@ from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log_failure
+from codespec.server.source import State
 
-State = Literal["starting", "ready", "failed", "stopped"]
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+
 Result = TypeVar("Result")
 MOST_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; keystrokes come faster than that
@@ -35,7 +38,7 @@ class EngineThread:
         self.loaded: Loaded | None = None
         self.dispatcher: Dispatcher | None = None  # read-only for other threads
         self.error: CodespecError | None = None
-        self._load = load
+        self.load = load
         self._inbox: list[Callable[[Dispatcher], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -45,6 +48,21 @@ class EngineThread:
         self._ready = asyncio.Event()
         self._failed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
+
+    @property
+    def num_running(self) -> int:
+        """Number of open requests that the engine currently runs."""
+        handles = [] if self.dispatcher is None else list(self.dispatcher.handles)
+        return sum(bool(handle.job and handle.job.sequences) for handle in handles)
+
+    @property
+    def warning(self) -> str:
+        """A sentence about a fault that lasts; an engine has notes instead."""
+        return ""
+
+    @property
+    def remote(self) -> None:
+        """This process writes, no other server."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start loading; events go to this loop."""
@@ -102,7 +120,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            self.loaded = self._load(self.progress)
+            self.loaded = self.load(self.progress)
         except CodespecError as error:
             self._give_up(error)
             return
@@ -170,8 +188,9 @@ class EngineThread:
 
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
-    audit = Audit(loaded.engine, loaded.audit_every, names)
-    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY, audit)
+    engine = cast("Engine", loaded.engine)  # what a thread loads is one
+    audit = Audit(engine, loaded.audit_every, names)
+    return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY, audit)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:

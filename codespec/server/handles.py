@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, TextEvent
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import CodespecError
 
@@ -48,12 +48,14 @@ class RequestHandle:
         self.arrived = time.perf_counter()
         self.deadline = None if request.deadline_ms is None else self.arrived + request.deadline_ms / 1000
         self.after_first = None if after_first_ms is None else after_first_ms / 1000
+        self.session = ""  # the client's x-session-id: requests of one document share it
         self.job: Job | None = None  # set and used on the engine's thread
         self.first_text: float | None = None
         self.ended: float | None = None  # arrival of the last message
         self.finished: list[Completion] = []  # the completed choices
         self.error: CodespecError | None = None
         self._open_choices = set(range(request.n))
+        self._written = dict.fromkeys(self._open_choices, 0)  # tokens by choice
         self._messages: deque[Message] = deque()
         self._received = asyncio.Event()
 
@@ -71,6 +73,21 @@ class RequestHandle:
     def over(self) -> bool:
         """Whether the request has ended."""
         return self.ended is not None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 until a choice is complete."""
+        return self.finished[0].stats.prompt_tokens if self.finished else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens written so far, over all choices."""
+        return sum(self._written.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether the engine has not begun with it."""
+        return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
         """Return whether it ends an older request for its document. A warm-up ends no request for text."""
@@ -106,7 +123,10 @@ class RequestHandle:
             self.error, self.ended = message.error, now
         elif isinstance(message, DoneEvent):
             self.finished.append(message.completion)
+            self._written[message.choice] = message.completion.stats.committed
             self._open_choices.discard(message.choice)
             self.ended = None if self._open_choices else now
-        elif isinstance(message, TextEvent) and self.first_text is None:
+        elif isinstance(message, RoundEvent):
+            self._written[message.choice] += message.accepted + 1
+        elif self.first_text is None:
             self.first_text = now

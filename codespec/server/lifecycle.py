@@ -12,7 +12,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -20,13 +21,17 @@ from codespec_grammars.workers import start_fork_server
 
 from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
+from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
+from codespec.server.audit_log import AuditLog
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import safe_output, start_logging
-from codespec.server.security import proof_keys
+from codespec.server.reload import Plan, Reloader
+from codespec.server.security import Access, proof_keys
+from codespec.server.source import Source
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
@@ -34,38 +39,94 @@ REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
+def serve(
+    config: ServeConfig,
+    load: Callable[[Progress], Loaded],
+    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
+) -> int:
+    """Serve the engine that `load` returns. `plan` returns how to load other models."""
+    return serve_from(EngineThread(load), config, plan)
+
+
+def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
     """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
     token = read_token(config.token_file)
-    check_bind(config.host, token)
-    thread, printed = EngineThread(load), list[str]()
+    check_bind(config.host, token, config.keys)
+    metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
+    keyring = Keyring(Path(config.keys).expanduser()) if config.keys else None
+    access = Access(token, metrics_token, keyring)
+    audit_log = AuditLog(Path(config.audit_log).expanduser()) if config.audit_log else None
+    printed = list[str]()
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
         start_fork_server()
         keys = proof_keys(token)
-        daemon = Daemon(thread, config.queue, output)
+        daemon = Daemon(thread, config.queue, output, keyring)
         try:
-            asyncio.run(_serve(config, token, keys, daemon, printed))
+            asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
         finally:
-            stopped = thread.stop(STOP_SECONDS)
-            _print_notes(thread, printed)  # errors while saving
+            stopped = all([one.stop(STOP_SECONDS) for one in daemon.engine_threads])
+            _print_notes(daemon.current, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
     return 0
 
 
-async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, printed: list[str]) -> None:
-    thread = daemon.engine_thread
-    runner = make_runner(build_app(daemon, config.host, token, keys))
+async def _serve(
+    config: ServeConfig,
+    access: Access,
+    keys: Keys,
+    daemon: Daemon,
+    audit_log: AuditLog | None,
+    plan: Callable[[Mapping[str, Any]], Plan] | None,
+    printed: list[str],
+) -> None:
+    thread = daemon.current
+
+    def announce() -> None:
+        printed.clear()
+        _print_notes(daemon.current, printed)
+        print("codespec: the models are replaced", flush=True)
+
+    reloader = Reloader(daemon, plan, config.drain_seconds, announce) if plan else None
+    runner = make_runner(build_app(daemon, config.host, access, keys, audit_log, reloader))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
-    stop = _stop_signals()
+    stop, watching = _stop_signals(), follow_files(daemon, audit_log)
     try:
         await listen(runner, config)
         thread.start(asyncio.get_running_loop())
-        await _until(stop, _run(thread, printed))
+        await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
+        if watching is not None:
+            watching.cancel()
+        if audit_log is not None:
+            audit_log.close()
+
+
+def follow_files(
+    daemon: Daemon, audit_log: AuditLog | None, *, by_signal: bool = True
+) -> asyncio.Task[NoReturn] | None:
+    """Follow changes of the keys file, and on SIGHUP read it and open the audit log anew; return the task, if any.
+
+    Without these files, SIGHUP ends the daemon, as it ends any program whose terminal is closed.
+    """
+    keyring, woken = daemon.keyring, asyncio.Event()
+
+    def wake() -> None:
+        woken.set()
+        if audit_log is not None:
+            audit_log.reopen()
+
+    if audit_log is not None:
+        daemon.faults.append(lambda: audit_log.fault)
+    if by_signal and (keyring is not None or audit_log is not None) and hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wake)
+    if keyring is None:
+        return None
+    daemon.faults.append(lambda: keyring.fault)
+    return asyncio.create_task(watch(keyring, woken, daemon.revoke))
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
@@ -108,15 +169,16 @@ def make_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
+async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
+    thread = daemon.current
     await thread.until_loaded()
     _print_notes(thread, printed)
     print(f"codespec: ready after {thread.progress.seconds:.1f} s", flush=True)
-    await thread.until_failed()
+    await daemon.until_failed()
 
 
-def _print_notes(thread: EngineThread, printed: list[str]) -> None:
+def _print_notes(thread: Source, printed: list[str]) -> None:
     """Print the engine's notes that are not in `printed` yet."""
     notes = thread.loaded.engine.notes if thread.loaded is not None else []
     for note in notes[len(printed) :]:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.errors import ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
+from codespec.store.machine import available_memory, context_room, machine_memory
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.engine.engine import Engine
+    from codespec.server.served import Writer
     from codespec.store.catalogue import Entry
 
 
@@ -36,7 +38,7 @@ class Progress:
 class Loaded:
     """An engine and the properties that handlers need."""
 
-    engine: Engine
+    engine: Writer
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
@@ -45,8 +47,14 @@ class Loaded:
     audit_every: int = 0  # one in `audit_every` completions is decoded again (0: none)
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
+    no_fim: str = ""  # why the model can't fill in, if that does not follow from its tokenizer
     names: tuple[str, ...] = ()  # all values of the setting that select this model
     identity: Mapping[str, Any] = field(default_factory=dict)  # everything that determines its texts and drafts
+
+    def demand_tokens(self) -> None:
+        """Raise ServeError if the model's tokens are unknown here."""
+        if self.engine.mode == "upstream":
+            raise ServeError("The upstream server alone knows the model's tokens: ask it for them.", 501)
 
 
 def loader(
@@ -59,9 +67,8 @@ def loader(
 
     def load(progress: Progress) -> Loaded:
         progress.phase = "finding the models"
-        for name, dtype in ((config.target, config.dtype), (config.drafter, config.drafter_dtype)):
-            if name != "none":
-                resolve(name).folder(dtype)
+        for name, dtype in _named(config):
+            resolve(name).folder(dtype)
         progress.phase = "loading the engine's packages"
         check_packages()
         from codespec.engine.build import build_engine
@@ -88,6 +95,26 @@ def loader(
         )
 
     return load
+
+
+def fits_beside(config: EngineConfig) -> bool:
+    """Return whether these models fit into the free memory while others are loaded.
+
+    Their size is estimated from their files: half as much again for packing, and the share for keys and values. On a
+    GPU, an engine takes all memory for its cache, so two never fit.
+    """
+    memory, free = machine_memory(), available_memory()
+    if config.device != "cpu" or memory is None or free is None:
+        return False
+    folders = [resolve(name).folder(dtype) for name, dtype in _named(config)]
+    size = sum(file.stat().st_size for folder in folders for file in Path(folder).glob("*") if file.is_file())
+    return free >= size * 3 // 2 + context_room(config.cache_mb, memory)
+
+
+def _named(config: EngineConfig) -> list[tuple[str, str]]:
+    """Return the models to load, with their number formats."""
+    pairs = ((config.target, config.dtype), (config.drafter, config.drafter_dtype))
+    return [(name, dtype) for name, dtype in pairs if name != "none"]
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:

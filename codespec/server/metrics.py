@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from codespec.engine.queue import Priority
-from codespec.errors import CodespecError, RequestError, ServeError
+from codespec.errors import CodespecError, RequestError, ServeError, UpstreamError
 from codespec.server.handles import RequestHandle
 
 # A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
@@ -82,4 +82,6 @@ class RequestMetrics:
 def _fault(error: CodespecError) -> str:
     if isinstance(error, RequestError):
         return "request"
+    if isinstance(error, UpstreamError):
+        return "upstream"
     return "stopping" if isinstance(error, ServeError) and error.status == 503 else "engine"

@@ -6,7 +6,7 @@ formats the text; it keeps no counters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -18,7 +18,9 @@ from codespec import __version__
 from codespec.contract.types import Stats
 from codespec.engine.metrics import Key, Metrics
 from codespec.models.slots import CacheUse
+from codespec.server.accounts import Account
 from codespec.server.audit import NONE_YET
+from codespec.server.audit_log import CALL
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.loading import Loaded
 from codespec.server.metrics import Histogram, RequestMetrics
@@ -44,7 +46,7 @@ async def scrape(request: web.Request) -> web.StreamResponse:
 
 
 async def stats(request: web.Request) -> web.StreamResponse:
-    """Serve the same metrics as JSON, with the daemon's version, state and model."""
+    """Serve the same metrics as JSON, with the daemon's version, state and model. A key sees its own usage alone."""
     daemon = request.app[DAEMON]
     loaded = daemon.engine_thread.loaded
     about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
@@ -54,7 +56,9 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
-    families = [_as_json(family) for family in DaemonCollector(daemon).collect()]
+    if daemon.engine_thread.remote is not None:
+        engine["upstream"] = daemon.engine_thread.remote
+    families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 
 
@@ -67,16 +71,20 @@ def _as_json(family: Metric) -> dict[str, Any]:
 class DaemonCollector(Collector):
     """Collects all metrics of a daemon.
 
-    Metrics of requests and of the engine are labelled with the model's name and start when it is loaded.
+    Metrics of requests and of the engine are labelled with the model's name and start when it is loaded. `key` limits
+    the usage by key to that of one name ("": all).
     """
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, daemon: Daemon, key: str = "") -> None:
+        self._daemon, self._key = daemon, key
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families with their current values."""
         daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
         yield from _of_daemon(daemon)
+        yield from _of_upstream(daemon)
+        if daemon.keyring is not None:
+            yield from _of_keys([one for one in daemon.keyring.accounts if self._key in ("", one.name)])
         if loaded is not None:
             model = {"model_name": loaded.name}
             metrics = loaded.engine.metrics.snapshot()
@@ -92,6 +100,33 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _gauge("num_requests_running", "Requests that the engine works for.", daemon.num_running)
     yield _gauge("num_requests_waiting", "Requests that wait for it.", daemon.num_waiting)
     yield _counters("requests_refused_total", "Requests that were turned away.", "reason", daemon.metrics.refused)
+
+
+def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
+    remote = daemon.engine_thread.remote
+    source = "local" if remote is None else "upstream"
+    yield _gauge("source", "Who writes: this process, or a server upstream.", 1, {"source": source})
+    if remote is not None:
+        about = "Completions that another server was to write, by what became of them."
+        yield _counters("upstream_requests_total", about, "outcome", remote["requests"])
+        yield _counter("upstream_retries_total", "Second tries.", remote["retries"], {})
+        yield _gauge("upstream_circuit_open", "Whether nothing is sent upstream.", remote["circuit"] == "open")
+
+
+def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
+    """Yield the usage by key, whose names come from the keys file, so a request can't create new labels."""
+    for name, about, values in (
+        ("key_requests_total", "POST requests within the key's limit.", [one.requests for one in accounts]),
+        ("key_prompt_tokens_total", "Prompt tokens of its requests.", [one.prompt_tokens for one in accounts]),
+        ("key_generation_tokens_total", "Tokens written for it.", [one.tokens for one in accounts]),
+    ):
+        yield _counters(name, about, "key", dict(zip([one.name for one in accounts], values, strict=True)))
+    open_now = GaugeMetricFamily(f"{PREFIX}key_requests_open", "Its completions that wait or run.", labels=["key"])
+    for one in accounts:
+        open_now.add_metric([one.name], len(one.open))
+    yield open_now
+    refused = [((one.name, limit), count) for one in accounts for limit, count in one.refused.items()]
+    yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
@@ -115,7 +150,7 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
 def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
     dispatcher = daemon.engine_thread.dispatcher
     results = dispatcher.audit.results if dispatcher is not None else NONE_YET
-    yield _gauge("mode", "The mode in effect: exact or fast.", 1, {**model, "mode": loaded.engine.mode})
+    yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
     about = "Completions picked to be decoded again without drafts, by what came of it."
     yield _counters("audit_total", about, "result", results, model)
 

@@ -57,6 +57,10 @@ class Fields:
         """Return whether a field is present and not empty, zero or false."""
         return bool(self._values.get(name))
 
+    def shorten(self, name: str, by: float) -> None:
+        """Reduce a number, to no less than one, because a part of it is over."""
+        self._values = {**self._values, name: max(1.0, self._values[name] - by)}
+
     def label(self, name: str) -> str:
         """Return the field's full name for errors."""
         return f"{self._above}{name}"
@@ -213,8 +217,14 @@ def route_of(request: web.Request) -> str:
     return resource.canonical if resource is not None else "-"
 
 
+FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body that was read before its handler
+
+
 async def read_fields(request: web.Request) -> Fields:
-    """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
+    """Read the body as a JSON object, regardless of its content type, once. Raise RequestError or ServeError."""
+    read: Fields | None = request.get(FIELDS)
+    if read is not None:
+        return read
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body as it is."

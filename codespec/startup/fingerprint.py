@@ -38,4 +38,5 @@ def model_facts(model: LanguageModel) -> tuple[object, ...]:
     return (
         *(torch.get_num_threads(), str(model.device), gpu, model.steps, model.exact, spec, str(model.dtype)),
         *(sorted(model.shapes.items()), sorted(map(repr, model.heads)), sorted(kinds)),
+        *sorted(map(repr, model.states.items())),
     )

@@ -155,7 +155,7 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
     """Return the cache bytes of one slot in each of these models, given the slot lengths in tokens."""
     return sum(
-        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape)
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape, model.states)
         for model, length in lengths.items()
     )
 

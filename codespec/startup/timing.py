@@ -112,7 +112,8 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: i
     """
     parts = [Rows(slot, context, [slot + 1] * rows, keep or rows) for slot, rows in enumerate(counts)]
     for part in parts:
-        model.admit(part.slot, context + len(part.ids), context)
+        model.admit(part.slot, context + len(part.ids))
+        model.assume(part.slot, context)
     return timed(lambda: model.forward(parts), model.device)
 
 

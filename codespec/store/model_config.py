@@ -20,11 +20,14 @@ from codespec.text.control_tokens import read_json
 Config = Mapping[str, Any]
 
 _WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-_RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta")
-_RECURRENT_MODELS = (
-    "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "nemotron_h", "olmo_hybrid",
-    "qwen3_5", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba",
-)  # fmt: skip
+_RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "hybrid")
+# Model types with recurrent layers whose configuration may not list its layers.
+_UNLISTED = ("falcon_mamba", "jamba", "lfm2", "mamba", "recurrent_gemma", "rwkv", "xlstm", "zamba")
+# Sizes that only configurations have whose recurrent layers `models.recurrent` computes; the loader's check has the
+# final say.
+_GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
+_MAMBA2 = (("mamba_n_heads", "mamba_d_head"), ("mamba_num_heads", "mamba_head_dim"), ("n_groups", "state_size"))
+_SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
@@ -62,14 +65,25 @@ def why_unsuitable(config: Config) -> Fault | None:
         return Fault(_CODE, f"{name} is an encoder and a decoder", "choose a causal language model")
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
         return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
-    listed = text_config(config).get("layer_types")
-    layers = {str(layer) for layer in listed} if isinstance(listed, list) else set()
-    if kind.startswith(_RECURRENT_MODELS) or any(word in layer for word in _RECURRENT_LAYERS for layer in layers):
-        what = f"{name} has recurrent layers, whose state can't be rolled back yet"
-        return Fault(_CODE, what, "choose an attention-only model")
+    if _has_recurrent(config, kind) and not _runs_recurrent(text_config(config)):
+        what = f"{name} has recurrent layers of a kind whose state can't be rolled back yet"
+        return Fault(_CODE, what, "choose a model of attention, gated delta nets, Mamba2 or short convolutions")
     if kind in _OWN_ATTENTION:
         return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
     return None
+
+
+def _has_recurrent(config: Config, kind: str) -> bool:
+    """Return whether some layers are recurrent: by the list of layers if there is one, else by the model type."""
+    listed = text_config(config).get("layer_types")
+    if not isinstance(listed, list):
+        return kind in _UNLISTED
+    return any(word in str(layer) for word in _RECURRENT_LAYERS for layer in listed)
+
+
+def _runs_recurrent(config: Config) -> bool:
+    """Return whether the recurrent layers of a configuration are of a kind that `models.recurrent` computes."""
+    return any(all(name in config for name in names) for names in (_GATED_DELTA, *_MAMBA2, _SHORT_CONVOLUTION))
 
 
 def fits_int8(config: Config) -> bool:

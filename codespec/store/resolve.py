@@ -22,6 +22,7 @@ from codespec.store.conversions import (
     base_model_name,
     check_adapter,
     convert_gguf,
+    convert_quantized,
     convert_to_int8,
     int8_recipe,
     is_adapter,
@@ -95,10 +96,13 @@ class ModelRef:
         return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
 
     def base_folder(self) -> Path:
-        """Return the folder of a model without the catalogue's adapter, or of an adapter without its model."""
-        if self.path is None:
-            return _fetch(self.name)
-        return convert_gguf(self.path) if self.form == "gguf" else self.path
+        """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.
+
+        A GGUF file is converted, and so are quantized weights.
+        """
+        if self.form == "gguf" and self.path is not None:
+            return convert_gguf(self.path)
+        return convert_quantized(_fetch(self.name) if self.path is None else self.path)
 
     def fetched(self) -> Path | None:
         """Return the folder or file; for a hub id, the folder in the hub client's cache, or None. Queries no hub."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from codespec_grammars import CodeEnd, Cut, Scope, Surroundings
+from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_language, read_surroundings
 
-from codespec.contract.types import Shape
+from codespec.contract.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import BlankRun, ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
 from codespec.text.overlap import MOST_RIGHT, RestOfLine
@@ -124,6 +124,15 @@ class Ending:
         text = text[: complete_utf8_length(text)]
         sure = self._rest.least(len(text)) if self._right.strip() else len(text.rstrip())
         return sure if is_worthwhile(text[:sure]) else 0
+
+
+def begin_endings(request: CompletionRequest) -> list[Ending | None]:
+    """Return the ending of each choice, or None for raw requests and warm-ups."""
+    if request.shape == "raw" or request.max_tokens == 0:
+        return [None] * request.n
+    language = find_language(request.language, request.path)
+    around = read_surroundings(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
+    return [Ending(request.shape, around, request.prefix, request.suffix) for _ in range(request.n)]
 
 
 def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:

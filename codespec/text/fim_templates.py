@@ -1,10 +1,12 @@
 """Find the fill-in-the-middle template of a model from its tokenizer's vocabulary, never from the model's name.
 
-Holds the marker spellings of common model families and the order of their parts.
+Holds the marker spellings of common model families and the order of their parts. Only the vocabulary of a model that
+another server runs is unknown; `family_named` goes by its name.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,6 +87,39 @@ _FAMILIES = (
     _Family("seed-coder", "<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", order="suffix_first"),
     _Family("falcon-h1", "<|prefix|>", "<|suffix|>", "<|middle|>"),
 )
+
+# By model name, in any spelling of its separators; the first match wins. Left out: Code Llama, whose markers a text
+# spells differently, and models that have the markers but were not trained to fill in (Qwen2.5 without Coder).
+_NAMES = tuple(
+    (re.compile(pattern, re.IGNORECASE), family)
+    for pattern, family in (
+        (r"codeqwen", "codeqwen"),
+        (r"qwen-?[23](\.5|-5)?-?coder", "qwen"),
+        (r"codegemma", "codegemma"),
+        (r"granite-?4", "granite4"),
+        (r"granite.*code", "granite"),
+        (r"starcoder-?2", "starcoder2"),
+        (r"santacoder", "santacoder"),
+        (r"starcoder", "starcoder"),
+        (r"deepseek-?coder", "deepseek"),
+        (r"codestral", "codestral"),
+        (r"codegeex|glm-?4", "glm"),
+        (r"seed-?coder", "seed-coder"),
+        (r"falcon-?h1.*coder", "falcon-h1"),
+    )
+)
+
+
+def family_named(model: str) -> str:
+    """Return the family of a model by its name, a hub id or a file's path, or "" if it is not known."""
+    name = re.sub(r"[_\s]", "-", model.replace("\\", "/").rpartition("/")[2])
+    return next((family for pattern, family in _NAMES if pattern.search(name)), "")
+
+
+def family_tokens(name: str) -> tuple[str, ...]:
+    """Return the control tokens by which `find_template` knows a family."""
+    family = next(family for family in _FAMILIES if family.name == name)
+    return tuple(dict.fromkeys((*family.needed, *((family.separator,) if family.separator else ()), *family.marks)))
 
 
 def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:

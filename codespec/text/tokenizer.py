@@ -47,8 +47,11 @@ class TextTokenizer:
     model_eos_ids      ids that end Hugging Face `generate`
     eos_ids            ids that end a completion: `model_eos_ids` and every control token, since none spells text
     config             contents of tokenizer_config.json
+    typical_chars      characters of code per token
     kind, dummy_prefix, byte_fallback, normalizer, trims_offsets, notes: facts for the pair report
     """
+
+    typical_chars = 3
 
     def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
         facts = read_facts(document)

@@ -15,7 +15,6 @@ from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 
 MOST_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
-_CHARS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full:
     clipped = max(0, len(text) - budget * MOST_CHARS)
     if not full and not clipped:
         yield 0
-    step = max(1, budget // 4 * _CHARS)
+    step = max(1, budget // 4 * tokenizer.typical_chars)
     data = text[clipped:].encode("utf-8")
     ends = byte_ends(tokenizer, tokenizer.spell([data])[0])
     first = -(-(clipped + offset) // step) * step - offset  # the grid is relative to the document

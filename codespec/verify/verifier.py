@@ -139,7 +139,7 @@ class Verifier:
         """Keep the fed and accepted ids in the cache. The last committed token is fed in the next step."""
         sequence = turn.sequence
         sequence.cached += turn.feed + (verdict.accepted if verdict else 0)
-        self.target.rollback(sequence.slot, sequence.cached)
+        sequence.cached = self.target.resume(sequence.slot, sequence.cached)
 
     def _positions(self, sequence: Sequence, candidates: tuple[int, ...]) -> list[Position]:
         token_bytes = self.target.token_bytes

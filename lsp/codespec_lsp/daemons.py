@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
@@ -64,19 +67,23 @@ def _token_flag(settings: EditorSettings) -> tuple[str, ...]:
 
 
 class ConfiguredDaemon:
-    """The daemon for a client's current settings."""
+    """The daemon for a client's current settings. `workspace` returns the workspace's folders."""
 
-    def __init__(self, daemons: Daemons, settings: Callable[[], EditorSettings]) -> None:
+    def __init__(
+        self, daemons: Daemons, settings: Callable[[], EditorSettings], workspace: Callable[[], Set[Path]]
+    ) -> None:
         self._daemons = daemons
         self._settings = settings
+        self._workspace = workspace
+        self._secret = secrets.token_bytes(32)
 
     def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion. Raises DaemonError."""
-        return self._client()[0].events(body)
+        return self._client()[0].events(body, self._session_of(body))
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""
-        await self._client()[0].send_files(body)
+        await self._client()[0].send_files(body, self._session_of(body))
 
     async def ensure(self) -> None:
         """Return once a daemon listens. Raises DaemonError."""
@@ -99,6 +106,11 @@ class ConfiguredDaemon:
             self._client()[1].forgive()
         except DaemonError:
             return  # the next request reports it
+
+    def _session_of(self, body: Mapping[str, Any]) -> str:
+        """Return the x-session-id of a document: a hash of workspace and file, keyed so that no one can guess them."""
+        named = "\n".join([*sorted(map(str, self._workspace())), str(body.get("document", ""))])
+        return hashlib.blake2b(named.encode("utf-8", "replace"), key=self._secret, digest_size=16).hexdigest()
 
     def _client(self) -> tuple[DaemonClient, Starter]:
         return self._daemons.find(self._settings())

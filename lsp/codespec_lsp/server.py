@@ -40,7 +40,9 @@ class Server(LanguageServer):
     def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
         super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
-        self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
+        self._daemon = ConfiguredDaemon(
+            daemons, lambda: self.session.settings, lambda: self.session.exclusions.rules.roots
+        )
         self.status = StatusLine(self._show_status, self._complain)
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False

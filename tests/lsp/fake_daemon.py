@@ -52,6 +52,7 @@ class FakeDaemon:
         self.asked: list[Asked] = []
         self.warmed: list[Asked] = []  # warm-ups, open until the test ends them
         self.files: list[dict[str, Any]] = []  # bodies
+        self.sessions: list[str] = []  # x-session-id of each request
         self.file_refusals: list[int] = []  # statuses to send first
         self.script: list[str] | None = None
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
@@ -66,6 +67,7 @@ class FakeDaemon:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Handle the completion endpoint."""
+        self.sessions.append(request.headers.get("x-session-id", ""))
         if self.refusals and not (await request.json()).get("warm_up"):
             status, message, headers = self.refusals.pop(0)
             return web.json_response({"error": {"message": message}}, status=status, headers=headers)

@@ -142,9 +142,9 @@ class Replay:
         if start == self.length:  # the script has ended: reuse the slot with its old content
             start = 0
             self.model.admit(slot, self.length)
+        start = self.model.resume(slot, start)
         accepted = min(move.accepted, self.length - start)
         rejected = min(max(move.rejected, 1 - accepted), self.length - start - accepted)
-        self.model.rollback(slot, start)
         script = self.scripts[slot]
         wrong = [(token + 1) % self.model.spec.vocab_size for token in script[start + accepted :][:rejected]]
         ids = [*script[start : start + accepted], *wrong]

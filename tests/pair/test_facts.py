@@ -25,7 +25,22 @@ from tests.pair.folders import toy_facts, write_model
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "recurrent"),
         ({"architectures": ["XForCausalLM"], "layer_types": ["full_attention", "linear_attention"]}, "recurrent"),
         ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj"}, "attention interface"),
-        ({"architectures": ["XForConditionalGeneration"], "text_config": {"model_type": "qwen3_5_text"}}, "recurrent"),
+        ({"architectures": ["XForConditionalGeneration"], "text_config": {"model_type": "qwen3_5_text"}}, ""),
+        (
+            {
+                "architectures": ["XForCausalLM"],
+                "layer_types": ["linear_attention"],
+                "linear_num_value_heads": 4,
+                "linear_key_head_dim": 16,
+                "linear_conv_kernel_dim": 4,
+            },
+            "",
+        ),
+        ({"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16}, ""),
+        ({"model_type": "mamba2", "n_groups": 1, "state_size": 16}, ""),
+        ({"model_type": "lfm2", "layer_types": ["full_attention"]}, ""),
+        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "recurrent"),
+        ({"model_type": "rwkv"}, "recurrent"),
     ],
 )
 def test_unsuitable_architectures_are_told(config: dict[str, object], reason: str) -> None:

@@ -7,19 +7,21 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from codespec.contract.serve_config import ServeConfig
 from codespec.server.app import build_app
+from codespec.server.audit_log import AuditLog
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.lifecycle import drain, make_runner
+from codespec.server.lifecycle import drain, follow_files, make_runner
 from codespec.server.loading import Loaded, Progress
-from codespec.server.security import proof_keys
+from codespec.server.reload import Plan, Reloader
+from codespec.server.security import Access, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow
 
@@ -74,8 +76,12 @@ class Served:
 
     def open(self, path: str, body: Any) -> http.client.HTTPConnection:
         """Send a POST request and leave the reply unread."""
+        return self.open_as(path, body, {})
+
+    def open_as(self, path: str, body: Any, headers: Mapping[str, str]) -> http.client.HTTPConnection:
+        """Like `open`, with headers."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
-        connection.request("POST", path, json.dumps(body).encode())
+        connection.request("POST", path, json.dumps(body).encode(), dict(headers))
         return connection
 
     def idle(self) -> bool:
@@ -103,15 +109,52 @@ def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> It
 
 @contextmanager
 def serving_load(
-    load: Callable[[Progress], Loaded], queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
+    load: Callable[[Progress], Loaded],
+    queue: int = 64,
+    ready: bool = True,
+    token: str = "",
+    host: str = "127.0.0.1",
+    access: Access | None = None,
+    audit_log: AuditLog | None = None,
+    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
+    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
-    engine_thread = EngineThread(load)
-    served = Served(engine_thread, Daemon(engine_thread, queue))
-    runner = make_runner(build_app(served.daemon, host, token, proof_keys(token)))
+    access = access or Access(token)
+    with serving_source(EngineThread(load), queue, ready, host, access, audit_log, plan, patience) as served:
+        yield served
+
+
+@contextmanager
+def serving_source(
+    engine_thread: Any,
+    queue: int = 64,
+    ready: bool = True,
+    host: str = "127.0.0.1",
+    access: Access | None = None,
+    audit_log: AuditLog | None = None,
+    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
+    patience: float = 30.0,
+) -> Iterator[Served]:
+    """Run a daemon around a source of text; with `ready`, wait until it can be used."""
+    access = access or Access("")
+    served = Served(engine_thread, Daemon(engine_thread, queue, keyring=access.keyring))
+    reloader = Reloader(served.daemon, plan, patience) if plan else None
+    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log, reloader))
+
+    watching: list[asyncio.Task[NoReturn] | None] = []
+
+    async def end() -> None:
+        await drain(runner, served.daemon, 5.0)
+        for task in filter(None, watching):
+            task.cancel()
+            await asyncio.wait([task])
+        if hasattr(engine_thread, "close"):
+            await engine_thread.close()
 
     async def begin() -> None:
         await runner.setup()
+        watching.append(follow_files(served.daemon, audit_log, by_signal=False))
         await listen(runner, ServeConfig(port=0, socket="none"))
         served.port = runner.addresses[0][1]
         engine_thread.start(served.loop)
@@ -124,9 +167,8 @@ def serving_load(
         asyncio.run_coroutine_threadsafe(begin(), served.loop).result(SECONDS)
         yield served
     finally:
-        stopping = drain(runner, served.daemon, 5.0)
-        asyncio.run_coroutine_threadsafe(stopping, served.loop).result(SECONDS)
-        assert engine_thread.stop(SECONDS), "the engine's thread hangs"
+        asyncio.run_coroutine_threadsafe(end(), served.loop).result(SECONDS)
+        assert all([one.stop(SECONDS) for one in served.daemon.engine_threads]), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()

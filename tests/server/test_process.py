@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,13 @@ class Process:
 
     def open(self, path: str, body: object) -> http.client.HTTPConnection:
         """Send a POST request and leave the reply unread."""
+        return self.open_as(path, body, {})
+
+    def open_as(self, path: str, body: object, headers: Mapping[str, str]) -> http.client.HTTPConnection:
+        """Like `open`, with headers."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
-        connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", path, data, dict(headers))
         return connection
 
     def num_open(self) -> int:

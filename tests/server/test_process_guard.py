@@ -12,7 +12,11 @@ from tests.cli.processes import TOKEN, user_environment
 from tests.server.test_process import Process, daemon
 
 PATH = "/v1/codespec/complete"
-ASKED = (("GET", "/health", None), ("POST", PATH, {"prefix": "x"}), ("POST", "/v1/completions", {"prompt": "x"}))
+ASKED = (
+    ("GET", "/v1/codespec/stats", None),
+    ("POST", PATH, {"prefix": "x"}),
+    ("POST", "/v1/completions", {"prompt": "x"}),
+)
 EVIL = "https://evil.example"
 
 

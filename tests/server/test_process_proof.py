@@ -88,7 +88,7 @@ def test_it_proves_itself_at_its_own_address_and_needs_no_token_for_that(state: 
             assert not is_proven(said, keys, new_nonce(), peer)
             assert not is_proven(said, keys, nonce, ("127.0.0.1", served.port + 1))
         assert proof_of(served, nonce, Authorization="Bearer wrong") == said
-        assert served.ask("GET", "/health")[0] == 401
+        assert served.ask("GET", "/v1/codespec/stats")[0] == 401
 
 
 def test_without_a_token_there_is_no_proof_by_one(state: Path) -> None:

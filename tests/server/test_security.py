@@ -45,8 +45,9 @@ def test_foreign_pages_are_refused_and_cross_origin_requests_get_no_leave(origin
 
 def test_a_token_is_asked_for_everywhere() -> None:
     with serving(FakeEngine(), token=TOKEN) as served:
-        for path in ("/health", "/v1/models", "/nowhere"):
+        for path in ("/v1/models", "/metrics", "/nowhere"):
             assert served.ask("GET", path).status == 401
+        assert served.ask("GET", "/health").json == {"status": "alive"}, "for supervisors, without details"
         for wrong in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer \xe9"):
             reply = served.post(PATH, body("x"), Authorization=wrong)
             assert (reply.status, reply.json["error"]["field"]) == (401, "Authorization")

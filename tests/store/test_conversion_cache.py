@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from codespec.errors import ModelError
-from codespec.models.int8.convert import write_tensors
+from codespec.models.weights_writer import write_tensors
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter
 
@@ -73,7 +73,7 @@ def test_what_takes_too_long_is_never_taken_for_a_crash(tmp_path: Path, monkeypa
 def test_a_share_of_one_is_printed_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tensors = {name: torch.zeros(size) for name, size in (("large", 100_000), ("small", 1), ("last", 1))}
     planned = [(name, torch.float32, tuple(tensor.shape)) for name, tensor in tensors.items()]
-    write_tensors(tmp_path / "model.safetensors", planned, tensors.items())
+    write_tensors(tmp_path / "model.safetensors", planned, tensors.items(), "")
     assert capfd.readouterr().out.split() == ["0.9999", "0.9999", "1.0000"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe
+from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe, upstream
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
@@ -52,6 +52,12 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     yield machine.check_python()
     yield from _settings(options, known)
     yield from _look(known)
+    if known.serve is not None and known.serve.upstream:
+        yield from upstream.check_upstream(known.serve)
+        yield from _daemon(known)
+        if known.served and not options.no_probe:
+            yield from _probe(known)
+        return
     for finding in machine.check_packages(needed=known.found is None or known.found.who != "daemon"):
         known.packages = finding.state == "ok"
         yield finding
@@ -83,7 +89,9 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
         yield from_error("settings", error)
     try:
         notes: list[str] = []
-        known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config, notes=notes)
+        given = ("token_file", "upstream", "upstream_token_file", "upstream_model")
+        flags = {name: getattr(options, name) for name in given}
+        known.serve = serve = resolve_serve(flags, options.config, notes=notes)
         yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
@@ -152,7 +160,7 @@ def _daemon(known: Known) -> Iterator[Finding]:
     if known.address is not None and known.found is not None:
         yield daemon.check_port(known.address, known.found)
         yield from daemon.check_daemon(known.found)
-        if known.served:
+        if known.served and not known.found.daemon.get("upstream"):
             yield arithmetic.check_daemon_arithmetic(known.found.daemon)
 
 

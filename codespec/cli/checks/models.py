@@ -45,7 +45,14 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     if facts.reasons:
         return from_fault(role, facts.reasons[0]), None
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
-    return well(role, f"{facts.architecture}, {size}, from {name}"), facts
+    return well(role, f"{facts.architecture}, {size}, {describe_layers(facts)}, from {name}"), facts
+
+
+def describe_layers(facts: ModelFacts) -> str:
+    """Return a model's kinds of layers, its experts, and what a rollback costs, in words."""
+    layers = facts.layers
+    experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
+    return f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
 
 
 def check_head(name: str, target: ModelFacts) -> Finding:

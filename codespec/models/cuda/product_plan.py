@@ -12,7 +12,7 @@ import torch
 
 SPAN_UNIT = 256  # a split's depth is a multiple of this, which is a multiple of every tile's depth
 ENOUGH_PROGRAMS = 96  # minimum for a product of few rows: a GPU of this class has 132 multiprocessors
-FEW_ROWS = 64  # up to this number of rows the splits run in parallel
+FEW_ROWS = 128  # up to this number of rows the splits run in parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ def tile_of(count: int, columns: int, plan: ProductPlan, dtype: torch.dtype) -> 
     if count <= 16:
         return Tile(16, plan.columns, plan.depth, plan.warps, plan.stages)
     if count <= 32 or plan.splits > 1:
-        return Tile(32, 64, 64, warps=4, stages=4)
+        wide = -(-count // 32) * -(-columns // 64) * plan.splits >= ENOUGH_PROGRAMS
+        return Tile(32, 64 if wide else 32, 64, warps=4, stages=4)
     if -(-count // 64) * -(-columns // 128) < 2 * ENOUGH_PROGRAMS:
         return Tile(64, 64, 64, warps=2, stages=4)
     return Tile(64, 128, 32, warps=2, stages=4)

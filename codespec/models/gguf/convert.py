@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import CodespecError, ModelError
-from codespec.models.gguf.architecture import Json, Plan, make_plan
+from codespec.models.gguf.architecture import Plan, make_plan
 from codespec.models.gguf.header import Header, read_header
+from codespec.models.gguf.settings import Json
 from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
 from codespec.store.conversion_cache import FORMAT, SOURCE
@@ -39,7 +40,7 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
     check_kind(header)
     check_whole(header)  # first: ensures that no tensor is larger than the file
     plan = make_plan(header)
-    demand_disk(folder, size_of(plan.weights) + ROOM)
+    demand_disk(folder, size_of(header, plan.weights) + ROOM)
     write_json(folder / "config.json", write_texts(header, plan, folder, sha256))
     write_weights(header, plan.weights, folder / "model.safetensors")
 

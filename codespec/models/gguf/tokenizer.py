@@ -35,9 +35,9 @@ _BLANKS = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
+def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", letters: str = r"\p{L}+") -> str:
     """Return the split pattern of Llama 3, Qwen 2 and similar models, which differ in digits and punctuation."""
-    return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + "|" + marks + _BLANKS
+    return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?" + letters + "|" + digits + "|" + marks + _BLANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+"
     r"((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_UPPER, _LOWER = r"((?=[\p{L}])([^a-z]))", r"((?=[\p{L}])([^A-Z]))"
+_GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 FAMILIES = (
     Family((_GPT2,), ("gpt-2", "phi-2", "mpt", "olmo", "mellum", "exaone4", "granite-docling")),
     Family(
@@ -69,6 +74,8 @@ FAMILIES = (
     Family((_words(r"\p{N}{1,3}"),), ("dbrx", "smaug-bpe")),
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"),), ("seed-coder",)),
     Family((_TEKKEN,), ("tekken",), True, True),
+    Family((_GPT4O,), ("gpt-4o", "llama4")),
+    Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", r"[\p{L}\p{M}]+"),), ("qwen35",)),
     Family(
         # The script range also contains white space, which is excluded.
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff&&[^\\s]]+", r"\p{N}"),

@@ -1,6 +1,7 @@
 """Convert a GGUF file's tensors to float32 in one safetensors file, a few rows at a time.
 
-Uses the package `gguf` for block sizes and dequantization. Holds at most PIECE numbers in memory, for any model size.
+Uses the package `gguf` for block sizes and dequantization. Holds at most PIECE numbers in memory, or the matrices of
+one expert, for any model size. Numbers that bfloat16 represents are written in that format, which halves the file.
 float32 represents every value of every format exactly, so the conversion adds no loss to that of the quantization.
 """
 
@@ -19,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codespec.errors import ModelError, install_mend
-from codespec.models.gguf.architecture import Weight, unreadable
+from codespec.models.gguf.architecture import Weight
 from codespec.models.gguf.header import Header, Tensor, broken
+from codespec.models.gguf.settings import unreadable
 
 PIECE = 1 << 22  # numbers per piece
 WIDTH = 4  # bytes per float32
+HALVED = ("BF16", "MXFP4")  # formats whose numbers bfloat16 represents exactly
 # Formats whose rows can be dequantized without data from elsewhere.
 READABLE = frozenset(
     {
@@ -42,9 +45,9 @@ def quantization(header: Header) -> str:
     return _kind(header, numbers.most_common(1)[0][0])
 
 
-def size_of(weights: Sequence[Weight]) -> int:
-    """Return the size of all weights in float32, in bytes."""
-    return sum(WIDTH * prod(weight.source.shape) for weight in weights)
+def size_of(header: Header, weights: Sequence[Weight]) -> int:
+    """Return the size of all converted weights, in bytes."""
+    return sum(_width(header, weight) * prod(weight.shape) for weight in weights)
 
 
 def check_whole(header: Header) -> None:
@@ -67,8 +70,10 @@ def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for weight in weights:
-        shape = weight.source.shape
-        entries[weight.name] = {"dtype": "F32", "shape": shape, "data_offsets": (at, at := at + WIDTH * prod(shape))}
+        end = at + _width(header, weight) * prod(weight.shape)
+        form = "F32" if _width(header, weight) == WIDTH else "BF16"
+        entries[weight.name] = {"dtype": form, "shape": weight.shape, "data_offsets": (at, end)}
+        at = end
     head = json.dumps(entries, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     with header.file.open("rb") as source, file.open("wb") as stream:
@@ -78,34 +83,80 @@ def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None
                 _write(header, weight, data, stream)
 
 
+def _width(header: Header, weight: Weight) -> int:
+    """Return a weight's bytes per number: two if bfloat16 represents all of them, else four."""
+    return (
+        2
+        if not weight.less and not weight.rate and all(_kind(header, one.kind) in HALVED for one in weight.sources)
+        else WIDTH
+    )
+
+
 def _write(header: Header, weight: Weight, data: mmap.mmap, stream: BinaryIO) -> None:
     for values in read_values(header, weight, data):
-        stream.write(values.astype("<f4", copy=False).data)
+        if _width(header, weight) == WIDTH:
+            stream.write(values.astype("<f4", copy=False).data)
+        else:  # bfloat16 is the upper half of a float32
+            stream.write((values.view(np.uint32) >> 16).astype("<u2").data)
 
 
 def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
     """Yield a weight of the model as float32, some rows at a time. Raise ModelError for a value that is not finite."""
     for values in _values(header, weight, data):
         if not np.isfinite(values).all():
-            raise broken(header.file, f"{weight.source.name} holds a value that is not a number")
+            raise broken(header.file, f"{weight.sources[0].name} holds a value that is not a number")
+        if weight.rate:
+            if not (values < 0).all():
+                raise broken(header.file, f"{weight.sources[0].name} holds a rate that is not negative")
+            values = np.log(-values)
         yield values - np.float32(weight.less) if weight.less else values
 
 
 def _values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
-    gguf: Any = gguf_package()
-    tensor = weight.source
-    rows, width = _layout(header, tensor)
-    stored = np.frombuffer(data, dtype=np.uint8, count=rows * width, offset=tensor.start).reshape(rows, width)
-    form = gguf.GGMLQuantizationType(tensor.kind)
-    if len(tensor.shape) == 1:
-        values = gguf.quants.dequantize(stored.copy(), form).reshape(-1)
+    stored = [_Rows(header, tensor, data) for tensor in weight.sources]
+    if len(weight.sources[0].shape) == 1 or weight.sources[0].name.endswith(".bias"):
+        values = np.concatenate([source.take(slice(None)).reshape(-1) for source in stored])
         yield np.ascontiguousarray(values if weight.rows is None else values[weight.rows])
         return
-    step = max(1, PIECE // tensor.shape[-1])
-    for first in range(0, rows, step):
-        wanted = slice(first, first + step) if weight.rows is None else weight.rows[first : first + step]
-        # Some formats are dequantized through views, which need contiguous bytes.
-        yield np.ascontiguousarray(gguf.quants.dequantize(np.array(stored[wanted]), form))
+    count = sum(len(source.rows) for source in stored)
+    order = np.arange(count, dtype=np.int64) if weight.rows is None else weight.rows
+    step = weight.turned or max(1, PIECE // weight.sources[0].shape[-1])
+    for first in range(0, count, step):
+        values = _gather(stored, order[first : first + step])
+        values = values if weight.columns is None else values[:, weight.columns]
+        yield np.ascontiguousarray(values.T if weight.turned else values)
+
+
+class _Rows:
+    """The rows of one stored tensor."""
+
+    def __init__(self, header: Header, tensor: Tensor, data: mmap.mmap) -> None:
+        rows, width = _layout(header, tensor)
+        stored = np.frombuffer(data, dtype=np.uint8, count=rows * width, offset=tensor.start)
+        self.rows = stored.reshape(rows, width)
+        self._kind = tensor.kind
+
+    def take(self, wanted: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the wanted rows as float32. Some formats are dequantized through views of contiguous bytes."""
+        gguf: Any = gguf_package()
+        stored = np.array(self.rows[wanted])
+        values: NDArray[np.float32] = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType(self._kind))
+        return values
+
+
+def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return rows by their numbers, which count on from one tensor to the next."""
+    if len(stored) == 1:
+        return stored[0].take(order)
+    values, first = None, 0
+    for source in stored:
+        mine = (order >= first) & (order < first + len(source.rows))
+        taken = source.take(order[mine] - first)
+        values = np.empty((len(order), taken.shape[1]), dtype=np.float32) if values is None else values
+        values[mine] = taken
+        first += len(source.rows)
+    assert values is not None
+    return values
 
 
 def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:

@@ -7,18 +7,16 @@ prints its progress, one fraction from 0 to 1 per line. On failure, prints one s
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from codespec.errors import CodespecError, ModelError
+from codespec.errors import CodespecError
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
@@ -28,14 +26,13 @@ from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
 from codespec.models.memory_plan import demand_memory
+from codespec.models.weights_writer import write_tensors
 from codespec.regular_file import copy_regular
 from codespec.store.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.store.conversions import INT8_RECIPE, text_files
 from codespec.store.model_config import check_claims
 from codespec.store.weights import read_weights, weight_files
 from codespec.text.control_tokens import read_json
-
-_FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
 
 
 def convert(source: Path, folder: Path, sha256: str) -> None:
@@ -55,7 +52,7 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         choice = choose_kernel()  # on a 7-bit processor, round once now instead of again at load
         tensors = convert_tensors(weights, sizes, choice.most)
         with closing(tensors):  # stop its threads before `stack` closes the file that they read
-            write_tensors(folder / "model.safetensors", planned, tensors)
+            write_tensors(folder / "model.safetensors", planned, tensors, "use dtype bfloat16")
     write_json(folder / "config.json", config)  # transformers reads it in `describe`
     plan = describe(folder, weights.shapes, choice.most)
     plan.write(config)
@@ -84,40 +81,6 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
     config[SOURCE] = {**known, **base_of(source, weight_files(source)), "format": FORMAT, "recipe": INT8_RECIPE}
     return FolderWeights(source, stack), config
-
-
-def write_tensors(
-    file: Path, planned: Sequence[tuple[str, torch.dtype, tuple[int, ...]]], tensors: Iterable[tuple[str, Tensor]]
-) -> None:
-    """Write the planned tensors into a safetensors file as they are made, and print the fraction written."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, form, shape in planned:
-        end = at + prod(shape) * form.itemsize
-        entries[name] = {"dtype": _FORMATS[form], "shape": shape, "data_offsets": (at, end)}
-        at = end
-    head = json.dumps(entries, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    with file.open("wb") as stream:
-        stream.write(len(head).to_bytes(8, "little") + head)
-        written, parts = 0, iter(tensors)
-        for name, form, shape in planned:
-            missing = prod(shape)
-            while missing > 0:
-                made, part = next(parts)
-                assert made == name and part.dtype == form and part.numel() <= missing, name
-                if form != torch.int8 and not torch.isfinite(part).all():
-                    raise ModelError(f"The weight {name} is beyond the range of its format", "use dtype bfloat16")
-                write_part(stream, part)
-                missing -= part.numel()
-                written += part.nbytes
-                share = 1.0 if written == at else min(written / at, 0.9999)  # print 1.0000 only at the end
-                print(f"{share:.4f}", flush=True)
-
-
-def write_part(stream: BinaryIO, part: Tensor) -> None:
-    """Append a piece of a tensor."""
-    stream.write(part.contiguous().numpy().data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -83,6 +83,7 @@ class Int8Linear(nn.Module):
         assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
         self.kernel = choice.kernel
         self.bias = bias
+        self.weight = torch.empty(0)  # some layers read its dtype
         weight, scale = fit_range(weight, scale, held, choice.most)
         self.packed = choice.kernel.pack(weight, scale * ((sqrt(self.in_features) if normed else 1.0) / FULL))
 

@@ -57,7 +57,7 @@ class GgufWeights:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every weight."""
-        return {name: tuple(weight.source.shape) for name, weight in self._weights.items()}
+        return {name: weight.shape for name, weight in self._weights.items()}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a weight as float32, some rows at a time."""

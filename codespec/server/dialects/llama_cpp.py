@@ -14,6 +14,7 @@ from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
+from codespec.server.audit_log import CALL
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import TokenNames, TokenPlacer, llama
@@ -254,8 +255,10 @@ async def health(request: web.Request) -> web.StreamResponse:
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
-    engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
-    engine["warning"] = daemon.warning
+    engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
+    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names files of the owner
+    if daemon.engine_thread.remote is not None:
+        engine["upstream"] = daemon.engine_thread.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 
@@ -278,6 +281,7 @@ async def props(request: web.Request) -> web.StreamResponse:
 async def tokenize(request: web.Request) -> web.StreamResponse:
     """Tokenize a text with the target's tokenizer, in another thread so that no round waits."""
     daemon = request.app[DAEMON]
+    daemon.loaded().demand_tokens()
     tokenizer = daemon.loaded().engine.target.tokenizer
     with await read_fields(request) as fields:
         text = fields.text("content", most=MOST_CONTENT)
@@ -288,7 +292,9 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
     """Return the text of the target's ids; control tokens have none."""
-    tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
+    loaded = request.app[DAEMON].loaded()
+    loaded.demand_tokens()
+    tokenizer = loaded.engine.target.tokenizer
     with await read_fields(request) as fields:
         ids = fields.ids("tokens", len(tokenizer.token_bytes))
     return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})

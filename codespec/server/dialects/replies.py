@@ -5,6 +5,7 @@ Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ from codespec.contract.types import (
     TokenLogprob,
 )
 from codespec.errors import CodespecError
+from codespec.server.audit_log import CALL
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import Placed, TokenNames, TokenPlacer
 from codespec.server.handles import RequestHandle
@@ -34,6 +36,7 @@ from codespec.server.wire import StreamReply, error_body, sse
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"
+SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> list[Completion]:
@@ -41,7 +44,7 @@ async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> lis
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            submit(request, handle, scope, stack)
         done = [completion for handle in handles for completion in await handle.completions()]
     return [replace(completion, choice=number) for number, completion in enumerate(done)]
 
@@ -61,7 +64,7 @@ async def stream(
     scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
         for handle in handles:
-            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+            submit(request, handle, scope, stack)
         try:
             async for event in _numbered(handles):
                 for piece in encode(event):
@@ -72,6 +75,19 @@ async def stream(
             last = encode_error(error)
     await reply.send(last)
     return await reply.end()
+
+
+def session_of(request: web.Request) -> str:
+    """Return the client's x-session-id if it is short and plain, else ""."""
+    session = request.headers.get("x-session-id", "")
+    return session if SESSION.fullmatch(session) else ""
+
+
+def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
+    """Submit a handle until the stack closes, on its key's account. Raise ServeError."""
+    call = request[CALL]
+    call.handles.append(handle)
+    stack.enter_context(request.app[DAEMON].submit(handle, scope, call.account, session_of(request)))
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:

@@ -144,6 +144,8 @@ def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snip
 
 def missing_fim(loaded: Loaded) -> str:
     """Return why the model can't fill in the middle, or "" if it can."""
+    if loaded.no_fim:
+        return loaded.no_fim
     found = find_template(loaded.engine.target.tokenizer)
     return found.reason if isinstance(found, FimMissing) else ""
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from codespec.contract.engine_config import DTYPES
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, count_or_zero, flag, number, numbers, one_of, path, switch
+from codespec_lab.bench.team.settings import TeamBench
 
 HELD_OUT = "held-out projects (default: the work folder's)"
 BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
@@ -359,6 +360,7 @@ BENCHES: Mapping[str, type[Bench]] = {
     "decode": DecodeBench,
     "serve": ServeBench,
     "typing": TypingBench,
+    "team": TeamBench,
     "prediction": PredictionBench,
     "quality": QualityBench,
     "divergence": DivergenceBench,

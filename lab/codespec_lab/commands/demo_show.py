@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from codespec.cli.paint import FAINT, RESET, Painter
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
+from codespec_lab.bench.definitions import read_definitions
+from codespec_lab.bench.sites import CHECKOUT
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -57,6 +59,13 @@ def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
 
 def _as_editor(place: Site, tokens: int) -> CompletionRequest:
     """Return an editor's request, not with shape `auto`: it starts nothing inside a word, as many places are."""
+    text = place.prefix + place.suffix
     return CompletionRequest(
-        prefix=place.prefix, suffix=place.suffix, path=place.path, max_tokens=tokens, shape="block", heal=True
+        prefix=place.prefix,
+        suffix=place.suffix,
+        path=place.path,
+        max_tokens=tokens,
+        shape="block",
+        heal=True,
+        snippets=read_definitions(text, CHECKOUT / place.path, CHECKOUT),
     )

@@ -9,32 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import torch
 import transformers
 
+from tests.models.gguf import written
 from tests.models.gguf.llama_cpp_ids import add_byte_level, finish
 
 HIDDEN, MIDDLE, LAYERS, HEADS, GROUPS, LENGTH = 64, 96, 2, 4, 2, 256
 PRE = "smollm"
-PLACES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.c_fc": "ffn_up",
-    "mlp.c_proj": "ffn_down",
-}
+FLOAT = (
+    ".bias",
+    "ssm_a",
+    "ssm_d",
+    "norm.weight",
+    "ssm_conv1d.weight",
+    "ffn_gate_inp.weight",
+)  # tensors that the converter never rounds
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -52,8 +42,30 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _heads(name: str, size: int) -> dict[str, int]:
-    return {f"{name}.attention.key_length": size, f"{name}.attention.value_length": size}
+MULTIPLIERS = {"attention_multiplier": 0.07, "embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+MULTIPLIERS |= {"logits_scaling": 8.0}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
+WINDOW = 8
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16}
+LONGROPE |= {"long_factor": [1.5 + i for i in range(8)], "short_factor": [1.0 + i / 8 for i in range(8)]}
+BOTH = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+SEVENTH = ["full_attention" if number == 3 else "sliding_attention" for number in range(5)]
+MINISTRAL = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
+MINISTRAL |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_expand": 2, "mamba_n_groups": 2}
+MAMBA |= {"layer_types": ["mamba", "mamba", "attention", "mamba"], "num_hidden_layers": 4}
+MAMBA |= {"shared_intermediate_size": MIDDLE, "position_embedding_type": "nope", "mamba_chunk_size": 64}
+DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "head_dim": 32}
+DELTA |= {"linear_value_head_dim": 16, "num_hidden_layers": 4}
+QUARTER = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
+SECTIONS = {**QUARTER, "mrope_section": [3, 3, 2], "mrope_interleaved": True}
+SHARING = {**EXPERTS, "shared_expert_intermediate_size": 64}
+OSS = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "original_max_position_embeddings": 64}
+OSS |= {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
 
 
 CASES = {
@@ -75,9 +87,67 @@ CASES = {
     ),
     "llama3": Case("llama", "Llama", {"rope_parameters": LLAMA3}, {"llama.rope.freq_base": 500000.0}),
     "qwen2": Case("qwen2", "Qwen2"),
-    "qwen3": Case("qwen3", "Qwen3", {"head_dim": 32}, _heads("qwen3", 32)),
+    "qwen3": Case("qwen3", "Qwen3", {"head_dim": 32}),
     "starcoder2": Case("starcoder2", "Starcoder2", {"sliding_window": None}),
-    "gemma": Case("gemma", "Gemma", {"head_dim": 32}, _heads("gemma", 32)),
+    "gemma": Case("gemma", "Gemma", {"head_dim": 32}),
+    "gemma2": Case(
+        "gemma2",
+        "Gemma2",
+        {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW, "num_hidden_layers": 3},
+    ),
+    "gemma3": Case(
+        "gemma3",
+        "Gemma3",
+        {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW, "num_hidden_layers": 7}
+        | {"rope_parameters": BOTH},
+    ),
+    "phi3": Case("phi3", "Phi3", {"pad_token_id": 0, "sliding_window": WINDOW}),
+    "phi3_partial": Case(
+        "phi3",
+        "Phi3",
+        {"pad_token_id": 0}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}},
+    ),
+    "phi3_longrope": Case(
+        "phi3",
+        "Phi3",
+        {"pad_token_id": 0, "rope_parameters": LONGROPE, "original_max_position_embeddings": 16},
+    ),
+    "granite": Case("granite", "Granite", {**MULTIPLIERS, "tie_word_embeddings": True}),
+    "granite4": Case(
+        "granite",
+        "GraniteMoeHybrid",
+        {**MULTIPLIERS, **MAMBA, "layer_types": ["attention"] * LAYERS, "num_hidden_layers": LAYERS}
+        | {"position_embedding_type": "rope", "num_local_experts": 0, "num_experts_per_tok": 0},
+    ),
+    "granite_hybrid": Case(
+        "granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **MAMBA, "num_local_experts": 0, "num_experts_per_tok": 0}
+    ),
+    "granite_hybrid_moe": Case("granitehybrid", "GraniteMoeHybrid", {**MULTIPLIERS, **LOCAL, **MAMBA}),
+    "granite_moe": Case("granitemoe", "GraniteMoe", {**MULTIPLIERS, **LOCAL}),
+    "granite_shared": Case("granitemoe", "GraniteMoeShared", {**MULTIPLIERS, **LOCAL, "shared_intermediate_size": 64}),
+    "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**SHARING, "tie_word_embeddings": False}),
+    "qwen3_moe": Case("qwen3moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "gpt_oss": Case(
+        "gpt-oss",
+        "GptOss",
+        {**LOCAL, "head_dim": 32, "sliding_window": WINDOW, "num_hidden_layers": 3, "rope_parameters": OSS}
+        | {"tie_word_embeddings": False},
+    ),
+    "qwen3_next": Case("qwen3next", "Qwen3Next", {**SHARING, **DELTA, "rope_parameters": QUARTER}),
+    "qwen35": Case("qwen35", "Qwen3_5", {**DELTA, "rope_parameters": SECTIONS}),
+    "qwen35_wide": Case("qwen35", "Qwen3_5", {**DELTA, "linear_value_head_dim": 32, "rope_parameters": SECTIONS}),
+    "qwen35_moe": Case("qwen35moe", "Qwen3_5Moe", {**SHARING, **DELTA, "rope_parameters": SECTIONS}),
+    "smollm3": Case("smollm3", "SmolLM3", {"num_hidden_layers": 5, "pad_token_id": 0}),
+    "seed_oss": Case("seed_oss", "SeedOss", {"head_dim": 32, "tie_word_embeddings": False}),
+    "olmo2": Case("olmo2", "Olmo2", {"tie_word_embeddings": False}),
+    "olmo3": Case(
+        "olmo2",
+        "Olmo3",
+        {"sliding_window": WINDOW, "num_hidden_layers": 5, "layer_types": SEVENTH, "tie_word_embeddings": False},
+    ),
+    "mistral3": Case("mistral3", "Mistral", {"sliding_window": None, "head_dim": 32}),
+    "ministral3": Case("mistral3", "Ministral3", {"head_dim": 32, "rope_parameters": MINISTRAL}),
 }
 
 
@@ -87,10 +157,14 @@ def network(case: str) -> Any:
     chosen = CASES[case]
     shape = dict(hidden_size=HIDDEN, intermediate_size=MIDDLE, num_hidden_layers=LAYERS, num_attention_heads=HEADS)
     shape |= dict(num_key_value_heads=GROUPS, max_position_embeddings=LENGTH, vocab_size=vocabulary_size())
-    config = getattr(transformers, f"{chosen.kind}Config")(**{"tie_word_embeddings": True, **shape, **chosen.config})
+    text = "Text" if chosen.kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else ""
+    made_config = getattr(transformers, f"{chosen.kind}{text}Config")
+    config = made_config(**{"tie_word_embeddings": True, **shape, **chosen.config})
     torch.manual_seed(7)
     made = getattr(transformers, f"{chosen.kind}ForCausalLM")(config).float().eval()
     for name, parameter in made.named_parameters():
+        if parameter.dim() > 2 or "sinks" in name:
+            parameter.data.normal_(std=0.2)  # experts are not initialized by every class
         if "norm" in name or name.endswith("bias"):
             parameter.data += 0.3 * torch.randn_like(parameter)
         else:
@@ -111,21 +185,23 @@ def write_model(
     change: Callable[[Any], None] | None = None,
     settings: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Any] | None = None,
+    pre: str = PRE,
 ) -> Path:
     """Write a complete file of one case.
 
-    `settings` and `tensors` override the usual ones (None: left out); `change` is called with the writer last.
+    `settings` and `tensors` override the usual ones (None: left out); `pre` names the way to split text; `change` is
+    called with the writer last.
     """
     chosen, made = CASES[case], network(case)
     writer = gguf.GGUFWriter(str(file), chosen.name)
-    values = {**_usual(chosen.name, made.config), **chosen.settings, **(settings or {})}
+    values = {**written.settings(chosen.name, made.config), **chosen.settings, **(settings or {})}
     for key, value in values.items():
         if value is not None:
             _set(writer, key, value)
-    add_byte_level(writer, PRE)
-    held = {**_tensors(chosen, made), **(tensors or {})}
+    add_byte_level(writer, pre)
+    held = {**written.tensors(chosen.name, made), **written.factors(made), **(tensors or {})}
     for name, data in held.items():
-        if data is not None and data.ndim > 1 and form != "F32":
+        if data is not None and data.ndim > 1 and form != "F32" and not name.endswith(FLOAT):
             kind = gguf.GGMLQuantizationType[form]
             writer.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)
         elif data is not None:
@@ -136,42 +212,7 @@ def write_model(
     return file
 
 
-def _usual(name: str, config: Any) -> dict[str, Any]:
-    norm = "layer_norm_epsilon" if name == "starcoder2" else "layer_norm_rms_epsilon"
-    return {
-        f"{name}.context_length": LENGTH,
-        f"{name}.embedding_length": HIDDEN,
-        f"{name}.block_count": LAYERS,
-        f"{name}.feed_forward_length": MIDDLE,
-        f"{name}.attention.head_count": HEADS,
-        f"{name}.attention.head_count_kv": GROUPS,
-        f"{name}.attention.{norm}": config.norm_epsilon if name == "starcoder2" else config.rms_norm_eps,
-        f"{name}.rope.freq_base": 10000.0,
-    }
-
-
 def _set(writer: Any, key: str, value: Any) -> None:
     add = {bool: writer.add_bool, str: writer.add_string, float: writer.add_float32, int: writer.add_uint32}
+    add[list] = writer.add_array
     add[type(value)](key, value)
-
-
-def _tensors(case: Case, made: Any) -> dict[str, np.ndarray[Any, Any]]:
-    tensors = {}
-    for name, parameter in made.named_parameters():
-        place, _, part = name.rpartition(".")
-        layer, _, inside = place.removeprefix("model.layers.").partition(".")
-        there = PLACES[place] if place in PLACES else f"blk.{layer}.{PLACES[inside]}"
-        data = parameter.detach().numpy()
-        heads = {"attn_q": HEADS, "attn_k": GROUPS}.get(there.rpartition(".")[2])
-        if case.name == "llama" and heads:
-            data = (
-                data.reshape(heads, 2, data.shape[0] // heads // 2, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)
-            )
-        if case.name == "gemma" and "norm" in place:
-            data = data + np.float32(1)
-        tensors[f"{there}.{part}"] = np.ascontiguousarray(data)
-    if case.config.get("rope_parameters") == LLAMA3:
-        frequencies = made.model.rotary_emb.inv_freq.double()
-        plain = LLAMA3["rope_theta"] ** (-torch.arange(0, HIDDEN // HEADS, 2).double() / (HIDDEN // HEADS))
-        tensors["rope_freqs.weight"] = (plain / frequencies).float().numpy()
-    return tensors

@@ -27,6 +27,7 @@ FIXTURE = Path(__file__).parents[2] / "text" / "llama_cpp_ids.json"
 DIGITS = 4  # of a digest
 # One name per family, and SentencePiece with and without the space before a text.
 BYTE_LEVEL = ("gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "seed-coder", "tekken", "deepseek-coder", "default")
+BYTE_LEVEL += ("gpt-4o", "qwen35")
 PIECES = ("spm", "spm-bare")
 MERGES, RUNS, STRINGS = 420, 12, 850
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|fim_prefix|>")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
-from codespec.models import loader, memory_plan
+from codespec.models import loader, memory_plan, weights_writer
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
@@ -233,7 +233,7 @@ def test_a_gguf_file_that_can_not_be_converted_is_one_sentence(
         raise OSError(28, "No space left on device")
 
     file = write_model(tmp_path / "m.gguf", form="Q8_0")
-    monkeypatch.setattr(converter, "write_part", full)
+    monkeypatch.setattr(weights_writer, "write_part", full)
     assert main([str(file), str(tmp_path), ""]) == 2
     assert "No space left on device" in capfd.readouterr().err
 

@@ -14,12 +14,9 @@ from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from codespec_lsp.imported_files import MOST_CHARACTERS
-from codespec_lsp.imports import find_imported, import_rows
-from codespec_lsp.outline_reader import read_outline
-
 from codespec.contract.types import Shape, Snippet
 from codespec.errors import ConfigError
+from codespec_lab.bench.definitions import read_definitions
 from codespec_lab.bench.settings import LINE, MULTI, PROJECT_KINDS, SEED, SINGLE, SPAN, TASK_KINDS
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps
@@ -179,21 +176,14 @@ def add_definitions(sites: Sequence[GapSite], held_out: HeldOut) -> list[GapSite
             roots[name] = Path(folder).resolve() / str(number)
             _write(roots[name], packages[name])
         return [
-            replace(site, snippets=_snippets(site, roots[site.gap.package])) if site.kind in PROJECT_KINDS else site
-            for site in sites
+            _with_definitions(site, roots[site.gap.package]) if site.kind in PROJECT_KINDS else site for site in sites
         ]
 
 
-def _snippets(site: GapSite, root: Path) -> tuple[Snippet, ...]:
-    """Return at most MOST_CHARACTERS of definitions, whole files only. The gap's own text is not read."""
-    rows = import_rows((site.gap.before + site.gap.behind).split("\n"))
-    found, left = [], MOST_CHARACTERS
-    for path in find_imported(rows, root / site.gap.path, root):
-        text = read_outline(path)
-        if text and len(text) <= left:
-            left -= len(text)
-            found.append(Snippet(path.relative_to(root).as_posix(), text))
-    return tuple(found)
+def _with_definitions(site: GapSite, root: Path) -> GapSite:
+    """Add the definitions of imported files; the gap's own text is not read."""
+    text = site.gap.before + site.gap.behind
+    return replace(site, snippets=read_definitions(text, root / site.gap.path, root))
 
 
 def _write(root: Path, documents: Sequence[Document]) -> None:

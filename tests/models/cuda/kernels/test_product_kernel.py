@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codespec.models.cuda.invariant_linear import reference
 from codespec.models.cuda.product_kernels import multiply
-from codespec.models.cuda.product_plan import SPAN_UNIT, ProductPlan, tile_of
+from codespec.models.cuda.product_plan import FEW_ROWS, SPAN_UNIT, ProductPlan, tile_of
 from tests.models.cuda.attention_cases import error
 
 EXAMPLES = int(os.environ.get("CODESPEC_EXAMPLES", "6"))
@@ -45,9 +45,10 @@ def test_equals_torch_and_rows_are_their_own(
 
 def test_splits_side_by_side_are_splits_one_after_another() -> None:
     """Above FEW_ROWS one program adds its own splits: the same sums in the same order."""
-    rows, weight = draw(80, 600, dtype=torch.float32, seed=1), draw(40, 600, dtype=torch.float32, seed=2)
+    rows, weight = draw(144, 600, dtype=torch.float32, seed=1), draw(40, 600, dtype=torch.float32, seed=2)
     plan = ProductPlan(3, 32, depth=64)
-    assert torch.equal(multiply(rows[:64], weight, None, plan), multiply(rows, weight, None, plan)[:64])
+    assert len(rows) > FEW_ROWS
+    assert torch.equal(multiply(rows[:FEW_ROWS], weight, None, plan), multiply(rows, weight, None, plan)[:FEW_ROWS])
 
 
 def test_rows_may_lie_apart() -> None:

@@ -1,0 +1,79 @@
+"""`codespec keys`: make, list and revoke the keys of the people who share a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import ConfigError
+from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
+
+HELP = {
+    "requests_per_minute": "POST requests a minute",
+    "tokens_per_day": "written tokens a day (UTC)",
+    "at_once": "completions that wait or run at once",
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command, its sub-commands and their flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "keys",
+        help="make, list and revoke the keys of a shared daemon",
+        description="Edits the file of `codespec serve --keys FILE`. A running daemon notices changes within seconds.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
+    adding = actions.add_parser("add", help="make a key and print it, once", description="Makes a key and prints it.")
+    adding.add_argument("name", metavar="NAME", help="who gets the key: a label of metrics and audit log")
+    for name in LIMITS:
+        adding.add_argument(f"--{name.replace('_', '-')}", type=int, default=0, metavar="N", help=HELP[name])
+    listing = actions.add_parser("list", help="list names and limits", description="Lists the keys' names and limits.")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    revoking = actions.add_parser("revoke", help="remove a key", description="Removes a key; its requests end.")
+    revoking.add_argument("name", metavar="NAME", help="name of the key, as in `codespec keys list`")
+    for action, run in ((adding, run_add), (listing, run_list), (revoking, run_revoke)):
+        action.add_argument("--keys", metavar="FILE", help="the keys file (default: the setting `keys` of the daemon)")
+        action.add_argument("--config", type=Path, metavar="FILE", help="the TOML file that the daemon was given")
+        action.set_defaults(run=run)
+
+
+def run_add(options: argparse.Namespace) -> int:
+    """Print the new key alone on stdout; return 0."""
+    file = find_file(options)
+    print(add_key(file, options.name, **{name: getattr(options, name) for name in LIMITS}))
+    print(f"codespec: {file} keeps the key's hash alone, so note the key now", file=sys.stderr)
+    return 0
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the keys; return 0."""
+    keys = read_keys(find_file(options))
+    if options.json:
+        print(json.dumps({"keys": [{k: v for k, v in asdict(key).items() if k != "sha256"} for key in keys]}))
+        return 0
+    for key in keys:
+        limits = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in key.limits.items())
+        print(f"{key.name:<24}{key.created or 'unknown':<12}{limits or 'no limits'}")
+    return 0
+
+
+def run_revoke(options: argparse.Namespace) -> int:
+    """Remove a key; return 0."""
+    revoke_key(find_file(options), options.name)
+    print(f"revoked: {options.name}")
+    return 0
+
+
+def find_file(options: argparse.Namespace) -> Path:
+    """Return the keys file from the flag, or from the settings of the daemon. Raise ConfigError if there is none."""
+    from codespec.contract.serve_config import resolve_serve
+
+    named = resolve_serve({"keys": options.keys}, options.config).keys
+    if not named:
+        raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")
+    return Path(named).expanduser()

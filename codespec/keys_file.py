@@ -1,0 +1,201 @@
+"""The keys of the people and programs that share a daemon: a file with one JSON object a line.
+
+    {"name": "ana", "sha256": "…", "created": "2026-11-26", "requests_per_minute": 120}
+
+The file holds the SHA-256 of each key, never the key. A slow hash, as for passwords, would add nothing: a key is 256
+random bits, so a reader of the file can't find it by guessing. Keys are looked up by their hash, so the time of a
+comparison reveals nothing about a key either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from codespec.bounded_json import parse_json
+from codespec.errors import ConfigError
+from codespec.proof import KEY_PREFIX, hash_of_key
+from codespec.regular_file import Unreadable, open_regular
+
+MOST_BYTES = 1 << 20  # of the file
+MOST_KEYS = 1000  # each is a label of the metrics
+MOST_LIMIT = 10**12
+RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics and the audit log
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key by its name and hash, with its limits (0: none).
+
+    `requests_per_minute` counts POST requests, `tokens_per_day` written tokens of a day in UTC, and `at_once` the
+    completions that wait or run.
+    """
+
+    name: str
+    sha256: str
+    created: str = ""
+    requests_per_minute: int = 0
+    tokens_per_day: int = 0
+    at_once: int = 0
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that are set, by name."""
+        return {name: getattr(self, name) for name in LIMITS if getattr(self, name)}
+
+
+LIMITS = ("requests_per_minute", "tokens_per_day", "at_once")
+_FIELDS = {item.name for item in fields(Key)}
+
+
+def read_keys(file: Path) -> tuple[Key, ...]:
+    """Return the keys of a file. Raises ConfigError, with the line, for anything that `add_key` never writes."""
+    try:
+        with open_regular(file) as opened:
+            found = os.fstat(opened.fileno())
+            data = opened.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
+        raise ConfigError(f"The keys file {file} can't be read ({why})", "make one with `codespec keys add`") from error
+    if sys.platform != "win32" and (found.st_mode & _OTHERS_WRITE or found.st_uid not in (0, os.geteuid())):
+        raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"The keys file {file} is longer than {MOST_BYTES >> 10} KiB", "revoke old keys")
+    lines = data.split(b"\n")
+    keys = tuple(_parse(line, f"Line {number} of {file}") for number, line in enumerate(lines, 1) if line.strip())
+    _check(keys, file)
+    return keys
+
+
+def new_key() -> str:
+    """Return a random key of 256 bits."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def add_key(file: Path, name: str, **limits: int) -> str:
+    """Make a key, write its hash to the file, which is created if it is missing, and return the key.
+
+    Raises ConfigError if the name is taken or the file can't be used.
+    """
+    key = new_key()
+    fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": _today(), **limits}, f"The key {name!r}")
+    with _locked(file):
+        keys = (*(read_keys(file) if os.path.lexists(file) else ()), fresh)
+        _check(keys, file)
+        _write(file, keys)
+    return key
+
+
+def revoke_key(file: Path, name: str) -> None:
+    """Remove a key from the file. Raises ConfigError if there is no such key."""
+    with _locked(file):
+        keys = read_keys(file)
+        left = [key for key in keys if key.name != name]
+        if len(left) == len(keys):
+            raise ConfigError(f"{file} has no key named {name!r}", "`codespec keys list` shows the names")
+        _write(file, left)
+
+
+def _parse(line: bytes, where: str) -> Key:
+    try:
+        values = parse_json(line, 64, finite=True)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON", "remove it, or restore the line that was there") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} is not a JSON object", "remove it, or restore the line that was there")
+    return _checked(values, where)
+
+
+def _checked(values: dict[str, Any], where: str) -> Key:
+    """Return the key with these fields. Raises ConfigError for the first invalid one."""
+    unknown = [name for name in values if name not in _FIELDS]
+    if unknown:
+        known = ", ".join(sorted(_FIELDS))
+        raise ConfigError(f"{where} has an unknown field {unknown[0][:40]!r}", f"the fields are {known}")
+    for name, pattern in (("name", _NAME), ("sha256", _HASH), ("created", _DATE)):
+        value = values.get(name, "")
+        if not isinstance(value, str) or not (pattern.fullmatch(value) or (name == "created" and not value)):
+            raise ConfigError(f"{where} has no valid {name}", _MENDS[name])
+    if values["name"] in RESERVED:
+        raise ConfigError(f"{where} is named {values['name']}, a name of the daemon's own", "choose another name")
+    for name in LIMITS:
+        value = values.get(name, 0)
+        if type(value) is not int or not 0 <= value <= MOST_LIMIT:
+            raise ConfigError(f"{where} has no valid {name}", f"use a whole number from 0 (no limit) to {MOST_LIMIT}")
+    return Key(**values)
+
+
+_MENDS = {
+    "name": "use up to 64 letters, digits and . _ @ + -, beginning with a letter or digit",
+    "sha256": "use the 64 hexadecimal digits that `codespec keys add` writes",
+    "created": "write a date as 2026-11-26",
+}
+
+
+def _check(keys: tuple[Key, ...], file: Path) -> None:
+    if len(keys) > MOST_KEYS:
+        raise ConfigError(f"The keys file {file} has more than {MOST_KEYS} keys", "revoke old ones")
+    for what in ("name", "sha256"):
+        seen: set[str] = set()
+        for key in keys:
+            value = getattr(key, what)
+            if value in seen:
+                raise ConfigError(f"{file} has two keys with the {what} {value}", "revoke one, or choose another name")
+            seen.add(value)
+
+
+def _locked(file: Path) -> Any:
+    """Return a lock that is held while the file is read and replaced. Raises ConfigError if it can't be made."""
+    from filelock import FileLock
+
+    if file.is_symlink():
+        raise ConfigError(f"{file} is a link", "name the file that it points to")
+    lock = FileLock(f"{file}.lock", mode=0o600)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock.acquire(timeout=10)
+    except OSError as error:  # Timeout too
+        raise _unwritable(file, error) from error
+    return lock
+
+
+def _write(file: Path, keys: Iterable[Key]) -> None:
+    """Replace the file atomically, with mode 0600."""
+    text = "".join(json.dumps({k: v for k, v in asdict(key).items() if v}) + "\n" for key in keys)
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # mkstemp uses mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(name, file)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(name).unlink()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    why = error.strerror or type(error).__name__
+    return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or make room there")
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()

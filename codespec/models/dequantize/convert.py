@@ -1,0 +1,94 @@
+"""Convert a folder of quantized weights into a plain one: `python -m codespec.models.dequantize.convert SOURCE FOLDER
+SHA256`.
+
+`store.conversions` runs this in a separate process and caches the result. It reads one matrix at a time, so a model of
+any size needs the memory of its largest matrix. Weights are written in the model's own format, usually bfloat16, which
+represents mxfp4 exactly and rounds the others as every other engine does. Prints its progress, one fraction from 0 to 1
+a line. On failure, prints one sentence to stderr and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from codespec.errors import CodespecError, ModelError
+from codespec.models.dequantize.schemes import plain_weights
+from codespec.models.dequantize.stored import Plain, Stored
+from codespec.models.gguf.convert import demand_disk, write_json
+from codespec.models.weights_writer import write_tensors
+from codespec.regular_file import copy_regular
+from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
+from codespec.store.conversions import quantization_of, text_files
+from codespec.store.weights import weight_files
+from codespec.text.control_tokens import read_json
+
+_FORMS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+ROOM = 1 << 25  # bytes for all files except the weights
+AGAIN = "fetch or export the model again"
+
+
+def convert(source: Path, folder: Path, sha256: str) -> None:
+    """Write the plain model into `folder`, which must exist. Raise ModelError if it can't be converted."""
+    config = read_json(source / "config.json")
+    quantization = quantization_of(config)
+    form = _FORMS.get(str(config.get("dtype") or config.get("torch_dtype")), torch.bfloat16)
+    with ExitStack() as stack, torch.inference_mode():
+        weights = plain_weights(Stored(source, stack), quantization)
+        demand_disk(folder, sum(prod(weight.shape) for weight in weights) * form.itemsize + ROOM)
+        planned = [(weight.name, form, weight.shape) for weight in weights]
+        write_tensors(folder / "model.safetensors", planned, _tensors(weights, form), AGAIN)
+    for file in text_files(source):
+        if "safetensors" not in file.name and file.name != "config.json":
+            copy_regular(file, folder / file.name)
+    for part in (config, config.get("text_config")):
+        if isinstance(part, dict):
+            part.pop("quantization_config", None)
+    made = {"format": FORMAT, "sha256": sha256, "quantization": _label(quantization)}
+    config[SOURCE] = made | base_of(source, weight_files(source))
+    write_json(folder / "config.json", config)
+
+
+def _tensors(weights: Sequence[Plain], form: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    for weight in weights:
+        for piece in weight.pieces():
+            yield weight.name, piece.to(form)
+
+
+def _label(quantization: Mapping[str, Any]) -> str:
+    """Return the name of the source's format, as reports show it: "gptq", "int-quantized"."""
+    return str(quantization.get("format") or quantization.get("quant_method") or "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
+    source, folder, digest = sys.argv[1:] if arguments is None else arguments
+    try:
+        convert(Path(source), Path(folder), digest)
+    except CodespecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except SafetensorError as error:
+        print(ModelError(f"The weights of {source} can't be read ({error})", AGAIN), file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"{source} can't be converted into {folder} ({error.strerror or error}): make room there.", file=sys.stderr
+        )
+        return 2
+    except MemoryError:
+        print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Replicas of the daemon behind one address, on Ray Serve: `codespec scale up`, `serve run codespec.scale:app`.
+
+Needs `ray[serve]` (the extra `scale`); a module of this package that imports it says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codespec.scale.application import app
+    from codespec.scale.relay import middlewares
+
+__all__ = ["app", "middlewares"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what Ray imports by name. Ray is imported only then, so that the other modules do not need it."""
+    if name == "app":
+        from codespec.scale.application import app
+
+        return app
+    if name == "middlewares":
+        from codespec.scale.relay import middlewares
+
+        return middlewares
+    raise AttributeError(name)

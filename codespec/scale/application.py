@@ -1,0 +1,71 @@
+"""The Ray Serve application: one deployment whose replicas each run a daemon.
+
+Ray's consistent-hash router sends all requests with the same `x-session-id` to the same replica, whose cache then holds
+the document; without the header, requests are spread. A replica that stops gets no new requests and finishes its open
+ones, so an update drops no stream.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+
+from codespec.client.serve_command import with_absolute_paths
+from codespec.errors import ConfigError
+from codespec.scale.replica import END_SECONDS, Replica
+
+ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
+MOST_OPEN = 512  # requests in one replica: the daemon's own queue refuses earlier
+OWN = ("replicas", "cpus", "gpus", "token_file")
+
+
+class Daemon:
+    """A replica's class; the ASGI application does the work."""
+
+
+def app(settings: Mapping[str, Any]) -> Any:
+    """Return the application for `serve run codespec.scale:app replicas=2 model=starter …`.
+
+    The settings are `replicas`, `cpus` and `gpus` of a replica, `token_file`, and those of `codespec serve` by their
+    names. Raises ConfigError.
+    """
+    words = [word for name, value in settings.items() if name not in OWN for word in _flag(name, value)]
+    token_file = os.path.abspath(settings["token_file"]) if settings.get("token_file") else ""
+    replica = Replica(with_absolute_paths(words), token_file, _replica_name)
+    deployment = serve.deployment(serve.ingress(replica)(Daemon))
+    return deployment.options(
+        name="codespec",
+        num_replicas=_whole(settings, "replicas", 1),
+        max_ongoing_requests=MOST_OPEN,
+        request_router_config=RequestRouterConfig(request_router_class=ROUTER),
+        health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.5,
+        graceful_shutdown_timeout_s=END_SECONDS + 10,
+        ray_actor_options={
+            "num_cpus": _whole(settings, "cpus", 1),
+            "num_gpus": _whole(settings, "gpus", 0),
+        },
+    ).bind()
+
+
+def _whole(settings: Mapping[str, Any], name: str, default: int) -> int:
+    text = str(settings.get(name, default))
+    if not text.isdecimal() or (name == "replicas" and int(text) < 1):
+        raise ConfigError(f"{name} = {text} is no number of them", "give a whole number, for example 2")
+    return int(text)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    """Return the words of one flag; true and false are flags without a value."""
+    flag = name.replace("_", "-")
+    if str(value).lower() in ("true", "false"):
+        return [f"--{flag}" if str(value).lower() == "true" else f"--no-{flag}"]
+    return [f"--{flag}", str(value)]
+
+
+def _replica_name() -> str:
+    return str(serve.get_replica_context().replica_id.unique_id)

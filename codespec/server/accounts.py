@@ -1,0 +1,162 @@
+"""What each key may use and has used, and the keys file as it changes.
+
+Everything here is counted in memory, on the event loop, since the daemon's start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from codespec.errors import ConfigError, ServeError
+from codespec.keys_file import Key, read_keys
+from codespec.proof import hash_of_key, key_id
+from codespec.server.handles import RequestHandle
+from codespec.server.logs import log
+
+OWNER = "owner"  # of the daemon's token
+WATCH_SECONDS = 1.0
+DAY = 86400
+REFUSALS = ("requests_per_minute", "tokens_per_day", "at_once", "queue_full")
+
+
+class Account:
+    """The usage of one key, or of the owner, and the limits of the key.
+
+    A minute's requests may come at once, and are earned again evenly. The tokens of a text count when it ends, so the
+    last texts of a day may exceed the limit by their own length.
+    """
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.open: set[RequestHandle] = set()
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.tokens = 0
+        self.refused = Counter(dict.fromkeys(REFUSALS, 0))
+        self._spent = 0.0  # requests of the current minute that are not earned again yet
+        self._counted_at = 0.0
+        self._day = 0
+        self._tokens_today = 0
+
+    @property
+    def name(self) -> str:
+        """The key's name."""
+        return self.key.name
+
+    def count_request(self, now: float | None = None) -> None:
+        """Count a POST request. Raise ServeError (429) beyond the limit."""
+        now, most = time.monotonic() if now is None else now, self.key.requests_per_minute
+        self._spent = min(most, max(0.0, self._spent - (now - self._counted_at) * most / 60))
+        self._counted_at = now
+        if most and self._spent + 1 > most:
+            self._refuse("requests_per_minute", f"{most} requests a minute", (self._spent + 1 - most) * 60 / most)
+        self._spent += 1
+        self.requests += 1
+
+    def check(self, today: float | None = None) -> None:
+        """Raise ServeError (429) if a limit forbids another completion."""
+        today, key = time.time() if today is None else today, self.key
+        self._begin_day(today)
+        if key.tokens_per_day and self._tokens_today >= key.tokens_per_day:
+            self._refuse("tokens_per_day", f"{key.tokens_per_day} tokens a day", DAY - today % DAY)
+        if key.at_once and len(self.open) >= key.at_once:
+            self._refuse("at_once", f"{key.at_once} completions at once", 1)
+
+    def end(self, handle: RequestHandle, today: float | None = None) -> None:
+        """Count a completion that is over, or whose client is gone."""
+        self._begin_day(time.time() if today is None else today)
+        self.open.discard(handle)
+        self.prompt_tokens += handle.prompt_tokens
+        self.tokens += handle.num_tokens
+        self._tokens_today += handle.num_tokens
+
+    def _begin_day(self, now: float) -> None:
+        if int(now // DAY) != self._day:
+            self._day, self._tokens_today = int(now // DAY), 0
+
+    def _refuse(self, limit: str, what: str, seconds: float) -> NoReturn:
+        self.refused[limit] += 1
+        wait = max(1, math.ceil(seconds))
+        raise ServeError(f"The key {self.name!r} may use {what}: ask again in {wait} s.", 429, wait)
+
+
+class Keyring:
+    """The accounts of the keys in a file. Raises ConfigError if the file can't be used.
+
+    A later version of the file that can't be used changes nothing, but `fault` says so.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.owner = Account(Key(OWNER, ""))
+        self.fault = ""
+        self._version: tuple[int, ...] = self._look()
+        self._by_hash: dict[str, Account] = {}
+        self._by_id: dict[str, str] = {}
+        self._take(read_keys(file))
+
+    @property
+    def accounts(self) -> list[Account]:
+        """The owner's account and those of the current keys."""
+        return [self.owner, *self._by_hash.values()]
+
+    def find(self, given: str) -> Account | None:
+        """Return the account of a key, or None if it is not in the file."""
+        return self._by_hash.get(hash_of_key(given)) if given else None
+
+    def hash_by_id(self, given: str) -> str | None:
+        """Return the hash of the key with the id that a client sent for a proof, or None."""
+        return self._by_id.get(given)
+
+    def refresh(self) -> list[Account]:
+        """Read the file again if it has changed; return the accounts whose key is gone."""
+        version = self._look()
+        if version == self._version:
+            return []
+        self._version = version
+        try:
+            keys = read_keys(self.file)
+        except ConfigError as error:
+            self.fault = f"{error.fault.clause}; the keys read before still hold."
+            log.warning("%s", self.fault)
+            return []
+        self.fault = ""
+        return self._take(keys)
+
+    def _take(self, keys: tuple[Key, ...]) -> list[Account]:
+        """Use these keys. A key that stays keeps its account; a name with a new key begins a new one."""
+        former, self._by_hash = self._by_hash, {}
+        for key in keys:
+            account = former.pop(key.sha256, None) or Account(key)
+            account.key = key
+            self._by_hash[key.sha256] = account
+        self._by_id = {key_id(key.sha256): key.sha256 for key in keys}
+        return list(former.values())
+
+    def _look(self) -> tuple[int, ...]:
+        """Return what changes with the file's content: its times, size and number."""
+        try:
+            found = os.stat(self.file)
+        except (OSError, ValueError):
+            return ()
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
+    """Notice changes of the keys file, by time and when `woken` is set; call `end` for each key that was revoked."""
+    while True:
+        try:
+            async with asyncio.timeout(WATCH_SECONDS):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        woken.clear()
+        for account in keyring.refresh():
+            end(account)

@@ -1,0 +1,196 @@
+"""`POST /v1/codespec/reload`: replace the models without losing a request.
+
+A request belongs to the engine that was in use when it arrived, to its end, so no text mixes two models. If both fit
+into memory, the new models load while the old ones serve, and later requests go to the new ones. Otherwise the old ones
+finish and are unloaded first; requests that arrive meanwhile wait, within their deadlines. If loading fails, the old
+models stay, or are loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from codespec.contract.body import ReloadBody
+from codespec.errors import CodespecError, Fault, RequestError, ServeError
+from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
+from codespec.server.engine_thread import EngineThread
+from codespec.server.loading import Loaded, Progress
+from codespec.server.security import PROOF_PATHS, RELOAD
+from codespec.server.source import Source
+from codespec.server.wire import FIELDS, Refused, read_fields, reply, route_of
+
+POLL_SECONDS = 0.02
+STOP_SECONDS = 30.0  # for an engine's thread to save what it learned
+NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no model
+COMPLETE = "/v1/codespec/complete"  # the endpoint with a deadline in its body
+MOST_DEADLINE = 600_000.0  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to load other models, and whether they fit into memory beside the current ones."""
+
+    load: Callable[[Progress], Loaded]
+    fits: bool
+
+
+class Reloader:
+    """Replaces the engine of a daemon. `plan` reads the settings again, with the changes of the request.
+
+    `patience` limits the seconds that old requests may take if they must end before the new models load. `announce` is
+    called when other models are in use.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        plan: Callable[[Mapping[str, Any]], Plan],
+        patience: float,
+        announce: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._daemon = daemon
+        self._plan = plan
+        self._patience = patience
+        self._announce = announce
+        self._running: asyncio.Task[Loaded] | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def reload(self, changes: Mapping[str, Any], *, unload_first: bool = False) -> Loaded:
+        """Load the models and use them. Raise CodespecError if the old ones are kept.
+
+        Cancelling the wait, as when the client leaves, does not stop it.
+        """
+        if self._running is not None and not self._running.done():
+            raise ServeError("Another reload is under way: ask again when it is over.", 409, RETRY_SECONDS)
+        self._daemon.loaded()
+        self._running = asyncio.create_task(self._reload(changes, unload_first=unload_first))
+        self._running.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._running)
+
+    async def _reload(self, changes: Mapping[str, Any], *, unload_first: bool) -> Loaded:
+        plan = await asyncio.to_thread(self._plan, changes)
+        if plan.fits and not unload_first:
+            former, fresh = self._daemon.current, await self._load(plan.load)
+            self._use(fresh)
+            task = asyncio.create_task(self._retire(former))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+        else:
+            with self._daemon.holding():
+                fresh = await self._replace(plan.load)
+        assert fresh.loaded is not None
+        return fresh.loaded
+
+    async def _replace(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+        """Unload the old models, then load the new ones; if that fails, load the old ones again."""
+        former, failure = self._daemon.current, None
+        assert isinstance(former, EngineThread), "another server has no models to replace"
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._until_unused(former)
+        except TimeoutError as error:
+            sentence = f"Requests did not end within {self._patience:g} s, so the old model is kept: try again later."
+            raise ServeError(sentence, 503, RETRY_SECONDS) from error
+        await self._unload(former)
+        try:
+            fresh = await self._load(load)
+        except CodespecError as error:
+            failure, fresh = error, await self._restore(former.load)
+        self._use(fresh)
+        if failure is not None:
+            raise failure
+        return fresh
+
+    async def _restore(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+        """Load the old models again. If even that fails, the daemon has failed, and ends."""
+        try:
+            return await self._load(load)
+        except CodespecError:
+            assert self._daemon.incoming is not None
+            self._daemon.use(self._daemon.incoming)
+            raise
+
+    async def _load(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+        fresh = self._daemon.incoming = EngineThread(load)
+        fresh.start(asyncio.get_running_loop())
+        await fresh.until_loaded()
+        return fresh
+
+    def _use(self, fresh: EngineThread) -> None:
+        self._daemon.use(fresh)
+        self._announce()
+
+    async def _retire(self, former: Source) -> None:
+        await self._until_unused(former)
+        await self._unload(former)
+
+    async def _until_unused(self, thread: Source) -> None:
+        while self._daemon.num_users(thread):
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _unload(self, thread: Source) -> None:
+        """Stop the thread and drop the engine, whose memory is then free."""
+        await asyncio.to_thread(thread.stop, STOP_SECONDS)
+        thread.loaded = thread.dispatcher = None
+        self._daemon.forget(thread)
+        gc.collect()
+
+
+async def reload(request: web.Request) -> web.StreamResponse:
+    """Replace the models; reply when the new ones are in use."""
+    reloader, began = request.app[RELOADER], time.perf_counter()
+    with await read_fields(request) as fields:
+        body = dict(fields.read(ReloadBody))
+    unload_first = bool(body.pop("unload_first", False))
+    try:
+        loaded = await reloader.reload(body, unload_first=unload_first)
+    except ServeError:
+        raise
+    except CodespecError as error:
+        kept = Fault("", f"The old model is kept ({error.fault.problem})", error.fault.mend, next(iter(body), ""))
+        raise RequestError(kept) from error
+    seconds = round(time.perf_counter() - began, 1)
+    return reply({"target": loaded.name, "drafter": loaded.drafter, "seconds": seconds})
+
+
+@web.middleware
+async def keep_engine(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request use one engine to its end; while there is none to use, let it wait."""
+    daemon = request.app[DAEMON]
+    if route_of(request) == RELOAD:
+        return await handler(request)
+    if daemon.held is not None and request.method == "POST" and route_of(request) not in NOT_HELD:
+        await _wait_for_engine(request, daemon)
+    with daemon.pinned():
+        return await handler(request)
+
+
+async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
+    """Wait until the models are replaced, at most up to the request's deadline. Raise ServeError."""
+    began = time.perf_counter()
+    request[FIELDS] = fields = await read_fields(request)
+    deadline = fields.number("deadline_ms", 0.0, 0.0, MOST_DEADLINE) if route_of(request) == COMPLETE else 0.0
+    try:
+        async with asyncio.timeout(deadline / 1000 or None):
+            await daemon.until_released()
+    except TimeoutError as error:
+        sentence = "The models are being replaced: ask again in a moment."
+        raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
+    if deadline:
+        fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)
+
+
+async def refuse(request: web.Request) -> web.StreamResponse:
+    """Refuse to reload in a daemon that was not told how."""
+    raise Refused("This daemon can't load other models: start it by `codespec serve`.", "path", 501)
+
+
+RELOADER: web.AppKey[Reloader] = web.AppKey("reloader", Reloader)

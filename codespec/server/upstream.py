@@ -1,0 +1,296 @@
+"""Have another server write: requests become its completions, and its chunks become events.
+
+Lives on the event loop. Prompts, ends, filters and time limits are those of the engine; identical requests share one
+completion, and a newer request for a document replaces the older one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+from codespec.contract.checks import check_request
+from codespec.contract.serve_config import ServeConfig, is_loopback
+from codespec.engine.queue import Job, empty_completions
+from codespec.errors import CodespecError, ServeError, UpstreamError
+from codespec.server.dispatcher import Dispatcher, computes
+from codespec.server.handles import Failed, Message, RequestHandle
+from codespec.server.loading import Loaded, Progress
+from codespec.server.logs import log, log_failure
+from codespec.server.source import State
+from codespec.token_file import read_token
+from codespec.upstream.circuit import FIRST_WAIT, LONGEST_WAIT, Circuit
+from codespec.upstream.client import UpstreamClient
+from codespec.upstream.probe import Facts, look, one_token
+from codespec.upstream.prompt import Prompt
+from codespec.upstream.writer import RemoteWriter, begin, finish, refuse_tokens
+
+SLOTS = 32  # requests at once; more wait in the server's own queue
+LOOK_EVERY = 0.01  # seconds between two looks at a time limit
+Result = TypeVar("Result")
+
+
+def connect(config: ServeConfig) -> Upstream:
+    """Return the source for the configured server. Raises ConfigError if its URL or key can't be used."""
+    key = read_token(config.upstream_token_file, {}, least=1)
+    client = UpstreamClient(config.upstream, key, config.upstream_patience)
+    return Upstream(client, config.upstream_model, config.upstream_prompt)
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One completion in progress, for all handles that share it."""
+
+    job: Job
+    session: str
+    handles: list[RequestHandle] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+
+class Upstream:
+    """A source of text like `EngineThread`. `model` is "" for the server's only one; `budget` is in tokens."""
+
+    def __init__(self, client: UpstreamClient, model: str = "", budget: int = 2048) -> None:
+        self.state: State = "starting"
+        self.progress = Progress()
+        self.loaded: Loaded | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.error: CodespecError | None = None
+        self.client = client
+        self.circuit = Circuit()
+        self.outcomes = Counter(done=0, failed=0, cancelled=0, refused=0)
+        self.writer: RemoteWriter | None = None
+        self._model, self._budget = model, budget
+        self._facts: Facts | None = None
+        self._works: list[Work] = []
+        self._builder = ThreadPoolExecutor(1, "codespec-prompts")  # one, since a layout belongs to successive prompts
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._ready, self._failed = asyncio.Event(), asyncio.Event()
+
+    @property
+    def num_running(self) -> int:
+        """Number of open requests that are being written."""
+        return sum(len(work.handles) for work in self._works)
+
+    @property
+    def warning(self) -> str:
+        """A sentence while nothing is sent, or ""."""
+        return self.circuit.warning
+
+    @property
+    def remote(self) -> Mapping[str, Any] | None:
+        """The server's state, for /health and /v1/codespec/stats."""
+        facts = self._facts
+        return {
+            "url": self.client.base,
+            "model": facts.model if facts else "",
+            "fill_in": facts.fill_in if facts else "",
+            "latency_ms": round(facts.latency * 1000, 1) if facts else None,
+            "exact": False,
+            "speculation": False,
+            "circuit": "open" if self.circuit.is_open else "closed",
+            "failures": self.circuit.failures,
+            "reason": self.circuit.reason,
+            "requests": dict(self.outcomes),
+            "retries": self.writer.retries if self.writer else 0,
+        }
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look at the server, then watch it."""
+        self._loop = loop
+        self._life = loop.create_task(self._live())
+
+    async def until_loaded(self) -> None:
+        """Wait until the server has been looked at. Raise the error if it can't be used."""
+        await self._ready.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def until_failed(self) -> NoReturn:
+        """Wait for a failure for good, and raise the error."""
+        await self._failed.wait()
+        assert self.error is not None
+        raise self.error
+
+    def admit(self, handle: RequestHandle) -> None:
+        """Take a request. End an older one for its document. Raises UpstreamError while nothing is sent."""
+        try:
+            self.circuit.demand()
+        except UpstreamError:
+            self.outcomes["refused"] += 1
+            raise
+        superseded = [old for work in self._works for old in work.handles if handle.supersedes(old)]
+        self._join(handle)
+        for older in superseded:
+            self.abort(older)
+            older.push(empty_completions(older.request, "cancelled"))
+
+    def abort(self, handle: RequestHandle) -> None:
+        """Drop a request; close its connection to the server if no other request shares it."""
+        for work in [work for work in self._works if handle in work.handles]:
+            work.handles.remove(handle)
+            if not work.handles:
+                self.outcomes["cancelled"] += 1
+                self._remove(work)
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """Run a function."""
+        return function()
+
+    def stop(self, seconds: float) -> bool:
+        """Stop."""
+        self.state = "stopped"
+        self._builder.shutdown(wait=False, cancel_futures=True)
+        return True
+
+    async def close(self) -> None:
+        """Close the connections to the server; the end of the event loop does the same."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    async def _live(self) -> None:
+        async with self.client:
+            try:
+                self._facts = facts = await self._look()
+            except CodespecError as error:
+                self._give_up(error)
+                return
+            self.writer = RemoteWriter(facts, self._budget)
+            if self.client.is_plain and not is_loopback(self.client.host):
+                self.writer.notes.append("the upstream server is reached without TLS: others can read text and key")
+            reason = "" if facts.fill_in else "no template is known for the upstream server's model"
+            name = (
+                facts.model.rpartition("/")[2] if facts.model.startswith("/") else facts.model
+            )  # llama-server's paths
+            self.loaded = Loaded(self.writer, name, facts.context, SLOTS, names=(name, facts.model), no_fim=reason)
+            self.state = "ready"
+            self._ready.set()
+            while True:
+                await self.circuit.opened.wait()
+                log.warning("the upstream server failed %d times in a row: a probe looks", self.circuit.failures)
+                await self._until_well(facts)
+
+    async def _look(self) -> Facts:
+        """Look at the server; wait for one that can't be reached yet."""
+        wait = FIRST_WAIT
+        while True:
+            self.progress.phase = "looking at the upstream server"
+            try:
+                return await look(self.client, self._model)
+            except UpstreamError as error:
+                if not (error.again or error.status in (429, 504)):
+                    raise
+                self.progress.phase = error.reason
+                log.warning("waiting: %s", error)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _until_well(self, facts: Facts) -> None:
+        """Probe the server with one token until it answers, then close the circuit."""
+        while self.circuit.is_open:
+            await asyncio.sleep(self.circuit.wait)
+            try:
+                await self.client.complete(one_token(facts.model))
+                self.circuit.succeed()
+            except UpstreamError as error:
+                self.circuit.reason = error.reason
+                self.circuit.wait = min(2 * self.circuit.wait, LONGEST_WAIT)
+
+    def _give_up(self, error: CodespecError) -> None:
+        self.error, self.state = error, "failed"
+        self._ready.set()
+        self._failed.set()
+
+    def _join(self, handle: RequestHandle) -> None:
+        """Add a handle to the completion of an equal request, or begin one."""
+        work = next((work for work in self._works if computes(work.job, handle)), None)
+        if work is None:
+            job = Job(handle.request, handle.priority, handle.arrived, handle.deadline, handle.after_first)
+            work = Work(job, handle.session)
+            self._works.append(work)
+            assert self._loop is not None
+            work.task = self._loop.create_task(self._run(work))
+        handle.job = work.job
+        work.handles.append(handle)
+        handle.push(work.job.events)
+
+    def _remove(self, work: Work) -> None:
+        if work in self._works:
+            self._works.remove(work)
+        if work.task is not None:
+            work.task.cancel()
+
+    async def _run(self, work: Work) -> None:
+        """Write one completion from its prompt to its end."""
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            prompt = await self._begin(work.job)
+            if work.job.deadline is not None or work.job.after_first is not None:
+                tasks.append(asyncio.create_task(self._expire(work)))
+            writing = [self._write(work, choice, prompt) for choice in range(len(work.job.sequences))]
+            own = [asyncio.create_task(one) for one in writing]
+            tasks += own
+            await asyncio.gather(*own)
+            self._end(work, "done")
+        except CodespecError as error:
+            self._end(work, "failed", [Failed(error)])
+        except Exception as error:  # task boundary: the client must get an end, whatever failed
+            log_failure("a request failed on its way upstream", error)
+            self._end(work, "failed", [Failed(ServeError("The daemon failed on this request: see its log.", 500))])
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _begin(self, job: Job) -> Prompt:
+        """Give a job its sequences, and return its prompt. Raises RequestError."""
+        assert self.writer is not None and self._loop is not None
+        refuse_tokens(job.request)
+        check_request(job.request, self.writer.context)
+        prompt, job.sequences = await self._loop.run_in_executor(self._builder, begin, self.writer, job)
+        return prompt
+
+    async def _write(self, work: Work, choice: int, prompt: Prompt) -> None:
+        """Write one choice."""
+        assert self.writer is not None
+        sequence = work.job.sequences[choice]
+        if not (sequence.ending and sequence.ending.idle):
+            try:
+                async with aclosing(self.writer.write(self.client, sequence, prompt, work.session)) as pieces:
+                    async for _ in pieces:
+                        self._deliver(work)
+                self.circuit.succeed()
+            except UpstreamError as error:
+                self.circuit.fail(error)
+                raise
+        finish(self.writer, sequence, sequence.finish_reason or "stop")
+        self._deliver(work)
+
+    async def _expire(self, work: Work) -> None:
+        """End a completion when one of its time limits has passed."""
+        while not work.job.is_overdue(time.perf_counter()):
+            await asyncio.sleep(LOOK_EVERY)
+        assert self.writer is not None
+        for sequence in work.job.sequences:
+            if not sequence.finish_reason:
+                finish(self.writer, sequence, "deadline")
+        self._end(work, "done")
+        self._remove(work)
+
+    def _deliver(self, work: Work, last: Collection[Message] = ()) -> None:
+        messages = [*work.job.read_events(), *last]
+        for handle in work.handles:
+            handle.push(messages)
+
+    def _end(self, work: Work, outcome: str, last: Collection[Message] = ()) -> None:
+        self._deliver(work, last)
+        self.outcomes[outcome] += 1
+        if work in self._works:
+            self._works.remove(work)

@@ -1,0 +1,103 @@
+"""Look at a server once: its model, its context, and how it fills in the middle.
+
+A server may ignore `suffix` without a word, so it counts as supported only if the prompt becomes longer with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from codespec.errors import UpstreamError
+from codespec.text.fim_templates import family_named
+from codespec.upstream.client import UpstreamClient
+
+CONTEXT = 4096  # tokens, for a server that does not say
+MOST_CONTEXT = 1 << 20
+LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
+OWNERS = ("vllm", "sglang")  # they drop control tokens that do not end a text, and go on in another file behind them
+SHOW_CONTROLS = {"skip_special_tokens": False}
+PROMPT = "def add(a, b):\n    return "
+SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a server is.
+
+    `family` is the model family by the model's name ("": unknown). `by_suffix`: it takes `suffix`. `latency` is the
+    time of one token in seconds. `context` is in tokens and `context_known` if the server says it.
+    """
+
+    model: str
+    context: int
+    context_known: bool
+    family: str
+    by_suffix: bool
+    latency: float
+    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that this server alone needs
+
+    @property
+    def fill_in(self) -> str:
+        """How it fills in the middle, in a few words; "" if it can't."""
+        if self.by_suffix:
+            return "by its own suffix"
+        return f"by the {self.family} template" if self.family else ""
+
+
+async def look(client: UpstreamClient, model: str = "") -> Facts:
+    """Look at a server. Raises UpstreamError if it can't be used, or doesn't serve the wanted `model`."""
+    entry = _choose(await client.models(), model)
+    name = str(entry["id"])
+    begun = time.perf_counter()
+    plain = await client.complete(one_token(name))
+    latency = time.perf_counter() - begun
+    context = _context(entry)
+    by_suffix = await _takes_suffix(client, name, plain)
+    extras = SHOW_CONTROLS if entry.get("owned_by") in OWNERS else {}
+    return Facts(name, context or CONTEXT, context is not None, family_named(name), by_suffix, latency, extras)
+
+
+def one_token(model: str) -> dict[str, Any]:
+    """Return the smallest request."""
+    return {"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0.0}
+
+
+async def _takes_suffix(client: UpstreamClient, model: str, plain: Mapping[str, Any]) -> bool:
+    try:
+        filled = await client.complete({**one_token(model), "suffix": SUFFIX})
+    except UpstreamError as error:
+        if error.again:
+            raise
+        return False  # an unknown field, or a feature that fails there
+    before, behind = _prompt_tokens(plain), _prompt_tokens(filled)
+    return before is not None and behind is not None and behind >= before + LEAST_LONGER
+
+
+def _prompt_tokens(reply: Mapping[str, Any]) -> int | None:
+    usage = reply.get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if type(count) is int else None
+
+
+def _choose(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    names = [str(item["id"]) for item in models]
+    shown = ", ".join(name[:80] for name in names[:8])
+    if wanted and wanted not in names:
+        raise UpstreamError(f"The upstream server does not serve {wanted}: choose one of {shown}.", 404)
+    if not wanted and len(models) > 1:
+        sentence = f"The upstream server serves {len(models)} models: choose one with --upstream-model ({shown})."
+        raise UpstreamError(sentence, 404)
+    return models[names.index(wanted) if wanted else 0]
+
+
+def _context(entry: Mapping[str, Any]) -> int | None:
+    """Return the context that an entry of /v1/models names: vLLM and SGLang, llama-server, others."""
+    meta = entry.get("meta")
+    places = (entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None)
+    for value in (*places, entry.get("max_context_length"), entry.get("context_length")):
+        if type(value) is int and value >= 64:
+            return min(value, MOST_CONTEXT)
+    return None

@@ -1,0 +1,122 @@
+"""Lay out a prompt for a server whose tokens are unknown, as bytes and a model family's markers.
+
+`text.fim` sizes and arranges prompts in ids. Here an id is a byte or a marker, so that windows, shares and kept
+snippets are the same as with a model on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from codespec.contract.types import CompletionRequest
+from codespec.text.fim import FimMissing, build_prompt, find_template
+from codespec.text.fim_templates import family_tokens
+from codespec.text.layout import Layouts
+from codespec.text.tokenizer import TextTokenizer
+
+BYTES_PER_TOKEN = 3  # of code, a careful estimate
+ANY = "piped"  # a family without files, whose markers are taken apart again for a server that has `suffix`
+
+
+class ByteTokenizer(TextTokenizer):
+    """A vocabulary of 256 bytes and a family's markers. Not read from a file, hence without the base's constructor."""
+
+    typical_chars = 1
+
+    def __init__(self, markers: Sequence[str] = ()) -> None:
+        self.config = {}
+        self.vocab = {marker: 256 + place for place, marker in enumerate(markers)}
+        self.special_ids = frozenset(self.vocab.values())
+        self.token_bytes = [bytes([byte]) for byte in range(256)] + [b""] * len(markers)
+        self.vocab_size = len(self.token_bytes)
+        self.model_eos_ids = frozenset[int]()
+        self.bos_ids = ()
+        self.dummy_prefix = False
+        self.notes = ()
+
+    def encode(self, text: str) -> list[int]:
+        """Return the bytes of a text."""
+        return list(text.encode("utf-8"))
+
+    def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
+        """Return the bytes of a text."""
+        return self.encode(text)
+
+    def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
+        """Return the bytes of each piece."""
+        return [list(piece) for piece in pieces]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent: `suffix` is "" unless the server itself fills in. `notes` are for the client."""
+
+    text: str
+    suffix: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class PromptBuilder:
+    """Builds the prompts for one model.
+
+    `family` is the family of its name ("": unknown). With `by_suffix`, the server takes prefix and suffix apart.
+    `context` and `budget` are in tokens: of prompt and completion together, and of an editor prompt.
+    """
+
+    def __init__(self, family: str, by_suffix: bool, context: int, budget: int) -> None:
+        markers = family_tokens(ANY if by_suffix else family) if by_suffix or family else ()
+        self.tokenizer = ByteTokenizer(markers)
+        self.context = context
+        self.budget = budget
+        self._by_suffix = by_suffix
+        self._names = {number: marker for marker, number in self.tokenizer.vocab.items()}
+        self._template = find_template(self.tokenizer)
+        known = {*markers, *(family_tokens(family) if family else ())}
+        self._markers = sorted(known, key=len, reverse=True)
+        self._layouts = Layouts()
+
+    def build(self, request: CompletionRequest) -> Prompt:
+        """Return the prompt of a request, which updates its document's layout. Raises RequestError."""
+        fills = bool(request.suffix) and not isinstance(self._template, FimMissing)
+        built = build_prompt(
+            self.tokenizer,
+            self._template if fills and not isinstance(self._template, FimMissing) else None,
+            prefix=self._as_text(request.prefix),
+            suffix=self._as_text(request.suffix),
+            path=request.path,
+            snippets=[(snippet.path, self._as_text(snippet.text)) for snippet in request.snippets],
+            budget=self._room(request) * BYTES_PER_TOKEN,
+            layout=self._layouts.of(request.owner),
+            offset=request.prefix_offset,
+            renew=request.max_tokens == 0,
+        )
+        notes = list(built.notes)
+        if built.trimmed:
+            notes.append(f"only about {self._room(request)} tokens near the cursor were sent upstream")
+        if request.suffix and not fills:
+            notes.append("the upstream server can't fill in: the text after the cursor was not used")
+        if fills and self._by_suffix:
+            before, behind = self._parts(built.ids)
+            return Prompt(before, behind, tuple(notes))
+        return Prompt(self._spelled(built.ids), notes=tuple(notes))
+
+    def _room(self, request: CompletionRequest) -> int:
+        room = max(self.context // 4, self.context - request.max_tokens)
+        return room if request.shape == "raw" else min(room, self.budget)
+
+    def _as_text(self, text: str) -> str:
+        """Return a text whose markers are broken by a space: the server would read them as control tokens."""
+        for marker in self._markers:
+            if marker in text:
+                text = text.replace(marker, f"{marker[0]} {marker[1:]}")
+        return text
+
+    def _parts(self, ids: Sequence[int]) -> tuple[str, str]:
+        """Return prefix and suffix of a prompt in the order P p S s M."""
+        first, second, last = (place for place, number in enumerate(ids) if number >= 256)
+        return self._spelled(ids[first + 1 : second]), self._spelled(ids[second + 1 : last])
+
+    def _spelled(self, ids: Iterable[int]) -> str:
+        names = self._names
+        return b"".join(names[number].encode() if number >= 256 else bytes((number,)) for number in ids).decode()

@@ -1,0 +1,89 @@
+"""One round of drafting for vLLM's batch: follow the rows, learn from what became of their drafts, draft again.
+
+vLLM verifies. The time between two calls is its step, from which the cost policy learns what a row costs.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from codespec.engine.candidates import to_candidates
+from codespec.proposers.base import Proposer
+from codespec.sequence import Candidates, Sequence
+from codespec.speculation.cost_model import ForwardCost
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.text.tokenizer import TextTokenizer
+from codespec_vllm.parts import cost_policy
+from codespec_vllm.rows import Ids, Rows
+from codespec_vllm.settings import Settings
+
+PLAIN_STEPS = 4  # without drafts at first, to learn the time of a step
+
+
+class Drafting:
+    """Drafts of up to `tokens` target tokens for rows of up to `longest`. `costs` are those of the drafters."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: TextTokenizer,
+        proposer: Proposer,
+        costs: Mapping[str, ForwardCost],
+        *,
+        tokens: int,
+        longest: int,
+    ) -> None:
+        self.policy: DraftLengthPolicy = FixedLength(tokens if settings.policy == "fixed" else 0)
+        self._tokenizer, self._proposer, self._costs = tokenizer, proposer, costs
+        self._tokens, self._longest, self._most_rows = tokens, longest, settings.most_rows
+        self._rows = Rows(tokenizer, share=bool(settings.share))
+        self._plain: list[tuple[int, float]] | None = [] if settings.policy == "cost" else None
+        self._returned = self._drafted = 0.0  # when the last call returned; the seconds of its drafts
+
+    def step(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> list[list[int]]:
+        """Return a draft for each row of the batch, given its ids, the last `fresh[i]` of which are new."""
+        began = time.perf_counter()
+        if len(batch) > self._most_rows:
+            self.forget()
+            return [[] for _ in batch]
+        following = self._rows.follow(batch, fresh)
+        for row in following.ended:
+            self._proposer.release(row.sequence)
+        for row, verdict in following.verdicts:
+            self.policy.observe(row.sequence, row.candidates, verdict)
+        if batch and self._returned and not following.ended and len(following.verdicts) == len(batch):
+            self._learn(len(batch), began - self._returned)  # only if no prompt was read and nobody waited
+        rows = [row for row in following.rows if row is not None]
+        drafts = self._draft([row.sequence for row in rows]) if rows else []
+        for row, found in zip(rows, drafts, strict=True):
+            row.candidates = found
+        self._returned = time.perf_counter()
+        return [list(row.candidates.ids) if row is not None else [] for row in following.rows]
+
+    def forget(self) -> None:
+        """Drop the state of all rows."""
+        for row in self._rows.drop():
+            self._proposer.release(row.sequence)
+        self._returned = 0.0
+
+    def _learn(self, rows: int, seconds: float) -> None:
+        """Learn from the time of a step without prefill."""
+        self.policy.timed(self._drafted, seconds)
+        if self._plain is not None:
+            self._plain.append((rows, seconds))
+            if len(self._plain) == PLAIN_STEPS:
+                self.policy = cost_policy(self._costs, self._proposer.names, self._tokens, self._plain)
+                self._plain = None
+
+    def _draft(self, sequences: list[Sequence]) -> list[Candidates]:
+        for sequence in sequences:
+            sequence.room = max(0, min(self._tokens, self._longest - len(sequence.ids) - 1))
+        wanted = zip(sequences, self.policy.caps(sequences), strict=True)
+        caps = [replace(cap, tokens=min(cap.tokens, sequence.room)) for sequence, cap in wanted]
+        began = time.perf_counter()
+        drafts = self._proposer.propose(sequences, caps)
+        self._drafted = time.perf_counter() - began
+        return self.policy.trim(sequences, to_candidates(self._tokenizer, sequences, drafts, caps))

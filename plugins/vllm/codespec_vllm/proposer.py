@@ -1,0 +1,57 @@
+"""The class that vLLM loads, by `{"method": "custom_class", "model": "codespec_vllm.Proposer"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from codespec_vllm.drafting import Drafting
+from codespec_vllm.parts import LOG, load_proposers, target_tokenizer, time_drafters
+from codespec_vllm.settings import read_settings
+
+
+class Proposer:
+    """Drafts by lookup and with a small model that has a tokenizer of its own.
+
+    `vllm_config` is vLLM's VllmConfig. vLLM 0.32 constructs the class, calls `load_model` after the target's, and
+    `propose` after each step.
+    """
+
+    def __init__(self, vllm_config: Any) -> None:
+        self._settings, self._config = read_settings(), vllm_config
+        self._drafting: Drafting | None = None
+
+    def load_model(self, *_: object, **__: object) -> None:
+        """Load tokenizer and drafter. The target, which vLLM passes, is not used."""
+        target, tokens = self._config.model_config, self._config.speculative_config.num_speculative_tokens
+        tokenizer = target_tokenizer(str(target.tokenizer))
+        proposers = load_proposers(self._settings, tokenizer)
+        costs = time_drafters(proposers)
+        self._drafting = Drafting(
+            self._settings, tokenizer, proposers, costs, tokens=tokens, longest=target.max_model_len
+        )
+        LOG.info("codespec drafts with %s, up to %d tokens", " and ".join(proposers.names), tokens)
+
+    def propose(
+        self,
+        sampled_token_ids: Sequence[Sequence[int]],
+        num_tokens_no_spec: NDArray[Any],
+        token_ids_cpu: NDArray[Any],
+        slot_mappings: object = None,
+    ) -> list[list[int]]:
+        """Return draft ids for each row.
+
+        `sampled_token_ids` are the last step's tokens [rows][...], empty for a row in prefill. The first
+        `num_tokens_no_spec[i]` of `token_ids_cpu[i]` are the row's ids, with the sampled ones.
+        """
+        if self._drafting is None:
+            return [[] for _ in sampled_token_ids]
+        batch = [token_ids_cpu[place, : num_tokens_no_spec[place]] for place in range(len(sampled_token_ids))]
+        try:
+            return self._drafting.step(batch, [len(sampled) for sampled in sampled_token_ids])
+        except Exception:  # vLLM stops: an error here would end all requests, and drafts only save time
+            LOG.exception("codespec drafts no more until the server starts again")
+            self._drafting = None
+            return [[] for _ in sampled_token_ids]

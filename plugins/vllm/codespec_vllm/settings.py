@@ -1,0 +1,49 @@
+"""Settings from environment variables with the prefix CODESPEC_VLLM_. vLLM passes none to a proposer's class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from codespec.errors import ConfigError
+
+PREFIX = "CODESPEC_VLLM_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to draft.
+
+    - `drafter`: a folder, a pulled model or a hub id; "auto": the one that ships and fits the target; "none": lookups.
+    - `dtype`, `device`: of the drafter. int8 needs the CPU.
+    - `context`: maximum tokens of a row's text that the drafter reads.
+    - `most_rows`: with more rows in a batch nothing is drafted and no row's state is kept.
+    - `policy`: "cost", or "fixed" for drafts of full length.
+    - `share`: 1 if lookups may copy from other requests' completions. Their timing could reveal these to a client.
+    """
+
+    drafter: str = "auto"
+    dtype: str = "int8"
+    device: str = "cpu"
+    context: int = 1024
+    most_rows: int = 32
+    policy: str = "cost"
+    share: int = 0
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings. Raises ConfigError for an unknown variable, a bad number or an unknown policy."""
+    known, values = {PREFIX + field.name.upper(): field for field in fields(Settings)}, dict[str, Any]()
+    for name in (name for name in environment if name.startswith(PREFIX)):
+        if name not in known:
+            raise ConfigError(f"{name} is not a setting: use one of {', '.join(known)}.")
+        value, number = environment[name], isinstance(known[name].default, int)
+        if number and not value.isdecimal():
+            raise ConfigError(f"{name} = {value!r} is not a number: give digits only.")
+        values[known[name].name] = int(value) if number else value
+    settings = Settings(**values)
+    if settings.policy not in ("cost", "fixed"):
+        raise ConfigError(f"{PREFIX}POLICY = {settings.policy!r} is unknown: use cost or fixed.")
+    return settings

@@ -1,0 +1,246 @@
+"""Keys at the daemon: who is let in where, limits, usage by key, and changes of the file while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codespec.errors import ServeError
+from codespec.keys_file import Key, add_key, revoke_key
+from codespec.proof import PATH as PROOF
+from codespec.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
+from codespec.server.accounts import DAY, Account, Keyring
+from codespec.server.loading import Loaded
+from codespec.server.security import Access
+from tests.cli.processes import TOKEN
+from tests.server.daemons import Served, serving_load, wait_for
+from tests.server.fakes import FakeEngine
+from tests.server.test_jobs import PATH, body
+
+METRICS_TOKEN = "a-token-for-metrics-alone"
+
+
+class Team:
+    """A daemon with keys for ana and bo, an owner's token, and a token for metrics."""
+
+    def __init__(self, served: Served, file: Path, keys: dict[str, str]) -> None:
+        self.served, self.file, self.keys = served, file, keys
+
+    def post(self, given: str, path: str = PATH, what: Any = None) -> Any:
+        return self.served.post(path, body("abc") if what is None else what, **bearer(given))
+
+    def get(self, given: str, path: str) -> Any:
+        return self.served.ask("GET", path, **bearer(given))
+
+
+def bearer(given: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {given}"} if given else {}
+
+
+@contextmanager
+def team(folder: Path, engine: Any = None, queue: int = 64, token: str = TOKEN, **limits: int) -> Iterator[Team]:
+    file, fake = folder / "keys", FakeEngine() if engine is None else engine
+    keys = {name: add_key(file, name, **limits) for name in ("ana", "bo")}
+    access = Access(token, METRICS_TOKEN, Keyring(file))
+    with serving_load(lambda _: Loaded(fake, "toy", 512, fake.queue.slots), queue, access=access) as served:
+        yield Team(served, file, keys)
+
+
+def test_a_key_opens_completions_and_nothing_of_the_owner(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        key = own.keys["ana"]
+        assert own.post(key).status == own.post(TOKEN).status == 200
+        assert own.get(key, "/v1/models").status == own.get(key, "/health").status == 200
+        for wrong in ("", key[:-1], key.upper(), f"{key}x", "csk-", key.removeprefix("csk-"), METRICS_TOKEN):
+            assert own.post(wrong).status == 401, wrong
+        for method, path in (("GET", "/metrics"), ("POST", "/v1/codespec/reload")):
+            reply = own.served.ask(method, path, {} if method == "POST" else None, **bearer(key))
+            assert reply.status == 403 and "owner's token" in reply.json["error"]["message"]
+        hashed = hash_of_key(key)
+        assert own.post(hashed).status == 401, "who reads the file has no key"
+
+
+def test_a_header_that_is_no_key_is_refused(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        key = own.keys["ana"]
+        for header in (f"Basic {key}", key, f"Bearer {key} {key}", "Bearer \xe9\xff", "Bearer " + "x" * 4000):
+            assert own.served.post(PATH, body("x"), Authorization=header).status == 401, header
+
+
+def test_metrics_have_a_token_of_their_own(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        assert own.get(METRICS_TOKEN, "/metrics").status == own.get(TOKEN, "/metrics").status == 200
+        assert own.get("", "/metrics").status == 401
+        for path in ("/v1/codespec/stats", "/v1/models", "/health"):
+            assert own.get(METRICS_TOKEN, path).status == 401, path
+    with serving_load(lambda _: Loaded(FakeEngine(), "toy", 512, 4), access=Access("", METRICS_TOKEN)) as served:
+        assert served.ask("GET", "/metrics").status == 401
+        assert served.ask("GET", "/metrics", **bearer(METRICS_TOKEN)).status == 200
+        assert served.post(PATH, body("x")).status == 200, "only the metrics are closed"
+
+
+def test_probes_are_open_and_say_nothing(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        assert (own.get("", "/health").json, own.get("", "/ready").json) == ({"status": "alive"}, {"status": "ready"})
+        assert own.get("wrong", "/health").status == 401 and own.get("wrong", "/ready").status == 200
+        assert own.get(TOKEN, "/health").json["target"] == "toy"
+        own.served.daemon.stopping = True
+        reply = own.get("", "/ready")
+        assert reply.status == 503 and reply.headers["Retry-After"] == "1" and own.get("", "/health").status == 200
+        own.served.daemon.stopping = False
+
+
+def test_limits_are_429_with_one_sentence(tmp_path: Path) -> None:
+    with team(tmp_path, requests_per_minute=3) as own:
+        replies = [own.post(own.keys["ana"]) for _ in range(4)]
+        assert [reply.status for reply in replies] == [200, 200, 200, 429]
+        wait = replies[3].headers["Retry-After"]
+        said = f"The key 'ana' may use 3 requests a minute: ask again in {wait} s."
+        assert replies[3].json["error"]["message"] == said and 15 <= int(wait) <= 20
+        assert own.post(own.keys["bo"]).status == own.post(TOKEN).status == 200, "each has its own"
+        assert own.get(own.keys["ana"], "/health").status == 200, "looking is free"
+
+
+def test_tokens_of_a_day_and_completions_at_once(tmp_path: Path) -> None:
+    with team(tmp_path, tokens_per_day=5) as own:
+        assert own.post(own.keys["ana"], what=body("abc", max_tokens=8)).status == 200
+        reply = own.post(own.keys["ana"])
+        assert reply.status == 429 and 0 < int(reply.headers["Retry-After"]) <= DAY
+        assert "5 tokens a day" in reply.json["error"]["message"]
+    prompts = {"prompt": ["a", "b", "c"], "max_tokens": 2}
+    with team(tmp_path / "more", at_once=2) as own:
+        assert own.post(own.keys["ana"], "/v1/completions", prompts).status == 429
+        assert own.served.idle() and not own.served.daemon.keyring.find(own.keys["ana"]).open  # type: ignore[union-attr]
+        assert own.post(own.keys["ana"], "/v1/completions", {**prompts, "prompt": ["a", "b"]}).status == 200
+
+
+def test_who_leaves_early_has_used_what_was_written(tmp_path: Path) -> None:
+    with team(tmp_path, engine=FakeEngine(pause=0.01)) as own:
+        connection = own.served.open_as(PATH, body("abc", max_tokens=400), bearer(own.keys["ana"]))
+        reply = connection.getresponse()
+        seen = b""
+        while seen.count(b"event: text") < 2:
+            seen += reply.read1(200)
+        connection.close()
+        assert own.served.idle()
+        account = own.served.daemon.keyring.find(own.keys["ana"])  # type: ignore[union-attr]
+        assert account is not None and wait_for(lambda: not account.open)
+        assert 2 <= account.tokens < 400
+
+
+def test_a_minute_is_earned_again_evenly() -> None:
+    account = Account(Key("ana", "a" * 64, requests_per_minute=60))
+    for _ in range(60):
+        account.count_request(1000.0)
+    for now, fine in ((1000.5, False), (1001.0, True), (1001.2, False), (1100.0, True)):
+        if fine:
+            account.count_request(now)
+        else:
+            with pytest.raises(ServeError):
+                account.count_request(now)
+    for _ in range(59):
+        account.count_request(1100.0)
+    with pytest.raises(ServeError):
+        account.count_request(1100.0)
+
+
+def test_a_revoked_key_ends_its_streams_and_a_new_one_works_without_a_restart(tmp_path: Path) -> None:
+    with team(tmp_path, engine=FakeEngine(pause=0.01)) as own:
+        asked = body("abc", max_tokens=400)
+        streams = {name: own.served.open_as(PATH, asked, bearer(key)) for name, key in own.keys.items()}
+        replies = {name: one.getresponse() for name, one in streams.items()}
+        revoke_key(own.file, "ana")
+        text = replies["ana"].read().decode()
+        assert text.count("event: error") == 1 and "'ana' was revoked" in text and "event: done" not in text
+        assert wait_for(lambda: own.post(own.keys["ana"]).status == 401)
+        fresh = add_key(own.file, "cy")
+        assert wait_for(lambda: own.post(fresh).status == 200)
+        assert "event: done" in replies["bo"].read().decode()
+        for one in streams.values():
+            one.close()
+
+
+def test_a_broken_file_changes_nothing_and_is_reported(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        good = own.file.read_bytes()
+        for bad in (b"{", b"x" * (2 << 20), None):
+            own.file.unlink() if bad is None else own.file.write_bytes(bad)
+            assert wait_for(lambda: "still hold" in own.get(TOKEN, "/health").json["warning"])
+            assert own.post(own.keys["ana"]).status == 200
+            own.file.write_bytes(good)
+            own.file.chmod(0o600)
+            assert wait_for(lambda: own.get(TOKEN, "/health").json["warning"] == "")
+
+
+def test_usage_by_key(tmp_path: Path) -> None:
+    with team(tmp_path, at_once=1) as own:
+        assert own.post(own.keys["ana"], what=body("abc", max_tokens=7)).status == 200
+        assert own.post(own.keys["ana"], "/v1/completions", {"prompt": ["a", "b"]}).status == 429
+        assert own.served.idle()
+        text = own.get(METRICS_TOKEN, "/metrics").body.decode()
+        for line in (
+            'codespec:key_generation_tokens_total{key="ana"} 7.0',
+            'codespec:key_requests_total{key="ana"} 2.0',
+            'codespec:key_requests_total{key="bo"} 0.0',
+            'codespec:key_requests_refused_total{key="ana",limit="at_once"} 1.0',
+            'codespec:key_requests_open{key="ana"} 0.0',
+        ):
+            assert line in text, text
+        assert own.keys["ana"] not in text and hash_of_key(own.keys["ana"]) not in text
+        told = json.dumps(own.get(own.keys["bo"], "/v1/codespec/stats").json)
+        assert '"bo"' in told and '"ana"' not in told, "a key sees its own usage alone"
+        assert '"ana"' in json.dumps(own.get(TOKEN, "/v1/codespec/stats").json)
+
+
+def test_a_client_with_a_key_has_the_daemon_prove_itself(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        nonce, peer = new_nonce(), ("127.0.0.1", own.served.port)
+        for name, key in own.keys.items():
+            said = own.served.post(PROOF, challenge(nonce, key)).json
+            other = own.keys["bo" if name == "ana" else "ana"]
+            mine, others = (from_key_hash(hash_of_key(one)) for one in (key, other))
+            assert is_proven(said, Keys(key=mine), nonce, peer)
+            assert not is_proven(said, Keys(key=others), nonce, peer)
+            assert not is_proven(said, Keys(key=mine), new_nonce(), peer)
+            assert not is_proven(said, Keys(key=mine), nonce, ("127.0.0.1", own.served.port + 1))
+            sent = json.dumps([said, challenge(nonce, key)])
+            assert key not in sent and hash_of_key(key) not in sent
+        assert own.served.post(PROOF, challenge(nonce, "csk-unknown")).json["by_key"] is None
+        assert own.served.post(PROOF, {"nonce": nonce.hex(), "key": "x" * 33}).status == 400
+
+
+def test_one_key_cannot_fill_the_queue(tmp_path: Path) -> None:
+    """The queue is full of ana's requests; bo's is taken, and ana's newest is refused instead."""
+    engine = FakeEngine(slots=2)
+    engine.gate.clear()
+    with team(tmp_path, engine=engine, queue=8) as own:
+        asked = [body(f"a{number}", document=f"d{number}") for number in range(10)]
+        many = [own.served.open_as(PATH, one, bearer(own.keys["ana"])) for one in asked]
+        assert wait_for(lambda: own.served.daemon.num_open == 10)
+        assert own.post(own.keys["ana"]).status == 429, "ana's own are too many"
+        other = own.served.open_as(PATH, body("b"), bearer(own.keys["bo"]))
+        assert wait_for(lambda: "bo" in {one.name for one in own.served.daemon.keyring.accounts if one.open})  # type: ignore[union-attr]
+        engine.gate.set()
+        assert other.getresponse().status == 200
+        statuses = sorted(one.getresponse().status for one in many)
+        assert statuses == [200] * 9 + [429]
+        for one in (other, *many):
+            one.close()
+
+
+def test_the_file_is_looked_at_by_number_too(tmp_path: Path) -> None:
+    """A file that is replaced within one tick of the clock, with the same size."""
+    file = tmp_path / "keys"
+    first = add_key(file, "ana")
+    keyring, times = Keyring(file), file.stat()
+    revoke_key(file, "ana")
+    second = add_key(file, "ana")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert [account.name for account in keyring.refresh()] == ["ana"]
+    assert keyring.find(first) is None and keyring.find(second) is not None

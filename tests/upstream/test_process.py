@@ -1,0 +1,110 @@
+"""`codespec serve --upstream` as a real process: no torch, one sentence for each fault, and the other commands."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import run, start, start_python
+from tests.server.test_process import Process
+from tests.upstream.servers import FakeServer, fake_server
+from tests.upstream.test_daemon import PLACE, wait_for
+
+# A process that can't import torch and the like, whatever is installed.
+WITHOUT = """
+import sys
+for name in ("torch", "transformers", "numpy", "safetensors"):
+    sys.modules[name] = None
+from codespec.cli.main import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+@contextmanager
+def served(*words: str, python: bool = False) -> Iterator[Process]:
+    """Run a daemon until the end of the block."""
+    flags = ("serve", "--port", "0", "--socket", "none", *words)
+    process = start_python("-c", WITHOUT, *flags) if python else start(*flags)
+    with process:
+        daemon = Process(process)
+        daemon.until_ready()
+        yield daemon
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_needs_neither_torch_nor_transformers(upstream: FakeServer) -> None:
+    with served("--upstream", upstream.url, python=True) as daemon:
+        status, body = daemon.ask("POST", "/v1/codespec/complete", PLACE)
+        assert status == 200 and b'"text":"a' in body and b"event: done" in body
+
+
+def test_complete_stats_and_doctor_use_it(upstream: FakeServer, tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("def add(a, b):\n    return \n\n\nprint(add(1, 2))\n")
+    key = tmp_path / "key"
+    key.write_text("k-1\n")
+    with served("--upstream", upstream.url, "--upstream-token-file", str(key)) as daemon:
+        here = {"CODESPEC_SERVE_PORT": str(daemon.port)}
+        done = run("complete", f"{file}:2:12", **here)
+        assert done.returncode == 0 and done.stdout.strip() == "a + b", done.stderr
+        assert "another server writes" in done.stderr
+        shown = run("complete", f"{file}:2:12", "--show-draft", **here)
+        assert "a + b" in shown.stdout, shown.stderr
+        stats = run("stats", **here).stdout
+        assert f"upstream: {upstream.url}/v1, fills in by the qwen template, circuit closed" in stats
+        assert re.search(r"^upstream +.*done", stats, re.MULTILINE), stats
+        found = run("doctor", "--upstream", upstream.url, "--upstream-token-file", str(key), **here)
+        assert found.returncode == 0, found.stdout + found.stderr
+        for line in ("ok       upstream", "ok       fill-in       by the qwen template", "ms for one token"):
+            assert line in found.stdout, found.stdout
+    assert all(sent.headers["authorization"] == "Bearer k-1" for sent in upstream.requests)
+
+
+def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
+    upstream.key = "k-123"
+    for words, said in (
+        (("--upstream", upstream.url, "--model", "starter"), "--model can't go with an upstream server"),
+        (("--upstream", upstream.url, "--target", "a", "--drafter", "b"), "--target and --drafter can't go with"),
+        (("--upstream", "ftp://x"), "upstream can't be used: write http://HOST:PORT"),
+        (("--upstream", "http://user:key@127.0.0.1"), "upstream can't be used"),
+        (("--upstream", upstream.url, "--upstream-token-file", str(tmp_path / "no")), "can't be read"),
+        (
+            ("--upstream", upstream.url),
+            "The upstream server refuses the key (status 401): check --upstream-token-file.",
+        ),
+    ):
+        ended = run("serve", "--port", "0", "--socket", "none", *words)
+        assert ended.returncode == 2 and said in ended.stderr, ended.stderr
+        assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+def test_doctor_says_what_is_wrong() -> None:
+    with fake_server(models=[{"id": "mystery"}]) as server:
+        found = run("doctor", "--upstream", server.url, "--url", "http://127.0.0.1:9")
+        assert "warning  fill-in" in found.stdout and found.returncode == 0
+        server.kill()
+        found = run("doctor", "--upstream", server.url, "--url", "http://127.0.0.1:9")
+        assert "failed   upstream" in found.stdout and "can't be reached" in found.stdout and found.returncode == 1
+        server.listen()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_an_open_stream_ends_before_the_daemon(upstream: FakeServer) -> None:
+    upstream.answer, upstream.pause = "word " * 20, 0.05
+    process = start("serve", "--port", "0", "--socket", "none", "--upstream", upstream.url)
+    with process:
+        daemon = Process(process)
+        daemon.until_ready()
+        connection = daemon.open("/v1/codespec/complete", {**PLACE, "shape": "raw"})
+        assert wait_for(lambda: upstream.streams)
+        process.send_signal(signal.SIGTERM)
+        assert b"event: done" in connection.getresponse().read()
+        connection.close()
+        assert process.wait(20) == 0
