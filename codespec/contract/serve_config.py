@@ -68,15 +68,6 @@ class ServeConfig:
         metavar="FILE",
         common=True,
     )
-    keys: str = setting(
-        "",
-        "every request must carry the token or a key of this file (`codespec keys`)",
-        page="every request must carry the token or one of the keys in this file, which "
-        "[`codespec keys`](clients.md#a-team) writes; changes apply within seconds",
-        shown="none",
-        metavar="FILE",
-        common=True,
-    )
     upstream_model: str = setting(
         "",
         "the model to ask for, if the upstream server has several",
@@ -99,6 +90,15 @@ class ServeConfig:
         metavar="SECONDS",
         least=0.1,
         most=600.0,
+    )
+    keys: str = setting(
+        "",
+        "every request must carry the token or a key of this file (`codespec keys`)",
+        page="every request must carry the token or one of the keys in this file, which "
+        "[`codespec keys`](clients.md#a-team) writes; changes apply within seconds",
+        shown="none",
+        metavar="FILE",
+        common=True,
     )
     metrics_token_file: str = setting(
         "",

@@ -71,7 +71,7 @@ def test_rounds_tell_the_same_in_their_order() -> None:
 
 def test_who_does_not_ask_pays_nothing() -> None:
     engine = build(model("qwen3", "gpt2", seed=3))
-    with mock.patch.object(verifier, "own_logprobs", side_effect=AssertionError):
+    with mock.patch.object(verifier, "_own_logprobs", side_effect=AssertionError):
         done: list[Completion] = run(engine, varied_requests())
     assert not any(choice.logprobs for choice in done)
 
