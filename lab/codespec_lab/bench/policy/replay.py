@@ -106,6 +106,13 @@ class ReplayTarget(LanguageModel):
         """Copy the first `length` tokens of the slot `source` to the slot `target`."""
         self._held[target] = self._held[source][:length]
 
+    def resumable(self, slot: int, length: int) -> int:
+        """Return `length`: tokens can be cut anywhere."""
+        return length
+
+    def keep_for_later(self, slot: int, ids: collections.abc.Sequence[int], exactly: int = 0) -> None:
+        """Do nothing: all tokens are kept."""
+
     def rollback(self, slot: int, length: int) -> None:
         """Cut a slot's tokens to `length`."""
         del self._held[slot][length:]
