@@ -84,7 +84,9 @@ class Server(LanguageServer):
         url, health = self.session.settings.url, await self._daemon.health()
         if self._check_at is not None and health.state == "ready":
             self.status.note(daemon_note(health, self.session.settings))
-        return {"url": url, "page": f"{url}/", **asdict(health)}
+        report = asdict(health)
+        del report["fault"]
+        return {"url": url, "page": f"{url}/", **report, "error": health.fault.sentence if health.fault else ""}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log internal errors by type only, because the message from pygls might contain source text.
