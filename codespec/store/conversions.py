@@ -68,23 +68,14 @@ def convert_to_int8(source: Path) -> Path | None:
     with _readable(source):
         if not _fits_int8(source):
             return None
-        files = weight_files(source) if source.is_dir() else [source]
-        texts = text_files(source) if source.is_dir() else []
-        if source.is_dir():
-            for file in files:
-                read_header(file)  # raises at once if truncated
-        parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
-        conversion = Conversion(
-            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        return _convert_weights(
+            source,
+            INT8_RECIPE,
             INT8_CONVERTER,
-            (str(source.absolute()),),
             progress=f"converting {source.name} to int8 (once)",
-            waiting="another process converts this model: waiting for it",
             failed=f"{source} could not be converted to int8",
             mend="use dtype bfloat16",
-            nbytes=sum(file.stat().st_size for file in files),
         )
-        return convert_once(conversion)
 
 
 def convert_quantized(source: Path) -> Path:
@@ -95,21 +86,36 @@ def convert_quantized(source: Path) -> Path:
     if not quantization_of(read_json(source / "config.json")):
         return source
     with _readable(source):
-        files = weight_files(source)
-        for file in files:
-            read_header(file)  # raises at once if truncated
-        parts = [DEQUANTIZED, *(f"{file.name} {hash_once(file)}" for file in (*files, *text_files(source)))]
-        conversion = Conversion(
-            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        return _convert_weights(
+            source,
+            DEQUANTIZED,
             DEQUANTIZER,
-            (str(source.absolute()),),
             progress=f"converting the quantized weights of {source.name} (once)",
-            waiting="another process converts this model: waiting for it",
             failed=f"{source} could not be converted",
             mend="take the original model",
+        )
+
+
+def _convert_weights(source: Path, recipe: str, converter: str, *, progress: str, failed: str, mend: str) -> Path:
+    """Return the folder that a converter makes, cached by the recipe and the hashes of all files that it reads."""
+    files, texts = [source], list[Path]()
+    if source.is_dir():
+        files, texts = weight_files(source), text_files(source)
+        for file in files:
+            read_header(file)  # raises at once if truncated
+    parts = [recipe, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
+    return convert_once(
+        Conversion(
+            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+            converter,
+            (str(source.absolute()),),
+            progress=progress,
+            waiting="another process converts this model: waiting for it",
+            failed=failed,
+            mend=mend,
             nbytes=sum(file.stat().st_size for file in files),
         )
-        return convert_once(conversion)
+    )
 
 
 def quantization_of(config: Any) -> dict[str, Any]:

@@ -182,8 +182,8 @@ def compare(
     return [{**row, "ratio": row["tokens_per_second"] / plain} for row in rows]
 
 
-def main() -> None:
-    """Start the contestants, compare them, and print and write the rows."""
+def parse() -> argparse.Namespace:
+    """Return the command line's values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--vllm", type=Path, help="Python with vLLM, codespec and codespec_vllm")
     parser.add_argument("--target", default="qwen2.5-coder-0.5b-instruct")
@@ -200,7 +200,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(".out/vllm"), help="folder for logs and weights")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def start(args: argparse.Namespace, folder: Path, drafter: Path) -> tuple[dict[str, Child], dict[str, str]]:
+    """Return the contestants that started, and why the others did not."""
+    children: dict[str, Child] = {}
+    absent: dict[str, str] = {}
+    for name, speculative in contestants(args.draft_tokens, drafter).items():
+        if args.only and name != OFF and name not in args.only.split(","):
+            continue
+        settings = {"folder": str(folder), "dtype": args.dtype, "eager": not args.compile, "speculative": speculative}
+        one = Child(args.vllm, settings, args.out / f"vllm-{name.replace(' ', '-')}.log")
+        if one.failed:
+            absent[name] = one.failed
+        else:
+            children[name] = one
+        print(name, one.failed or "is ready", flush=True)
+    return children, absent
+
+
+def main() -> None:
+    """Start the contestants, compare them, and print and write the rows."""
+    args = parse()
     if args.child:
         return child(json.loads(args.child))
     from codespec.contract.engine_config import SHIPPED
@@ -213,18 +235,7 @@ def main() -> None:
     if args.dtype == "bfloat16":
         folder = write_bfloat16(folder, args.out / f"{folder.name[:12]}-bfloat16")
     kinds = read_prompts(args, load_tokenizer(folder))
-    children: dict[str, Child] = {}
-    absent: dict[str, str] = {}
-    for name, speculative in contestants(args.draft_tokens, SHIPPED / "qwen-drafter").items():
-        if args.only and name != OFF and name not in args.only.split(","):
-            continue
-        settings = {"folder": str(folder), "dtype": args.dtype, "eager": not args.compile, "speculative": speculative}
-        one = Child(args.vllm, settings, args.out / f"vllm-{name.replace(' ', '-')}.log")
-        if one.failed:
-            absent[name] = one.failed
-        else:
-            children[name] = one
-        print(name, one.failed or "is ready", flush=True)
+    children, absent = start(args, folder, SHIPPED / "qwen-drafter")
     facts = {
         "processor": processor().name,
         "threads": os.environ.get("OMP_NUM_THREADS", "all"),

@@ -20,7 +20,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from codespec.errors import CodespecError, ModelError
+from codespec.errors import ModelError
+from codespec.models.converter import run_converter
 from codespec.models.dequantize.schemes import plain_weights
 from codespec.models.dequantize.stored import Plain, Stored
 from codespec.models.gguf.convert import demand_disk, write_json
@@ -68,26 +69,17 @@ def _label(quantization: Mapping[str, Any]) -> str:
     return str(quantization.get("format") or quantization.get("quant_method") or "")
 
 
+def convert_readable(source: Path, folder: Path, sha256: str) -> None:
+    """Like `convert`, with one sentence for a file that safetensors can't read."""
+    try:
+        convert(source, folder, sha256)
+    except SafetensorError as error:
+        raise ModelError(f"The weights of {source} can't be read ({error})", AGAIN) from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
-    source, folder, digest = sys.argv[1:] if arguments is None else arguments
-    try:
-        convert(Path(source), Path(folder), digest)
-    except CodespecError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except SafetensorError as error:
-        print(ModelError(f"The weights of {source} can't be read ({error})", AGAIN), file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(
-            f"{source} can't be converted into {folder} ({error.strerror or error}): make room there.", file=sys.stderr
-        )
-        return 2
-    except MemoryError:
-        print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
-        return 2
-    return 0
+    return run_converter(convert_readable, arguments)
 
 
 if __name__ == "__main__":

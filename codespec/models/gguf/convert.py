@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import CodespecError, ModelError
+from codespec.errors import ModelError
+from codespec.models.converter import run_converter
 from codespec.models.gguf.architecture import Plan, make_plan
 from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.settings import Json
@@ -98,19 +99,7 @@ def write_json(file: Path, values: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
-    file, folder, digest = sys.argv[1:] if arguments is None else arguments
-    try:
-        convert(Path(file), Path(folder), digest)
-    except CodespecError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"{file} can't be converted into {folder} ({error.strerror}): make room there.", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print(f"There is not enough memory to convert {file}: close other programs.", file=sys.stderr)
-        return 2
-    return 0
+    return run_converter(convert, arguments)
 
 
 if __name__ == "__main__":

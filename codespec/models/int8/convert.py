@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from codespec.errors import CodespecError
+from codespec.models.converter import run_converter
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
@@ -85,21 +85,8 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Convert SOURCE FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
-    source, folder, digest = sys.argv[1:] if arguments is None else arguments
     torch.set_num_threads(1)  # layers are converted in parallel
-    try:
-        convert(Path(source), Path(folder), digest)
-    except CodespecError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except OSError as error:
-        why = error.strerror or error
-        print(f"{source} can't be converted into {folder} ({why}): make room there.", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
-        return 2
-    return 0
+    return run_converter(convert, arguments)
 
 
 if __name__ == "__main__":
