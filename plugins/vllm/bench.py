@@ -4,8 +4,10 @@
 
 Runs in codespec's own environment, with the laboratory. Each contestant is a process of PYTHON, an interpreter with
 vLLM, codespec and codespec_vllm (README.md). `decode` is the time from the step after which each text of a batch has a
-token, so it leaves the prompts out; `seconds` has all. Texts are greedy; those that differ from plain vLLM's in a batch
-of the same size are counted, and so are plain vLLM's own in other sizes.
+token, so it leaves the prompts out; `seconds` has all. With drafts, texts end at different steps, and the place of an
+ended one stays empty; so `text_ratio` compares the time that each text itself takes after its first token. Texts are
+greedy; those that differ from plain vLLM's in a batch of the same size are counted, and so are plain vLLM's own in
+other sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from typing import Any
 HERE = Path(__file__).resolve()
 OFF, OURS = "off", "codespec"
 MOST = 8  # texts at once
-LINE = "c{size} {name}: {ratio:.2f} × off, {tokens_per_second:.1f} tok/s, {differ} of {texts} differ"
+LINE = (
+    "c{size} {name}: {text_ratio:.2f} × off by text, {ratio:.2f} by batch ({tokens_per_second:.1f} tok/s), "
+    "{differ} of {texts} differ"
+)
 
 
 def contestants(tokens: int, drafter: Path) -> dict[str, dict[str, Any] | None]:
@@ -102,7 +107,7 @@ def counts(llm: Any) -> dict[str, int]:
 
 
 def decode(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the texts as ids, the seconds, and the seconds and tokens after each text's first token."""
+    """Return the texts as ids, and the seconds: all, after each text has a token (with the tokens), and by text."""
     import time
 
     from vllm import SamplingParams
@@ -112,16 +117,21 @@ def decode(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
         sampling = SamplingParams(temperature=0.0, max_tokens=request["tokens"], detokenize=False)
         engine.add_request(str(number), {"prompt_token_ids": ids}, sampling)
     texts: dict[str, list[int]] = {}
-    mark, early = 0.0, 0
+    first: dict[str, tuple[float, int]] = {}
+    mark, early, by_text, by_text_tokens = 0.0, 0, 0.0, 0
     while engine.has_unfinished_requests():
         for output in engine.step():
-            texts[output.request_id] = list(output.outputs[0].token_ids)
+            name, ids, now = output.request_id, list(output.outputs[0].token_ids), time.perf_counter()
+            texts[name], (since, had) = ids, first.setdefault(name, (now, len(ids)))
+            if output.finished:
+                by_text, by_text_tokens = by_text + now - since, by_text_tokens + len(ids) - had
         if not mark and len(texts) == len(request["prompts"]):
             mark, early = time.perf_counter(), sum(map(len, texts.values()))
     ended = time.perf_counter()
     late = sum(map(len, texts.values())) - early
     found = [texts[str(number)] for number in range(len(texts))]
-    return {"texts": found, "seconds": ended - began, "decode": ended - mark, "tokens": late}
+    own = {"text_seconds": by_text, "text_tokens": by_text_tokens}
+    return {"texts": found, "seconds": ended - began, "decode": ended - mark, "tokens": late, **own}
 
 
 def write_bfloat16(source: Path, folder: Path) -> Path:
@@ -173,13 +183,22 @@ def compare(
     for name, ones in found.items():
         pairs = [(a, b) for a, b in zip(ones, found[OFF], strict=True) if a["tokens"] and b["tokens"]]
         ratios = [a["tokens"] / a["decode"] / (b["tokens"] / b["decode"]) for a, b in pairs]
-        sums = {key: sum(one.get(key, 0) for one in ones) for key in ("seconds", "drafted", "accepted")}
+        keys = ("seconds", "drafted", "accepted", "text_seconds", "text_tokens")
+        sums = {key: sum(one.get(key, 0) for one in ones) for key in keys}
         rate = sum(one["tokens"] for one in ones) / sum(one["decode"] for one in ones)
         differ = sum(a != b for a, b in zip(texts[name], alone if name == OFF else texts[OFF], strict=False))
         row = {"size": size, "name": name, "tokens_per_second": rate, "median_ratio": median(ratios), **sums}
         rows.append({**row, "texts": len(texts[name]), "differ": differ})
-    plain = next(row["tokens_per_second"] for row in rows if row["name"] == OFF)
-    return [{**row, "ratio": row["tokens_per_second"] / plain} for row in rows]
+    plain = next(row for row in rows if row["name"] == OFF)
+    for row in rows:
+        row["ratio"] = row["tokens_per_second"] / plain["tokens_per_second"]
+        row["text_ratio"] = _rate(row) / _rate(plain)
+    return rows
+
+
+def _rate(row: dict[str, Any]) -> float:
+    """Return the tokens that a text gets a second."""
+    return float(row["text_tokens"] / row["text_seconds"])
 
 
 def parse() -> argparse.Namespace:

@@ -1,7 +1,4 @@
-"""One round of drafting for vLLM's batch: follow the rows, learn from what became of their drafts, draft again.
-
-vLLM verifies. The time between two calls is its step, from which the cost policy learns what a row costs.
-"""
+"""One round of drafting for vLLM's batch: follow the rows, learn from what became of their drafts, draft again."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ class Drafting:
         tokenizer: TextTokenizer,
         proposer: Proposer,
         costs: Mapping[str, ForwardCost],
-        *,
         tokens: int,
         longest: int,
     ) -> None:
@@ -70,7 +66,7 @@ class Drafting:
         self._returned = 0.0
 
     def _learn(self, rows: int, seconds: float) -> None:
-        """Learn from the time of a step without prefill."""
+        """Learn what rows cost from the time of vLLM's step without prefill, which lies between two calls."""
         self.policy.timed(self._drafted, seconds)
         if self._plain is not None:
             self._plain.append((rows, seconds))

@@ -13,11 +13,7 @@ from codespec_vllm.settings import read_settings
 
 
 class Proposer:
-    """Drafts by lookup and with a small model that has a tokenizer of its own.
-
-    `vllm_config` is vLLM's VllmConfig. vLLM 0.32 constructs the class, calls `load_model` after the target's, and
-    `propose` after each step.
-    """
+    """Drafts by lookup and with a small model that has a tokenizer of its own, as vLLM 0.32 calls it."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._settings, self._config = read_settings(), vllm_config
@@ -29,9 +25,7 @@ class Proposer:
         tokenizer = target_tokenizer(str(target.tokenizer))
         proposers = load_proposers(self._settings, tokenizer)
         costs = time_drafters(proposers)
-        self._drafting = Drafting(
-            self._settings, tokenizer, proposers, costs, tokens=tokens, longest=target.max_model_len
-        )
+        self._drafting = Drafting(self._settings, tokenizer, proposers, costs, tokens, target.max_model_len)
         LOG.info("codespec drafts with %s, up to %d tokens", " and ".join(proposers.names), tokens)
 
     def propose(

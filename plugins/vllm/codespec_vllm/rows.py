@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(slots=True)
 class Following:
-    """One call's rows, None for those without a request; the verdicts on the last call's drafts; the ended requests."""
+    """One call's rows (None: without a request), the verdicts on the last call's drafts, and the ended requests."""
 
     rows: list[Row | None]
     verdicts: list[tuple[Row, Verdict]]
@@ -58,10 +58,7 @@ class Rows:
         self._count = 0
 
     def follow(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> Following:
-        """Match the ids of each row with a request of the last call. The last `fresh[i]` ids of row i are new.
-
-        A row without fresh ids is still in prefill and gets no request.
-        """
+        """Match the rows with the last call's requests. `fresh[i]` ids of row i are new; none: still in prefill."""
         free = list(self._rows)
         following = Following([None] * len(batch), [], free)
         for place in sorted(range(len(batch)), key=lambda place: -len(batch[place])):

@@ -14,15 +14,7 @@ PREFIX = "CODESPEC_VLLM_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to draft.
-
-    - `drafter`: a folder, a pulled model or a hub id; "auto": the one that ships and fits the target; "none": lookups.
-    - `dtype`, `device`: of the drafter. int8 needs the CPU.
-    - `context`: maximum tokens of a row's text that the drafter reads.
-    - `most_rows`: with more rows in a batch nothing is drafted and no row's state is kept.
-    - `policy`: "cost", or "fixed" for drafts of full length.
-    - `share`: 1 if lookups may copy from other requests' completions. Their timing could reveal these to a client.
-    """
+    """How to draft. README.md explains each setting; `drafter` is also "auto" or "none", `policy` "cost" or "fixed"."""
 
     drafter: str = "auto"
     dtype: str = "int8"
@@ -44,6 +36,9 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
             raise ConfigError(f"{name} = {value!r} is not a number: give digits only.")
         values[known[name].name] = int(value) if number else value
     settings = Settings(**values)
+    for name in ("context", "most_rows"):
+        if not getattr(settings, name):
+            raise ConfigError(f"{PREFIX}{name.upper()} = 0 would never draft: give at least 1.")
     if settings.policy not in ("cost", "fixed"):
         raise ConfigError(f"{PREFIX}POLICY = {settings.policy!r} is unknown: use cost or fixed.")
     return settings

@@ -174,7 +174,7 @@ def test_a_fill_in_the_middle_prompt_is_read_as_prefix_and_suffix() -> None:
 
 def test_settings() -> None:
     assert read_settings({"CODESPEC_VLLM_MOST_ROWS": "4", "CODESPEC_MODEL": "x"}) == Settings(most_rows=4)
-    for name, value in (("SPEED", "1"), ("CONTEXT", "many"), ("POLICY", "best")):
+    for name, value in (("SPEED", "1"), ("CONTEXT", "many"), ("POLICY", "best"), ("MOST_ROWS", "0")):
         with pytest.raises(ConfigError, match=name):
             read_settings({f"CODESPEC_VLLM_{name}": value})
 
