@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-lab test-full e2e gpu mutants dist lint clean check-python remake
+.PHONY: help demo serve test test-lab test-full fuzz e2e gpu mutants dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,9 @@ test-lab: $(READY) ## the laboratory's tests alone (benchmarks, training, distil
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
+
+fuzz: $(READY) ## random names, messages, model folders and GGUF headers for the real processes, an hour each: make fuzz [ARGS="--minutes 10 rpc"]
+	@$(BIN)/python -m tools.fuzz $(ARGS)
 
 e2e: check-python ## the pages' commands in a fresh clone of HEAD, the page in Chromium, other clients, Neovim, VS Code (installs what they need where it may)
 	@tests/e2e/run.sh
