@@ -44,12 +44,15 @@ def with_header(file: Path, chance: random.Random) -> None:
     """Damage the header of a safetensors file."""
     data = file.read_bytes()
     length = int.from_bytes(data[:8], "little")
-    if 8 + length > len(data):
+    try:  # an earlier damage may have taken the header
+        header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    except ValueError:
         return
-    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    if not isinstance(header, dict):
+        return
     for name in chance.sample(sorted(header), k=min(2, len(header))):
         entry = header[name]
-        if "shape" in entry and chance.random() < 0.7:
+        if isinstance(entry, dict) and isinstance(entry.get("shape"), list) and chance.random() < 0.7:
             entry["shape"] = [chance.choice([*SIZES, size]) for size in entry["shape"]]
         else:
             header[name] = damaged(entry, chance)
