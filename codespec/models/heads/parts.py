@@ -79,7 +79,7 @@ class Mlp(nn.Module):
         return mixed
 
 
-class Rotation:
+class HeadRotary:
     """Rotary angles by position, in a table that grows on demand."""
 
     def __init__(self, config: HeadConfig, device: torch.device) -> None:
