@@ -76,7 +76,7 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
     own = own_sample(Path.cwd())
     if own.size >= LEAST_BYTES:
         return own
-    from codespec.pair.held_out import held_out_files
+    from codespec.pair.sample import held_out_files
 
     return library_sample(held_out_files())
 

@@ -47,10 +47,10 @@ class LeanBlock(nn.Module):
         self.out = self.attention.o_proj
         self.gate_up = fuse(layer.mlp.gate_proj, layer.mlp.up_proj)
         self.down = layer.mlp.down_proj
-        self.before = Norm(layer.input_layernorm)
-        self.after = Norm(layer.post_attention_layernorm)
+        self.before = LeanNorm(layer.input_layernorm)
+        self.after = LeanNorm(layer.post_attention_layernorm)
         norms = (getattr(self.attention, name, None) for name in HEAD_NORMS)
-        self.head_norms = nn.ModuleList(Norm(norm) for norm in norms if norm is not None)
+        self.head_norms = nn.ModuleList(LeanNorm(norm) for norm in norms if norm is not None)
         self.size: int = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
@@ -90,7 +90,7 @@ class LeanNetwork(nn.Module):
             for name in PROJECTIONS:  # keep only the fused copies
                 delattr(layer.self_attn, name)
             delattr(layer, "mlp")
-        self.norm = Norm(network.model.norm)
+        self.norm = LeanNorm(network.model.norm)
         self.head = network.lm_head
         self.taps: Taps | None = None
 
@@ -133,7 +133,7 @@ class Angles(nn.Module):
         return cosine[positions[0]], sine[positions[0]]
 
 
-class Norm(nn.Module):
+class LeanNorm(nn.Module):
     """Root-mean-square norm (Zhang and Sennrich 2019) with transformers' weight and eps, in the weight's dtype."""
 
     def __init__(self, norm: Any) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from statistics import median
 
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
-from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 UNCACHED = 64 << 20  # a model of at least this many bytes reads its weights from memory at each step
 LARGE = 1 << 20  # bytes from which a matrix is worth measuring
@@ -213,3 +212,28 @@ def ask_huge_pages(address: int, size: int) -> None:
         library = ctypes.CDLL(None)
         for advice in ADVICE:
             library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> list[nn.Module]:
+    """Replace every linear layer with the result of `make`, keeping tied layers tied. Return the new layers."""
+    made: dict[int, nn.Module] = {}
+    for parent in [m for m in model.modules() if m._modules]:  # listing leaves would keep all plain weights alive
+        for name, child in list(parent._modules.items()):  # named_children omits a layer's second name
+            if child is not None and (type(child) is nn.Linear or _is_transposed(child)):
+                if id(child) not in made:
+                    made[id(child)] = make(child)
+                setattr(parent, name, made[id(child)])
+    return list(made.values())
+
+
+def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Return a linear layer's weight [out, in] and bias [out]."""
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
+    return weight.t() if _is_transposed(layer) else weight, bias
+
+
+def _is_transposed(layer: nn.Module) -> bool:
+    """Return whether this is GPT-2's Conv1D, which stores [in, out]. Compares names: importing it takes seconds."""
+    kind = type(layer)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -11,19 +11,23 @@ neither on the number of rows nor on the number of threads.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import pad
+from torch.overrides import TorchFunctionMode
 
 WIDE = torch.float32.itemsize  # minimum width in bytes for sums of squares
 GRAIN = 32768  # below this many values most loops use one thread (at::internal::GRAIN_SIZE)
 SMALL = 16384  # above this many values GELU uses all threads
 STRIDE = 64  # a multiple of every vector loop's step: two of the widest vectors of 2-byte values
 ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
+SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 
 
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -158,3 +162,40 @@ def replace_activations(model: nn.Module) -> int:
                 setattr(parent, name, SteadyActivation(child))
                 found += 1
     return found
+
+
+class SteadySigmoids(TorchFunctionMode):
+    """Inside this context, a sigmoid of a row does not depend on other rows."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Replace sigmoids; run everything else as it is."""
+        return steady(torch.sigmoid, args[0]) if func in SIGMOIDS else func(*args, **(kwargs or {}))
+
+
+def steady_gates(model: nn.Module) -> int:
+    """Wrap every layer of transformers whose code calls a sigmoid; return their number."""
+    gated = {kind for kind in {type(module) for module in model.modules()} if _calls_sigmoid(kind)}
+    found = [module for module in model.modules() if type(module) in gated]
+    for module in found:
+        _wrap(module)
+    return len(found)
+
+
+def _calls_sigmoid(kind: type[nn.Module]) -> bool:
+    return kind.__module__.startswith("transformers.models.") and "sigmoid(" in inspect.getsource(kind.forward)
+
+
+def _wrap(module: nn.Module) -> None:
+    own = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with SteadySigmoids():
+            return own(*args, **kwargs)
+
+    module.forward = forward

@@ -80,7 +80,7 @@ SHAPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Axes:
     """The axes of a Llama-shaped model's weights: `groups` query heads share each of `kv_heads` key heads."""
 
     vocabulary: int
@@ -92,7 +92,7 @@ class Sizes:
     inner: int
 
     @classmethod
-    def of(cls, config: Any) -> Sizes:
+    def of(cls, config: Any) -> Axes:
         """Read the sizes from a transformers configuration."""
         heads = config.num_attention_heads
         return cls(
@@ -105,14 +105,14 @@ class Sizes:
             inner=config.intermediate_size,
         )
 
-    def grown(self, shape: Shape) -> Sizes:
+    def grown(self, shape: Shape) -> Axes:
         """Grow to a shape, keeping the head size. Raise ModelError if an axis would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
                 f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill",
                 "choose another target or another target_shape",
             )
-        grown = Sizes(
+        grown = Axes(
             vocabulary=shape.vocabulary,
             hidden=shape.hidden,
             layers=shape.layers,
@@ -142,7 +142,7 @@ def enlarge(network: Any, shape: Shape) -> Any:
             f"A {type(network).__name__} can't be enlarged to {shape.name}",
             "choose a Llama, Mistral, Qwen2 or Qwen3 target, or target_shape own",
         )
-    own = Sizes.of(network.config)
+    own = Axes.of(network.config)
     grown = own.grown(shape)
     large = hollow(network, grown, shape)
     _check_memory(large, shape)
@@ -158,7 +158,7 @@ def enlarge(network: Any, shape: Shape) -> Any:
     return large
 
 
-def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
+def hollow(network: Any, grown: Axes, shape: Shape) -> Any:
     """Return the large model without memory for its weights. Its head is tied only if the network's is."""
     config = copy.deepcopy(network.config)
     config.vocab_size = grown.vocabulary
@@ -176,7 +176,7 @@ def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
         return type(network)._from_config(config, attn_implementation=NAME, dtype=network.dtype)
 
 
-def _padded(name: str, small: Tensor | None, empty: Tensor, own: Sizes, grown: Sizes) -> Tensor:
+def _padded(name: str, small: Tensor | None, empty: Tensor, own: Axes, grown: Axes) -> Tensor:
     """Return one weight of the large model: the network's in the first corner of every axis, zeros elsewhere."""
     # Write the zeros: the system maps untouched memory to one shared page, which is free to read.
     large = torch.empty(empty.shape, dtype=empty.dtype).zero_()

@@ -24,7 +24,7 @@ from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
 from codespec.models.experts import tile_routers, unstack_experts
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.quantize_model import quantize_linears
+from codespec.models.int8.linear import quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, tile_linears
@@ -34,9 +34,8 @@ from codespec.models.recurrent.replace import kind_of, replace_recurrent, state_
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
 from codespec.models.row_norms import replace_norms
-from codespec.models.rowwise import replace_activations
+from codespec.models.rowwise import replace_activations, steady_gates
 from codespec.models.shapes import Shape, enlarge
-from codespec.models.steady_gates import steady_gates
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.model_config import architecture
 from codespec.store.weights import read_weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from codespec.errors import ConfigError
 from codespec.text.align import complete_utf8_length
 from codespec.text_file import NotUtf8, decode_text
 
-Source = Literal["named files", "files here", "standard library"]
+SampleSource = Literal["named files", "files here", "standard library"]
 
 MOST_FILES, MOST_BYTES, MOST_OF_ONE = 40, 400_000, 32_000
 LEAST_BYTES = 4_000  # minimum for a meaningful measurement
@@ -25,13 +26,17 @@ _SUFFIXES = frozenset(
     )
 )  # fmt: skip
 _SKIPPED = frozenset({"node_modules", "venv", "env", "__pycache__", "site-packages", "build", "dist"})
+# No bundled model was trained on these packages of the standard library; training excludes them, so the list may only
+# grow.
+HELD_OUT_STDLIB = ("asyncio", "email", "xml", "unittest")
+_TESTS = {"test", "tests", "__pycache__"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Texts by file name, and their source."""
 
-    source: Source
+    source: SampleSource
     texts: tuple[tuple[str, str], ...]
 
     @property
@@ -82,7 +87,7 @@ def source_files(root: Path) -> list[Path]:
     return found
 
 
-def _spread(files: Sequence[tuple[str, Path]], source: Source) -> Sample:
+def _spread(files: Sequence[tuple[str, Path]], source: SampleSource) -> Sample:
     count = min(len(files), MOST_FILES)
     share = min(MOST_OF_ONE, MOST_BYTES // max(1, count))
     chosen = [files[place * len(files) // count] for place in range(count)]
@@ -118,3 +123,14 @@ def _read(file: Path, most: int) -> str:
     if "\0" in text:
         raise NotUtf8(f"byte {data.index(0)}")
     return text
+
+
+def held_out_files() -> list[tuple[str, Path]]:
+    """Return the held-out files with their paths relative to the standard library, in a fixed order."""
+    root = Path(sysconfig.get_path("stdlib"))
+    return [
+        (str(path.relative_to(root)), path)
+        for name in HELD_OUT_STDLIB
+        for path in sorted((root / name).rglob("*.py"))
+        if not _TESTS & set(path.relative_to(root).parts)
+    ]

@@ -12,19 +12,20 @@ from aiohttp.typedefs import Handler
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
-from codespec.server import metrics_page, page, probes
+from codespec.server import metrics_page, page
 from codespec.server.audit_log import AuditLog, audited
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
-from codespec.server.daemon import DAEMON, Daemon
+from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.logs import log, log_failure
 from codespec.server.reload import RELOADER, Reloader, keep_engine, refuse, reload
 from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import ACCESS, PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, RELOAD, Access, guard
-from codespec.server.wire import Refused, error_reply, read_fields, route_of
+from codespec.server.wire import Refused, error_reply, read_fields, reply, route_of
 
-HEALTH = frozenset({"/health", "/v1/health", *probes.OPEN_PATHS, *PROOF_PATHS})  # the requests that clients send first
+READY = "/ready"  # open to anyone, without details
+HEALTH = frozenset({"/health", "/v1/health", READY, *PROOF_PATHS})  # the requests that clients send first
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
@@ -42,7 +43,7 @@ def build_app(
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove whose it is."""
     access = access or Access()
     connections = Connections(open_files())
-    open_paths = page.OPEN_PATHS | PROOF_PATHS | probes.OPEN_PATHS
+    open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
     noted = audited(audit_log, open_paths | {"/health"})
     guards = [noted, log_access, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths), keep_engine]
     app = web.Application(middlewares=guards)
@@ -54,10 +55,21 @@ def build_app(
     app.router.add_post(RELOAD, reload if reloader is not None else refuse)
     for dialect in (codespec, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    for routes in (metrics_page.ROUTES, page.ROUTES, probes.ROUTES, PROOF_ROUTES):
+    for routes in (metrics_page.ROUTES, page.ROUTES, PROOF_ROUTES):
         app.router.add_routes(routes)
+    app.router.add_get(READY, ready)
     app.router.add_post("/v1/completions", complete_v1)
     return app
+
+
+async def ready(request: web.Request) -> web.StreamResponse:
+    """Reply 200 if the model is loaded and the engine runs, else 503, for load balancers.
+
+    Supervisors ask `GET /health` instead, which reports whether the process lives (`security.ALIVE`).
+    """
+    if request.app[DAEMON].state != "ready":
+        raise ServeError("The daemon can't complete now: ask again in a moment.", 503, RETRY_SECONDS)
+    return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:

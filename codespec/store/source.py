@@ -55,7 +55,7 @@ class Fetched:
     sha256: dict[str, str]
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """One source of a model."""
 
     @property

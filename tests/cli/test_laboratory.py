@@ -7,8 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 from codespec_lab.commands import MODULES
 
-from codespec.cli.laboratory import GROUP, NAMES
-from codespec.cli.main import main
+from codespec.cli.main import GROUP, NAMES, main
 
 
 @pytest.mark.parametrize("words", [["bench"], ["bench", "decode", "--limit", "3"], ["train", "--help"], ["distill"]])

@@ -22,7 +22,7 @@ from codespec.store.disk import written
 from codespec.store.machine import write_step
 from codespec.store.pulled import Pulled, folder_of
 from codespec.store.resolve import ModelRef
-from codespec.store.source import Source
+from codespec.store.source import ModelSource
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
@@ -59,7 +59,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the names passed to pull instead of pulling."""
     names: list[str] = []
 
-    def instead(sources: Sequence[Source], say: Callable[[str], None], arrived: Callable[[int], None] | None) -> Pulled:
+    def instead(
+        sources: Sequence[ModelSource], say: Callable[[str], None], arrived: Callable[[int], None] | None
+    ) -> Pulled:
         names.append(sources[0].name)
         return Pulled(sources[0].name, "here", "", "", {}, 0, "")
 

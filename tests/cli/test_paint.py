@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.cli.paint import ACCEPTED, FAINT, REJECTED, RESET, Painter
+from codespec.cli.complete import ACCEPTED, FAINT, REJECTED, RESET, Painter
 from codespec.contract.types import Completion, Counts, RoundEvent, Stats
 
 WORDS = st.text(st.sampled_from("abc \r\n"), max_size=8)

@@ -11,7 +11,7 @@ import pytest
 
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 from tests.full.report import write_report
 
 pytestmark = pytest.mark.full

@@ -18,7 +18,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 from tests.full.report import write_report
 
 pytestmark = pytest.mark.full

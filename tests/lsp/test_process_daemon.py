@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.test_daemon_process import free_port
@@ -80,11 +81,11 @@ async def editing(
     folder: Path, arguments: list[str], options: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Started]:
     """Run an editor whose language server starts its own daemons; `settings` are the process's."""
-    port, home = free_port(), {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
-    environment = user_environment(**{**home, **settings.pop("variables", {})})
+    port, state = free_port(), str(folder / "XDG_STATE_HOME")
+    environment = user_environment(XDG_STATE_HOME=state, **settings.pop("variables", {}))
     given = {"url": f"http://127.0.0.1:{port}", "daemonArguments": arguments, "budgetMs": 60_000, **(options or {})}
     with started(env=environment, stderr=subprocess.DEVNULL, **settings) as process:
-        found = Path(home["XDG_STATE_HOME"]) / "codespec"
+        found = Path(state) / "codespec"
         async with on_pipes(process) as client:
             here = Started(client, found, port)
             try:
@@ -109,7 +110,7 @@ def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> Non
     (tmp_path / "clone" / "small").mkdir(parents=True)
     (tmp_path / "clone" / "big").symlink_to(models.target)
     (tmp_path / "clone" / "small" / "one").symlink_to(models.drafter)
-    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--warmup", "0"]
+    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--dtype", "int8", "--warmup", "0"]
 
     async def scenario() -> None:
         async with editing(tmp_path, arguments, cwd=tmp_path / "clone") as here:
@@ -131,7 +132,7 @@ def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> No
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     shutil.copytree(models.drafter, tmp_path / "clone" / "owner" / "name")
     shutil.copytree(models.drafter, tmp_path / "clone" / "Qwen" / "Qwen2.5-Coder-0.5B")
-    arguments = ["--target", "owner/name", "--drafter", "none", "--warmup", "0"]
+    arguments = ["--target", "owner/name", "--drafter", "none", "--dtype", "int8", "--warmup", "0"]
     where: dict[str, Any] = {"cwd": tmp_path / "clone", "variables": {"HF_HOME": str(tmp_path / "hub")}}
 
     async def scenario() -> None:
@@ -158,8 +159,9 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arguments = ["--target", str(models.target), "--drafter", str(models.drafter), "--warmup", "0"]
-    settings: dict[str, Any] = {"preexec_fn": without_room} if everything else {}
+    arguments = [*models.pair, "--warmup", "0"]
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}  # what is measured can't be kept either
+    settings: dict[str, Any] = {"preexec_fn": without_room, "variables": own_cache} if everything else {}
     if not everything:
         port = free_port()
         monkeypatch.setattr(sys.modules[__name__], "free_port", lambda: port)

@@ -21,10 +21,10 @@ from codespec.engine.build import build_engine
 from codespec.errors import ModelError
 from codespec.models import linear, shapes
 from codespec.models.language_model import LanguageModel
-from codespec.models.linear_layers import weight_and_bias
+from codespec.models.linear import weight_and_bias
 from codespec.models.loader import load_model, model_facts
 from codespec.models.rows import Rows
-from codespec.models.shapes import SHAPES, Shape, Sizes
+from codespec.models.shapes import SHAPES, Axes, Shape
 from codespec.models.transformers_loader import wrap
 from codespec.store.choice import resolve_engine
 from tests.kin import sibling
@@ -158,7 +158,7 @@ def test_real_sizes(name: str) -> None:
     """The same number of weights as the real model, with biases only in q, k and v, and the same KV cache size."""
     shape = SHAPES[name]
     network = tiny_network("llama", tie_word_embeddings=True, hidden_size=256, head_dim=64)
-    large = shapes.hollow(network, Sizes.of(network.config).grown(shape), shape)
+    large = shapes.hollow(network, Axes.of(network.config).grown(shape), shape)
     biases = shape.layers * (shape.query + 2 * shape.keys)
     assert sum(p.numel() for p in large.parameters()) == round(1e9 * BILLIONS[name.removeprefix("qwen2.5-")]) - biases
     assert large.config.num_key_value_heads * large.config.head_dim == shape.keys
@@ -309,6 +309,6 @@ def test_facts_are_of_the_weights_that_were_enlarged(tmp_path: Any) -> None:
 def test_the_starter_pair_fits_every_shape() -> None:
     config = load_model(str(SHIPPED / "target")).network.config
     for shape in SHAPES.values():
-        grown = Sizes.of(config).grown(shape)
+        grown = Axes.of(config).grown(shape)
         assert (grown.hidden, grown.layers, grown.inner) == (shape.hidden, shape.layers, shape.inner)
         assert (grown.kv_heads * grown.head, grown.kv_heads * grown.groups * grown.head) == (shape.keys, shape.query)

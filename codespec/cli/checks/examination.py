@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe, upstream
+from codespec.cli.checks import arithmetic, daemon, machine, models, probe, upstream
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
@@ -143,7 +143,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     yield from machine.check_processor(config)
     if known.packages:
         yield from machine.check_device(config)
-        yield from int8.check_int8(config, known.kernel)
+        yield from arithmetic.check_int8(config, known.kernel)
     if known.served:
         yield well("memory", "the daemon has enough")
     elif known.target is not None and known.whole:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models.cuda.product_plan import ProductPlan, plan_of
-from codespec.models.linear_layers import replace_linears, weight_and_bias
+from codespec.models.linear import replace_linears, weight_and_bias
 
 PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
 PROBE_COLUMNS = 12_300  # wide enough that 65 rows use the largest tile

@@ -113,7 +113,7 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
     """
     kind = _kind(values, folder)
     _demand_known(values, folder)
-    get = _Reader(values, folder)
+    get = _ConfigReader(values, folder)
     hidden, heads = get.size("hidden_size"), get.size("num_attention_heads", most=1 << 12)
     layers = get.layers(kind, target_layers)
     kv_heads, head_size = get.size("num_key_value_heads", heads, most=1 << 12), get.size("head_dim", hidden // heads)
@@ -170,7 +170,7 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
             )
 
 
-class _Reader:
+class _ConfigReader:
     """Reads and checks the values of one config.json. Raises a ModelError that names the invalid value."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:

@@ -19,8 +19,7 @@ from codespec.models.attention import NAME, ForwardContext, Seam, register
 from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import FULL, Choice
 from codespec.models.int8.linear import TINY, find_peak, fit_range, to_levels
-from codespec.models.int8.load import reader
-from codespec.models.int8.network import FixedRotary, Int8Block, Read, mismatch, read_optional
+from codespec.models.int8.network import FixedRotary, Int8Block, Read, mismatch, read_optional, reader
 from codespec.models.int8.recipe import EMBEDDING, HEAD
 from codespec.models.int8.rotation import mix
 from codespec.models.lean import Angles, attention_window

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models.int8.kernels import FULL, MOST_DEPTH, Choice, Kernel
+from codespec.models.linear import replace_linears, weight_and_bias
 
 TINY = 1e-30  # lower bound for the peak of a weight row
 PIECE = 1 << 19  # values quantized at once, few enough to stay in the processor's cache
@@ -126,3 +127,17 @@ def fit_range(weight: Tensor, scale: Tensor, held: int, most: int) -> tuple[Tens
     for piece in weight.split(step):
         piece.copy_((piece * (most / held)).round_())
     return weight, scale * (held / most)
+
+
+def quantize_linears(model: nn.Module, choice: Choice) -> int:
+    """Replace every linear layer of a float model in place, without rotations. Return their number.
+
+    For architectures that `int8.convert` does not support.
+    """
+
+    def make(layer: nn.Module) -> Int8Linear:
+        weight, bias = weight_and_bias(layer)
+        codes, scale = quantize_weight(weight.detach().float(), choice.most)
+        return Int8Linear(codes, scale, None if bias is None else bias.detach().float(), choice, held=choice.most)
+
+    return len(replace_linears(model, make))

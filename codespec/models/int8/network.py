@@ -1,14 +1,17 @@
 """A Llama-shaped model with int8 matrices and transformers' call signature: `models.lean` on quantized rows.
 
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
-embedding and attention are float32.
+embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
+each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,9 +25,12 @@ from codespec.models.int8.rotation import mix
 from codespec.models.lean import HEAD_NORMS, Angles, Output
 from codespec.models.rowwise import rms_norm, rotate, silu_mul
 from codespec.models.taps import Taps
+from codespec.store.weights import read_header, read_layout
 
 PACKERS = 2  # threads that pack matrices, the slowest part of a start; each holds one matrix twice
 Read = Callable[[str], Tensor]  # returns a converted tensor by name; raises KeyError if it is missing
+WEIGHTS = "model.safetensors"  # all weights are in one file
+_FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}
 
 
 class Seat(nn.Module):
@@ -144,3 +150,46 @@ def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | Non
     if found.shape != shape:
         raise mismatch(name)
     return found
+
+
+def weights_size(folder: Path) -> int:
+    """Return the bytes of memory for a converted folder's weights, excluding the embedding, which stays on disk."""
+    return sum(tensor.size for tensor in read_header(folder / WEIGHTS) if tensor.name != EMBEDDING)
+
+
+def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> Int8Network:
+    """Load the network of a converted folder. Raise ModelError if weights are missing or do not fit `plan`."""
+    try:
+        return Int8Network(plan, seam, reader(folder), choice)
+    except KeyError as error:
+        raise ModelError(
+            f"{folder} lacks the weight {error.args[0]}", "remove the folder; the next start converts the model again"
+        ) from error
+    except (AssertionError, RuntimeError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"The int8 weights in {folder} do not match each other ({why})",
+            "remove the folder; the next start converts the model again",
+        ) from error
+
+
+def reader(folder: Path) -> Read:
+    """Return a function that reads a folder's tensors by name.
+
+    Matrices are views of the file, which packing copies; vectors are copies.
+    """
+    file = folder / WEIGHTS
+    layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}
+
+    def read(name: str) -> Tensor:
+        offset, tensor = layout[name]
+        form = _FORMATS.get(tensor.dtype)
+        if form is None:
+            raise ModelError(
+                f"{file} stores {name} in an unknown form", "remove the folder; the next start converts the model again"
+            )
+        if len(tensor.shape) > 1:
+            return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))
+        return torch.from_numpy(np.fromfile(file, form, count=tensor.count, offset=offset))
+
+    return read

@@ -47,7 +47,7 @@ STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LlamaCppReply:
     """The reply format that the client requested, and the request handles, one per prompt."""
 
     handles: tuple[RequestHandle, ...]
@@ -81,7 +81,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
     return await _send(request, answer)
 
 
-def read_infill(fields: Fields, loaded: Loaded) -> Reply:
+def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read an /infill request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
     extras = [Snippet(part.text("filename", "", MOST_PATH), part.text("text")) for part in fields.parts("input_extra")]
@@ -94,7 +94,7 @@ def read_infill(fields: Fields, loaded: Loaded) -> Reply:
     return _read_shared(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
 
 
-def read_completion(fields: Fields, loaded: Loaded) -> Reply:
+def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read a /completion request. Raise RequestError for the first invalid field."""
     notes: list[str] = []
     probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
@@ -105,7 +105,7 @@ def read_completion(fields: Fields, loaded: Loaded) -> Reply:
     return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
 
 
-def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> Reply:
+def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> LlamaCppReply:
     tokens = read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
     indent, streams = fields.whole("n_indent", 0, 0, MOST_TEXT), fields.flag("stream")
@@ -122,7 +122,7 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
         "stop": fields.texts("stop"),
         "deadline_ms": None if tokens else WARM_UP_MS,
     }
-    return Reply(
+    return LlamaCppReply(
         handles=tuple(
             RequestHandle(
                 CompletionRequest(**prompt, **settings),
@@ -140,7 +140,7 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
     )
 
 
-async def _send(request: web.Request, answer: Reply) -> web.StreamResponse:
+async def _send(request: web.Request, answer: LlamaCppReply) -> web.StreamResponse:
     if answer.streams:
         return await stream(request, answer.handles, event_stream(request), lambda event: _encode(event, answer))
     done = await collect(request, answer.handles)
@@ -148,7 +148,7 @@ async def _send(request: web.Request, answer: Reply) -> web.StreamResponse:
     return reply(results[0] if len(results) == 1 else results)
 
 
-def _encode(event: Event, answer: Reply) -> list[bytes]:
+def _encode(event: Event, answer: LlamaCppReply) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [sse({"index": event.choice, "content": event.text, "tokens": [], "stop": False})]
     if isinstance(event, DoneEvent):
@@ -156,7 +156,7 @@ def _encode(event: Event, answer: Reply) -> list[bytes]:
     return []
 
 
-def to_json(completion: Completion, answer: Reply) -> dict[str, Any]:
+def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
     """Return a completion in llama.cpp's format."""
     stats, loaded = completion.stats, answer.loaded
     text = completion.text if answer.streams else indented(completion.text, answer.indent)
@@ -191,7 +191,7 @@ def indented(text: str, least: int) -> str:
     return text
 
 
-def _stop(completion: Completion, answer: Reply, *, cut: bool) -> dict[str, str]:
+def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[str, str]:
     """Return the reason that the text ended and the stop word, which is where the tokens continue after the text."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
@@ -203,7 +203,7 @@ def _stop(completion: Completion, answer: Reply, *, cut: bool) -> dict[str, str]
     return {"stop_type": "word" if words else "eos", "stopping_word": max(words, key=len, default="")}
 
 
-def _probabilities(completion: Completion, answer: Reply) -> dict[str, Any]:
+def _probabilities(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
     if not completion.logprobs:
         return {}
     names = TokenNames(answer.loaded.engine.target.tokenizer)

@@ -39,7 +39,7 @@ MOST_LOGPROBS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class OpenAIReply:
     """The reply format that the client requested, and the request handles, one per prompt."""
 
     handles: tuple[RequestHandle, ...]
@@ -81,7 +81,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     return reply({**body, "usage": usage(done, answer.written)})
 
 
-def read_request(fields: Fields, loaded: Loaded) -> Reply:
+def read_request(fields: Fields, loaded: Loaded) -> OpenAIReply:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
     notes: list[str] = []
@@ -101,7 +101,7 @@ def read_request(fields: Fields, loaded: Loaded) -> Reply:
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
     handles = tuple(RequestHandle(CompletionRequest(**one, **sampling), notes=notes) for one in read)
     echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
-    return Reply(handles, echoes, choices, logprobs is not None)
+    return OpenAIReply(handles, echoes, choices, logprobs is not None)
 
 
 def best(done: Sequence[Completion], written: int, choices: int) -> list[Completion]:

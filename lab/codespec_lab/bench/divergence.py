@@ -23,7 +23,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 from codespec.store.machine import machine_memory
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve

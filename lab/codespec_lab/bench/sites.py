@@ -21,7 +21,7 @@ from codespec_grammars import find_language
 
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ConfigError
-from codespec.pair.held_out import HELD_OUT_STDLIB
+from codespec.pair.sample import HELD_OUT_STDLIB
 from codespec.text_file import NotUtf8, decode_text
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codespec.cli.paint import FAINT, RESET, Painter
+from codespec.cli.complete import FAINT, RESET, Painter
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec_lab.bench.definitions import read_definitions
 from codespec_lab.bench.sites import CHECKOUT

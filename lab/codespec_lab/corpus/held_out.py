@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from codespec.errors import TrainingError
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 from codespec_lab.corpus.documents import Document, read_documents
 from codespec_lab.corpus.sources import LANGUAGES
 

@@ -15,7 +15,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from codespec.errors import TrainingError
-from codespec.pair.held_out import HELD_OUT_STDLIB
+from codespec.pair.sample import HELD_OUT_STDLIB
 from codespec_lab.corpus.licences import LicenceRule, licence_of, parse_copyright, permissive_licence
 
 LANGUAGES = {
@@ -58,7 +58,7 @@ _BUILT_FOLDERS = (
 )
 _BUILT_NAMES = (".d.ts", ".min.js", ".bundle.js", ".umd.js", ".pb.go", "_pb2.py")
 
-# Never trained on, like the packages of `codespec.pair.held_out`: whole projects, by their names in the registries
+# Never trained on, like the packages of `codespec.pair.sample`: whole projects, by their names in the registries
 # (`packages.toml` fetches them). Benchmarks cut their prompts from these, so the list may only grow.
 HELD_OUT_PROJECTS = frozenset(
     {

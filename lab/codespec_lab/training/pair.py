@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from codespec.errors import TrainingError
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 from codespec_lab.corpus.documents import CORPUS_NAME, HELD_OUT_NAME, MANIFEST_NAME, Document, read_documents
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.export import export_model, model_card

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codespec_lab.corpus.documents import Document
 
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 
 
 @pytest.fixture(scope="session")

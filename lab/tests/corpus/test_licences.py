@@ -11,7 +11,7 @@ from codespec_lab.corpus.licences import permissive_licence
 from codespec_lab.corpus.sources import installed_packages, npm_packages, stdlib_package
 
 from codespec.errors import TrainingError
-from codespec.pair.held_out import HELD_OUT_STDLIB, held_out_files
+from codespec.pair.sample import HELD_OUT_STDLIB, held_out_files
 
 GPL = "License :: OSI Approved :: GNU General Public License v3 (GPLv3)"
 MIT = "License :: OSI Approved :: MIT License"

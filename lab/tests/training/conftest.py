@@ -13,7 +13,7 @@ from codespec_lab.training.run import Budget
 from codespec_lab.training.tokenizer_training import train_drafter_tokenizer, train_target_tokenizer
 from tokenizers import Tokenizer
 
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 
 VOCABULARY = 512
 

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from codespec.contract.engine_config import SHIPPED
 from codespec.errors import TrainingError
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 
 
 def run(*words: str) -> int:

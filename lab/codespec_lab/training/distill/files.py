@@ -11,8 +11,7 @@ from codespec_grammars import find_language
 
 from codespec.errors import TrainingError
 from codespec.ignore_files import IgnoreFiles, repository_of
-from codespec.pair.held_out import held_out_files
-from codespec.pair.sample import source_files
+from codespec.pair.sample import held_out_files, source_files
 from codespec.secret_files import is_secret
 from codespec.text_file import NotUtf8, read_text
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand

@@ -26,7 +26,7 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError
-from codespec.pair.held_out import held_out_files
+from codespec.pair.sample import held_out_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 # Few places, short texts and small steps, by module; what they measure is chance, so nothing is asked of it.
