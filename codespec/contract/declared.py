@@ -16,7 +16,7 @@ _KEY = "setting"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ValueSpec:
     """Description and range of a value.
 
     choices    the allowed values; (): any
@@ -36,7 +36,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting(Facts):
+class Setting(ValueSpec):
     """Metadata of a setting, apart from its name, type and default. `help` is its line in `--help`.
 
     page       its cell on the documentation page, in Markdown ("": use `help`)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from codespec.contract.types import CompletionRequest
-from codespec.text.fim import FimMissing, build_prompt, find_template
-from codespec.text.fim_templates import family_tokens
+from codespec.text.fim import build_prompt
+from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from codespec.cli.complete import parse_place, split_at
-from codespec.text.shape import why_not
+from codespec.text.ending import why_not
 from tools import settings_page
 from tools.readme_commands import commands
 
