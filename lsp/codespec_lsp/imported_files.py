@@ -25,7 +25,7 @@ from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.uris import path_of, split_uri
 
 LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
-SERVICE = "codespec_lsp.outline_reader"
+SERVICE = "codespec_lsp.outlines:OutlineService"
 READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
 MOST_FILES = 6
 MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them

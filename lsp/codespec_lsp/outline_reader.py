@@ -11,13 +11,14 @@ from codespec_grammars.registry import Grammar, load_grammar
 from codespec.regular_file import read_regular
 from codespec_lsp.outlines import outline
 
-SECONDS = 2.0  # CPU time
-MEMORY = 256 << 20
 MOST_BYTES = 128 << 10  # of one file
 
 
-class Service:
+class OutlineService:
     """Reads the outlines of files."""
+
+    SECONDS = 2.0  # CPU time
+    MEMORY = 256 << 20
 
     def __init__(self, language: str) -> None:
         """Ignore the language, which is found from each file's name."""

@@ -23,7 +23,7 @@ from codespec_lsp.syntax_tree import Change, Outside
 TREE_AFTER = 0.03  # seconds to wait after a change, so that the completion is answered first
 MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 MOST_APPENDED = 4096  # typed bytes after which a new tracker is created
-SERVICE = "codespec_lsp.syntax_tree"
+SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
 MOST_LOST = 3  # processes that a document may lose to failed requests
