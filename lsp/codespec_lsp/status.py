@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from codespec import __version__ as VERSION
 from codespec.client.daemon_client import Health
 from codespec_lsp.settings import EditorSettings
-from codespec_lsp.version import VERSION
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
 REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
