@@ -9,10 +9,10 @@ from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.text.ending import begin_endings
+from codespec.text.filters import StopFinder
 from codespec.text.fim import TokenPrompt, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.layout import Layouts
-from codespec.text.streaming import StopFinder, Utf8Stream
 
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
@@ -62,7 +62,6 @@ class Admission:
                 stops=StopFinder(tuple(stop.encode() for stop in request.stop)),
                 ending=ending,
                 parent=sequences[0] if sequences else None,
-                stream=Utf8Stream(),
             )
             sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))

@@ -1,4 +1,4 @@
-"""Cut markers, repetitions and trivial text from a completion, and text that is already right of the cursor.
+"""Cut stop strings, markers, repetitions and trivial text from a completion, and text already right of the cursor.
 
 Each filter follows a growing text and reads each byte once. `cut` is the end of the text: it is decided at one byte
 and later bytes do not move it. `certain` is the number of bytes that no later byte can remove. No filter changes a
@@ -11,11 +11,38 @@ from __future__ import annotations
 
 from codespec_grammars import Cut
 
-from codespec.text.streaming import StopFinder
-
 LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit repeated within a line, and of all its repetitions
 MOST_LINES = 8  # lines of a repeated block
 LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code is rarely indented or aligned further
+
+
+class StopFinder:
+    """Finder of stop strings in a growing text; the result does not depend on the chunk sizes."""
+
+    def __init__(self, stops: tuple[bytes, ...] = ()) -> None:
+        self.stops = stops
+        self._longest = max(map(len, stops), default=0)
+
+    def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
+        """Return the offset at which to cut the text, or None if the bytes from `start` on complete no stop string.
+
+        If several match, the one completed first wins, then the longest, as if read byte by byte, so the cut does not
+        depend on the number of bytes per round.
+        """
+        found: list[tuple[int, int]] = []
+        for stop in self.stops:
+            place = text.find(stop, max(0, start - len(stop) + 1))
+            if place >= 0:
+                found.append((place + len(stop), place))
+        return min(found)[1] if found else None
+
+    def held_back(self, text: bytes | bytearray) -> int:
+        """Return how many trailing bytes may be the beginning of a stop string."""
+        lengths = range(min(self._longest - 1, len(text)), 0, -1)
+        return next((size for size in lengths if self._may_begin(bytes(text[-size:]))), 0)
+
+    def _may_begin(self, tail: bytes) -> bool:
+        return any(len(stop) > len(tail) and stop.startswith(tail) for stop in self.stops)
 
 
 class Filter:

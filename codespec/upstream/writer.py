@@ -17,7 +17,7 @@ from codespec.engine.queue import Job
 from codespec.errors import FIELD, Fault, RequestError, UpstreamError
 from codespec.sequence import Sequence as Text
 from codespec.text.ending import begin_endings
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 from codespec.upstream.client import UpstreamClient
 from codespec.upstream.probe import Facts
 from codespec.upstream.prompt import Prompt, PromptBuilder

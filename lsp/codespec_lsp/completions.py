@@ -33,7 +33,6 @@ class CachedCompletion:
     done: bool = False
     growing: bool = False
     resumed: int = 0
-    finish_reason: str = ""
     number: int = field(default_factory=lambda: next(_numbers))
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
@@ -42,9 +41,9 @@ class CachedCompletion:
         self.text += piece
         self._notify()
 
-    def finish(self, reason: str) -> None:
+    def finish(self) -> None:
         """Mark the completion as complete."""
-        self.done, self.growing, self.finish_reason = True, False, reason
+        self.done, self.growing = True, False
         self._notify()
 
     def stop(self) -> None:

@@ -236,9 +236,8 @@ class Streamer:
     def _finish(self, completion: CachedCompletion, ends: LineEnds, value: dict[str, Any]) -> None:
         self.last_done = value
         completion.grow(ends.feed("", last=True))
-        reason = str(value.get("finish_reason", ""))
-        if reason in FINISHED:
-            completion.finish(reason)
+        if value.get("finish_reason") in FINISHED:
+            completion.finish()
         else:
             completion.stop()
 

@@ -25,8 +25,7 @@ from codespec.contract.limits import MOST_PATH, MOST_SIDE
 from codespec.contract.types import Snippet
 from codespec.errors import Absent, DaemonError
 from codespec.ignore_files import repository_of
-from codespec.regular_file import read_regular
-from codespec.text_file import NotUtf8, decode_text
+from codespec.regular_file import NotUtf8, decode_text, read_regular
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.imports import find_imported, import_rows

@@ -74,7 +74,7 @@ class Scene:
     def finish(self) -> None:
         for text in self.writing:
             if text.growing:
-                text.finish("stop")
+                text.finish()
 
     def type(self, text: str) -> None:
         buffer = self.document.buffer

@@ -13,8 +13,8 @@ from codespec.errors import TrainingError
 from codespec.ignore_files import IgnoreFiles, repository_of
 from codespec.pair.held_out import held_out_files
 from codespec.pair.sample import source_files
+from codespec.regular_file import NotUtf8, read_text
 from codespec.secret_files import is_secret
-from codespec.text_file import NotUtf8, read_text
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
