@@ -46,7 +46,7 @@ class ModelFacts:
 
     @property
     def layers(self) -> Layers:
-        """What its layers keep for each sequence, and its experts."""
+        """The state that its layers keep for each sequence, and its experts."""
         return read_layers(self.config)
 
     @property

@@ -1,4 +1,4 @@
-"""What handlers read of an engine, or of its stand-in for another server."""
+"""The attributes that handlers read from an engine, or from its stand-in for another server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 
 class Target(Protocol):
-    """What handlers read of the model that decides."""
+    """The attributes that handlers read from the target."""
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -24,14 +24,14 @@ class Target(Protocol):
 
 
 class Writer(Protocol):
-    """What handlers read of an engine, or of its stand-in for another server."""
+    """The attributes that handlers read from an engine, or from its stand-in for another server."""
 
     notes: list[str]
     metrics: Metrics
 
     @property
     def target(self) -> Target:
-        """The model that decides."""
+        """The target."""
 
     @property
     def mode(self) -> str:

@@ -29,7 +29,7 @@ NO_TOKENS = "the model's tokens are known to the upstream server alone"
 
 
 class RemoteWriter:
-    """What the daemon's handlers read instead of an engine; `retries` counts second tries."""
+    """The stand-in for an engine that the daemon's handlers read; `retries` counts second tries."""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts

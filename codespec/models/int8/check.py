@@ -1,5 +1,6 @@
-"""Check a converted folder's first block against transformers' layer with the same rounded weights, and describe
-transformers' network so that startup does not need it. Runs once per conversion.
+"""Check a converted folder's first block against transformers' layer with the same rounded weights. Runs once per conversion.
+
+Also describe the network, so that a start needs no transformers.
 """
 
 from __future__ import annotations
