@@ -1,7 +1,7 @@
 """Load a model's float weights with transformers, and reject models that would be silently wrong.
 
 Safetensors only, no remote code. An architecture that ignores the attention interface would use its own cache, which is
-never rolled back. So a model is rejected unless it computes the same with our attention as with its own (`model_check`).
+never rolled back. So a model is rejected unless our attention gives the same results as its own (`model_check`).
 Importing this module takes seconds, because it imports transformers.
 """
 
