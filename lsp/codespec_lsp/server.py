@@ -16,7 +16,7 @@ from pygls.lsp.server import LanguageServer
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
-from codespec_lsp.completion_items import ACCEPT, completion_list, fitting, inline_item
+from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
 from codespec_lsp.documents import Document
 from codespec_lsp.protocol import LspProtocol, modified

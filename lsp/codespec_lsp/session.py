@@ -19,8 +19,7 @@ from codespec.contract.types import Snippet
 from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
-from codespec_lsp.completion_items import REPEATED, EditRange, repeats_from, word_start
-from codespec_lsp.completions import CachedCompletion, Suggestion
+from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
 from codespec_lsp.documents import TEXT, Document, Documents, Notebooks, is_magic
 from codespec_lsp.exclusions import PATIENCE, Exclusions

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from codespec_grammars import Context, ContextTracker, Cursor, look_ups
 from codespec_grammars.contexts import TEXT_LIKE
@@ -172,14 +171,6 @@ class Trees:
         self._held = [each for each in self._held if each is not tree]
 
 
-class Surrounding(Protocol):
-    """A source of the open brackets outside a window."""
-
-    def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
-        ...
-
-
 class CursorFinder:
     """Finds the cursor's context in one document, incrementally while the user types.
 
@@ -190,7 +181,7 @@ class CursorFinder:
         self._language = language
         self._followed: _FollowedText | None = None
 
-    def find(self, prefix: str, suffix: str, tree: Surrounding | None = None, bytes_before: int = 0) -> Cursor:
+    def find(self, prefix: str, suffix: str, tree: DocumentTree | None = None, bytes_before: int = 0) -> Cursor:
         """Return the cursor between prefix and suffix.
 
         `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
