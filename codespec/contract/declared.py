@@ -37,10 +37,10 @@ class ValueSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(ValueSpec):
-    """Metadata of a setting, apart from its name, type and default. `help` is its line in `--help`.
+    """Metadata of a setting, apart from its name, type and default. `help` is for `--help` and the documentation.
 
-    page       its cell on the documentation page, in Markdown ("": use `help`)
-    shown      its default on that page, in Markdown ("": the value itself)
+    page       its cell on the documentation page, in Markdown, if that has links ("": use `help`)
+    shown      its default, in Markdown ("": the value itself)
     metavar    placeholder for its value in `--help`
     automatic  whether 0, also spelled `auto`, means that the value is measured
     common     whether `--help` shows the flag, not only `--help-all`
