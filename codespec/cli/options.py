@@ -61,10 +61,8 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
     `--help` shows it only if it is common, `--help-all` always.
     """
     facts, default = declared(schema)[name], getattr(schema(), name)
-    kind, shown = (
-        type(default),
-        facts.shown or ("yes" if default is True else "no" if default is False else str(default)),
-    )
+    kind = type(default)
+    shown = facts.shown or (("yes" if default else "no") if kind is bool else str(default))
     ending = f" (default: {shown.strip('`')})" if shown and "](" not in shown else ""
     words: dict[str, Any] = {"help": facts.help.replace("`", "") + ending, "default": None}
     if kind is bool:
