@@ -24,7 +24,7 @@ from codespec.text.filters import (
     MostLines,
     RepeatedLine,
     RestOfLine,
-    is_worthwhile,
+    has_word,
 )
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
@@ -193,7 +193,7 @@ class Ending:
         """
         text = text[: complete_utf8_length(text)]
         keep = self._rest.left(len(text)) if self._right.strip() else len(text.rstrip())
-        if is_worthwhile(text[:keep]):
+        if has_word(text[:keep]):
             return keep
         self.reason = "nothing worth showing is left"
         return 0
@@ -201,7 +201,7 @@ class Ending:
     def _sure(self, text: bytes) -> int:
         text = text[: complete_utf8_length(text)]
         sure = self._rest.least(len(text)) if self._right.strip() else len(text.rstrip())
-        return sure if is_worthwhile(text[:sure]) else 0
+        return sure if has_word(text[:sure]) else 0
 
 
 def begin_endings(request: CompletionRequest) -> list[Ending | None]:

@@ -240,18 +240,13 @@ class BlankRun(Filter):
         self.certain = len(text.rstrip())
 
 
-def is_worthwhile(text: bytes) -> bool:
-    """Return whether a completion contains more than brackets, punctuation and white space."""
-    return has_word(text)
-
-
 def _needed(lag: int) -> int:
     """Return how many consecutive lines must equal the line `lag` above."""
     return {1: 2, 2: 4, 3: 3}.get(lag, lag)
 
 
 def has_word(text: bytes | bytearray) -> bool:
-    """Return whether the text contains a letter, a digit or part of a non-ASCII character."""
+    """Return whether the text contains a letter, a digit or part of a non-ASCII character, so more than punctuation."""
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)
 
 

@@ -25,6 +25,7 @@ PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
 # Inside a word, or after a joining character, more text would change the text already shown.
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
+MOST_CACHED = 24
 ACCEPT = "codespec.accept"
 MOST_LABEL = 80
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
@@ -71,15 +72,14 @@ class CachedCompletion:
 class CompletionCache:
     """An LRU cache of completions."""
 
-    def __init__(self, most: int = 24) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._completions: OrderedDict[int, CachedCompletion] = OrderedDict()
 
     def add(self, completion: CachedCompletion) -> None:
         """Add a completion."""
         self._completions[completion.number] = completion
         self._completions.move_to_end(completion.number)
-        while len(self._completions) > self._most:
+        while len(self._completions) > MOST_CACHED:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[tuple[CachedCompletion, str]]:
