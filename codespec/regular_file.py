@@ -1,7 +1,11 @@
-"""Read or copy files from untrusted paths: regular files only, with a size limit for reads."""
+"""Read or copy files from untrusted paths: regular files only, with a size limit for reads. Decode UTF-8 text.
+
+Text may have a byte-order mark, and Unix or Windows line endings.
+"""
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
 import stat
@@ -10,6 +14,8 @@ from pathlib import Path
 
 # Opening must neither block on a pipe nor acquire a controlling terminal. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
+_MARKS |= {codecs.BOM_UTF16_BE: "UTF-16"}  # after UTF-32, whose mark begins with UTF-16's
 
 
 class Unreadable(OSError):
@@ -43,3 +49,28 @@ def read_regular(file: Path, most: int) -> bytes:
     if len(data) > most:
         raise Unreadable(f"it is longer than {most >> 10} KiB")
     return data
+
+
+class NotUtf8(ValueError):
+    """Raised if bytes are not UTF-8. The message gives the encoding or the first invalid byte."""
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file, with \\n as its line ending. Raises OSError and NotUtf8."""
+    return decode_text(file.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_text(data: bytes) -> str:
+    """Decode UTF-8 without its byte-order mark; keep line endings. Raises NotUtf8."""
+    try:
+        return without_mark(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotUtf8(f"byte {error.start}") from error
+
+
+def without_mark(data: bytes) -> bytes:
+    """Remove the UTF-8 byte-order mark. Raises NotUtf8 for the mark of another encoding."""
+    name = next((_MARKS[mark] for mark in _MARKS if data.startswith(mark)), "")
+    if name:
+        raise NotUtf8(f"it is {name}")
+    return data.removeprefix(codecs.BOM_UTF8)

@@ -6,6 +6,7 @@ Lives below the proposers, the verifier and the engine because all of them read 
 from __future__ import annotations
 
 import collections.abc
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from codespec_grammars import ContextTracker
 from codespec.contract.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
 from codespec.text.align import tail_window
 from codespec.text.ending import Ending
-from codespec.text.streaming import StopFinder, Utf8Stream
+from codespec.text.filters import StopFinder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +153,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     started: float = 0.0  # the request's arrival in seconds of perf_counter
     parent: Sequence | None = None  # the choice whose prefill this one shares
-    stream: Utf8Stream = field(default_factory=Utf8Stream)
+    decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
     shown: int = 0  # bytes of `generated` handed to the stream
     pieces: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from codespec.errors import ConfigError
-from codespec.regular_file import Unreadable, read_regular
-from codespec.text_file import NotUtf8, decode_text
+from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 LEAST_TOKEN = 16  # characters

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars import Cursor, read_surroundings
+from codespec_lsp.daemon import ConfiguredDaemon, Streamer
 from codespec_lsp.session import Session
 from codespec_lsp.status import StatusLine
-from codespec_lsp.streaming import Streamer
 from lsprotocol import types
 
 from codespec.client.daemon_client import Health, RawEvent
@@ -114,7 +114,7 @@ def _places(path: Path) -> Iterable[Place]:
         yield Place(path.stem, subject, shape, why, before, after, kept, dropped, bool(held_out))
 
 
-class ForcedDaemon:
+class ForcedDaemon(ConfiguredDaemon):
     """Fake daemon that answers every request with one text, ended as the daemon ends texts."""
 
     def __init__(self, text: str) -> None:

@@ -1,5 +1,5 @@
-// Bundles the page into codespec/server/page: one script, one style sheet, the page itself, and the licences of what
-// is in them. Knows esbuild; the result depends on the lock file and the sources alone. `--out DIR` writes elsewhere,
+// Bundles the page into codespec/server/page: one script, one style sheet, the page itself, and the licences of the
+// bundled packages. The result depends only on the lock file and the sources. `--out DIR` writes elsewhere,
 // `--tests` bundles the tests into .tests instead.
 import { build } from "esbuild";
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -28,7 +28,7 @@ async function buildPage() {
   await writeFile(join(out, "licences.txt"), await licences(Object.keys(metafile.inputs)));
 }
 
-/** The licence texts of all packages that have a file in the bundle, by name. */
+/** Returns the licence texts of all packages that have a file in the bundle, by name. */
 async function licences(inputs) {
   const names = new Set();
   for (const input of inputs) {

@@ -1,6 +1,6 @@
-// Records one completion for the page's first visit: `node record.mjs URL NAME` asks the daemon at URL for the Python
-// sample and writes what it streams to src/recorded.json, under the name of its models. Knows the wire; the daemon must
-// have read the sample before, so ask twice.
+// Records one completion for the page's first visit: `node record.mjs URL NAME` requests the Python sample from the
+// daemon at URL and writes the stream to src/recorded.json, under the name of its models. Run it twice, because the daemon
+// must have the sample in its cache.
 import { readFile, writeFile } from "node:fs/promises";
 
 const [url, of] = process.argv.slice(2);

@@ -16,9 +16,8 @@ from codespec.cli.daemon_call import Address, find_address
 from codespec.client.daemon_client import Found
 from codespec.contract.body import CompletionBody
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.events import from_json
 from codespec.contract.limits import MOST_SIDE
-from codespec.contract.types import CompletionRequest, Event, TextEvent
+from codespec.contract.types import CompletionRequest, Event, TextEvent, event_from_json
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.store.resolve import find_difference, identity_of
 
@@ -124,7 +123,7 @@ def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
         body["speculate"] = request.speculate
     text = ""
     for name, value in address.stream(body, SECONDS):
-        event = from_json(name, value, text)
+        event = event_from_json(name, value, text)
         if isinstance(event, TextEvent):
             text += event.text
         if event is not None:

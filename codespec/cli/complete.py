@@ -19,7 +19,7 @@ from codespec.cli.parser import Parser
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 from codespec.errors import RequestError
-from codespec.text_file import NotUtf8, decode_text
+from codespec.regular_file import NotUtf8, decode_text
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"

@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     if importlib.util.find_spec("pygls") is None:
         raise ConfigError("pygls is not installed", install_mend(extras=""))
+    from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
-    from codespec_lsp.transports import serve_stdio, serve_tcp
 
     sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": _model(options.model)}
     defaults, faults = read_settings(sent, EditorSettings())

@@ -60,8 +60,11 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
     `--help` shows it only if it is common, `--help-all` always.
     """
-    facts, kind = declared(schema)[name], type(getattr(schema(), name))
-    words: dict[str, Any] = {"help": facts.help, "default": None}
+    facts, default = declared(schema)[name], getattr(schema(), name)
+    kind = type(default)
+    shown = facts.shown or (("yes" if default else "no") if kind is bool else str(default))
+    ending = f" (default: {shown.strip('`')})" if shown and "](" not in shown else ""
+    words: dict[str, Any] = {"help": facts.help.replace("`", "") + ending, "default": None}
     if kind is bool:
         words["action"] = argparse.BooleanOptionalAction
     elif facts.choices:

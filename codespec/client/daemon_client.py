@@ -163,7 +163,7 @@ class DaemonClient:
         except OSError as error:
             raise Absent(f"The daemon broke off ({type(error).__name__})", "see its log") from error
         except NotHttp as error:
-            what = f"What answers at {self.url} is no codespec daemon ({error})"
+            what = f"The program at {self.url} is not a codespec daemon ({error})"
             raise DaemonError(what, self._connections.mend) from error
 
 

@@ -163,7 +163,7 @@ class ProvenConnections:
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
             raise Unproven(
-                f"What answers at {self.url} can't prove that it is your daemon, so it gets no text",
+                f"The program at {self.url} can't prove that it is your daemon, so it gets no text",
                 "restart it if it is yours (on another machine it needs its token here and an address of its own), or "
                 f"{self.mend}",
                 locked=not self._token and answer.get("by_token") is not None,

@@ -115,7 +115,7 @@ class Starter:
             if health.fault:
                 raise DaemonError(health.fault)
             raise DaemonError(
-                f"What answers at {self._client.url} can't serve ({health.message})", "mend it, or set codespec.url"
+                f"The program at {self._client.url} can't serve ({health.message})", "fix it, or set codespec.url"
             )
         return health.state in ("ready", "starting")
 

@@ -16,7 +16,7 @@ _KEY = "setting"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ValueSpec:
     """Description and range of a value.
 
     choices    the allowed values; (): any
@@ -36,11 +36,11 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting(Facts):
-    """Metadata of a setting, apart from its name, type and default. `help` is its line in `--help`.
+class Setting(ValueSpec):
+    """Metadata of a setting, apart from its name, type and default. `help` is for `--help` and the documentation.
 
-    page       its cell on the documentation page, in Markdown ("": use `help`)
-    shown      its default on that page, in Markdown ("": the value itself)
+    page       its cell on the documentation page, in Markdown, if that has links ("": use `help`)
+    shown      its default, in Markdown ("": the value itself)
     metavar    placeholder for its value in `--help`
     automatic  whether 0, also spelled `auto`, means that the value is measured
     common     whether `--help` shows the flag, not only `--help-all`

@@ -34,8 +34,7 @@ class EngineConfig:
 
     model: str = setting(
         "",
-        "target and drafter together: a name from `codespec models list`, or starter",
-        page="target and drafter together, by a name from `codespec models list`; a `target` or `drafter` of the same "
+        "target and drafter together, by a name from `codespec models list`; a `target` or `drafter` of the same "
         "level takes precedence",
         shown="`qwen2.5-coder-1.5b-instruct`, `qwen2.5-coder-0.5b-instruct` or `smollm2-135m`, "
         "[as suits this machine](models.md#pick-a-model) and is pulled, else `starter`",
@@ -44,41 +43,30 @@ class EngineConfig:
     )
     target: str = setting(
         str(SHIPPED / "target"),
-        "decides: a folder, a .gguf file, a pulled model or a hub id",
-        page="the model that decides: a folder in the Hugging Face layout, a `.gguf` file, a pulled model or a hub id",
+        "the model that decides: a folder in the Hugging Face layout, a `.gguf` file, a pulled model or a hub id",
         shown="the model's",
         metavar="PATH|HUB_ID",
         common=True,
     )
     drafter: str = setting(
         str(SHIPPED / "drafter"),
-        "drafts: the same, or none",
-        page="the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
+        "the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
         shown="the model's",
         metavar="PATH|HUB_ID|none",
         common=True,
     )
     head: str = setting(
         "none",
-        "an EAGLE-3 or DFlash head trained for the target (default none)",
+        "the folder of an EAGLE-3 or DFlash head trained for the target",
         page="the folder of an EAGLE-3 or DFlash head trained for the target "
         "([speculation.md](speculation.md#proposers))",
         metavar="FOLDER",
     )
-    device: str = setting(
-        "cpu",
-        "auto, cpu or cuda (default cpu)",
-        page="where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`",
-        common=True,
-    )
-    drafter_device: str = setting(
-        "same",
-        "the drafter's device (default same: the target's)",
-        page="where the drafter runs: `same` is where the target runs",
-    )
+    device: str = setting("cpu", "where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`", common=True)
+    drafter_device: str = setting("same", "where the drafter runs: `same` is where the target runs")
     dtype: str = setting(
         "float32",
-        "number format (default float32, or the model's)",
+        "the target's number format; int8 on a CPU only, and a model or a GPU has its own default",
         page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU, a target "
         "that you name uses `bfloat16` unless `dtype` is set. A `model` uses the format that suits it, if this "
         "processor supports that format",
@@ -86,76 +74,50 @@ class EngineConfig:
         common=True,
     )
     drafter_dtype: str = setting(
-        "float32",
-        "the drafter's number format (default: the target's; float32 for the starter pair)",
-        page="the drafter's number format; your own drafter uses the target's unless this is set",
-        choices=DTYPES,
+        "float32", "the drafter's number format; your own drafter uses the target's unless this is set", choices=DTYPES
     )
     mode: str = setting(
         "exact",
-        "exact: bit for bit; fast: up to near-ties",
+        "`exact`: the target's own bits; `fast`: equal up to near-ties",
         page="`exact`: the target's own bits; `fast`: equal up to near-ties ([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,
     )
-    speculate: bool = setting(
-        True,
-        "draft unless a request says otherwise (default yes)",
-        page="draft unless a request says otherwise",
-    )
+    speculate: bool = setting(True, "draft unless a request says otherwise")
     proposers: str = setting(
         "chain",
-        "where drafts come from (default chain: suffix, head, drafter)",
-        page="where drafts come from: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or one of them",
+        "where drafts come from: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or one of them",
         choices=("chain", "prediction", "suffix", "head", "draft_model"),
     )
     policy: str = setting(
         "cost+syntax",
-        "how draft lengths are set: cost+syntax (default), cost; for comparison fixed[:N], confidence[:P], "
-        "plus2minus1, ds4-80",
-        page="how draft lengths are set; for comparison: `cost`, `fixed:N`, `confidence:P`, `plus2minus1`, `ds4-80`",
+        "how draft lengths are set; for comparison: `cost`, `fixed:N`, `confidence:P`, `plus2minus1`, `ds4-80`",
         metavar="NAME",
     )
     caps: dict[str, int] = setting(
         dict,
-        "longest drafts by context class: comment=10,python.docstring=0",
-        page="longest drafts by context class, or by language and class; in a file, a table `[caps]`",
+        "longest drafts by context class, or by language and class; in a file, a table `[caps]`",
         shown="none",
         metavar="CLASS=N,…",
     )
-    learn: bool = setting(
-        True,
-        "keep the learned acceptance rates (default yes)",
-        page="keep the acceptance rates that were learned for this pair, in the state folder",
-    )
+    learn: bool = setting(True, "keep the acceptance rates that were learned for this pair, in the state folder")
     draft_tokens: int = setting(
         32,
-        "the longest draft in target tokens (default 32)",
-        page="the longest draft in target tokens; more than 16 only if so many rows were measured to cost little more "
-        "than one; up to twice as many from a client's `prediction`",
+        "the longest draft in target tokens; more than 16 only if so many rows were measured to cost little more than "
+        "one; up to twice as many from a client's `prediction`",
         metavar="N",
         least=0,
     )
     min_confidence: float = setting(
-        0.4,
-        "probability below which the drafter stops (default 0.4; policy confidence)",
-        page="probability below which the drafter stops, with the policy `confidence`",
-        metavar="P",
-        least=0.0,
-        most=1.0,
+        0.4, "probability below which the drafter stops, with the policy `confidence`", metavar="P", least=0.0, most=1.0
     )
     warmup: int = setting(
-        0,
-        "tokens of context before the first draft (default 0)",
-        page="target tokens of context, including the prompt, before the first draft",
-        metavar="N",
-        least=0,
+        0, "target tokens of context, including the prompt, before the first draft", metavar="N", least=0
     )
     context: int = setting(
         0,
-        "target tokens of prompt and completion together",
-        page="target tokens of prompt and completion together; `auto`: the model's maximum, but at most a sixteenth of "
-        "the memory (on a GPU, of the memory that the weights leave), and at least 2,048 if the model allows it",
+        "target tokens of prompt and completion together; `auto`: the model's maximum, but at most a sixteenth of the "
+        "memory (on a GPU, of the memory that the weights leave), and at least 2,048 if the model allows it",
         metavar="N",
         least=64,
         automatic=True,
@@ -163,17 +125,15 @@ class EngineConfig:
     )
     first_answer_ms: int = setting(
         800,
-        "limit an editor's prompts to what can be read and answered in this time (default 800; 0: no limit)",
-        page="limits an editor's prompts to the tokens that this machine reads and answers in this time, at least 256; "
-        "raw prompts are never cut; 0: no limit but the context",
+        "limits an editor's prompts to the tokens that this machine reads and answers in this time, at least 256; raw "
+        "prompts are never cut; 0: no limit but the context",
         metavar="N",
         least=0,
         most=600_000,
     )
     max_batch: int = setting(
         0,
-        "requests that run at once (default auto)",
-        page="requests that run at once; `auto`: 8, or 16 if that makes tokens clearly cheaper",
+        "requests that run at once; `auto`: 8, or 16 if that makes tokens clearly cheaper",
         metavar="N|auto",
         least=0,
         most=256,  # each slot's memory is allocated up front
@@ -182,34 +142,26 @@ class EngineConfig:
     )
     cache_mb: int = setting(
         0,
-        "MB for keys and values of target and drafter (default 0: up to 256)",
-        page="megabytes for keys and values of target and drafter together; the part that `max_batch` requests do not "
-        "need keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
+        "megabytes for keys and values of target and drafter together; the part that `max_batch` requests do not need "
+        "keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
         metavar="N",
         least=0,
         most=1 << 20,
     )
     prefill_chunk: int = setting(
         0,
-        "prompt tokens per step (default auto)",
-        page="prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s",
+        "prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s",
         metavar="N|auto",
         least=16,
         automatic=True,
         shown="`auto`",
     )
     graph_rows: int = setting(
-        128,
-        "rows of the largest graph on a GPU (default 128)",
-        page="rows of the largest step that a GPU replays as a captured graph; 0: none",
-        metavar="N",
-        least=0,
-        most=512,
+        128, "rows of the largest step that a GPU replays as a captured graph; 0: none", metavar="N", least=0, most=512
     )
     threads: int = setting(
         0,
-        "CPU threads (default auto: measured at start)",
-        page="CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
+        "CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
         metavar="N|auto",
         least=0,
         most=MOST_THREADS,
@@ -217,17 +169,11 @@ class EngineConfig:
         shown="`auto`",
     )
     tensor_parallel: int = setting(
-        1,
-        "number of GPUs that the target is split over",
-        page="number of processes that the target is split over; on CUDA one per GPU",
-        metavar="N",
-        least=1,
-        most=64,
+        1, "number of processes that the target is split over; on CUDA one per GPU", metavar="N", least=1, most=64
     )
     target_shape: str = setting(
         "own",
-        "pad the target to the cost of a real model (benchmarks)",
-        page="`qwen2.5-0.5b`, `-1.5b`, `-7b` or `-32b`: pad the target to the cost of that model, for benchmarks",
+        "`qwen2.5-0.5b`, `-1.5b`, `-7b` or `-32b`: pad the target to the cost of that model, for benchmarks",
         choices=SHAPES,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from codespec.contract.declared import declared
 from codespec.errors import ConfigError
-from codespec.text_file import NotUtf8, read_text
+from codespec.regular_file import NotUtf8, read_text
 
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings

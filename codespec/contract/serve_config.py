@@ -21,139 +21,90 @@ from codespec.token_file import TOKEN_VARIABLE
 class ServeConfig:
     """Settings of the daemon. Raises ConfigError for an invalid value."""
 
-    host: str = setting(
-        "127.0.0.1",
-        "address to listen on (default 127.0.0.1); others need a token",
-        page="address to listen on; one that other machines reach needs a token",
-        common=True,
-    )
+    host: str = setting("127.0.0.1", "address to listen on; one that other machines reach needs a token", common=True)
     port: int = setting(
-        8765,
-        "default 8765; 0: any free port",
-        page="0: any free port, which the first printed line reports",
-        metavar="N",
-        least=0,
-        most=65535,
-        common=True,
+        8765, "0: any free port, which the first printed line reports", metavar="N", least=0, most=65535, common=True
     )
     socket: str = setting(
         "auto",
-        "a Unix socket in addition to the port (default auto: in your state folder; none)",
-        page="a Unix socket in addition to the port: a path, `none`, or `auto` (`daemon-PORT.sock` in the state "
-        "folder, which shows editors whose daemon it is)",
+        "a Unix socket in addition to the port: a path, `none`, or `auto` (`daemon-PORT.sock` in the state folder, "
+        "which shows editors whose daemon it is)",
         metavar="PATH",
         common=True,
     )
     token_file: str = setting(
         "",
-        "every request must carry the token in this file",
-        page="every request must carry the token in this file; `CODESPEC_SERVE_TOKEN` can hold the token instead",
+        "every request must carry the token in this file; `CODESPEC_SERVE_TOKEN` can hold the token instead",
         shown="none",
         metavar="FILE",
         common=True,
     )
     upstream: str = setting(
         "",
-        "an OpenAI-compatible server that writes, instead of a model on this machine",
+        "the URL of an OpenAI-compatible server that writes, instead of a model on this machine",
         page="the URL of an OpenAI-compatible server that writes, instead of a model on this machine "
         "([upstream.md](upstream.md))",
         metavar="URL",
         common=True,
     )
     upstream_token_file: str = setting(
-        "",
-        "the upstream server's key is in this file",
-        page="the upstream server's key is in this file",
-        shown="none",
-        metavar="FILE",
-        common=True,
+        "", "the upstream server's key is in this file", shown="none", metavar="FILE", common=True
     )
     upstream_model: str = setting(
-        "",
-        "the model to ask for, if the upstream server has several",
-        page="the model to ask for, if the upstream server has several",
-        shown="its only one",
-        metavar="NAME",
+        "", "the model to ask for, if the upstream server has several", shown="its only one", metavar="NAME"
     )
     upstream_prompt: int = setting(
         2048,
-        "tokens of an editor prompt that are sent upstream, at three bytes each (default 2048)",
-        page="tokens of an editor prompt that are sent upstream, estimated at three bytes each",
+        "tokens of an editor prompt that are sent upstream, estimated at three bytes each",
         metavar="N",
         least=256,
         most=65_536,
     )
     upstream_patience: float = setting(
         30.0,
-        "seconds without an event after which the upstream server counts as hung (default 30)",
-        page="seconds without an event after which the upstream server counts as hung",
+        "seconds without an event after which the upstream server counts as hung",
         metavar="SECONDS",
         least=0.1,
         most=600.0,
     )
     keys: str = setting(
         "",
-        "every request must carry the token or a key of this file (`codespec keys`)",
-        page="every request must carry the token or one of the keys in this file, which "
-        "[`codespec keys`](clients.md#a-team) writes; changes apply within seconds",
+        "every request must carry the token or one of the keys in this file (`codespec keys`); changes apply within "
+        "seconds",
+        page="every request must carry the token or one of the keys in this file, which [`codespec "
+        "keys`](clients.md#a-team) writes; changes apply within seconds",
         shown="none",
         metavar="FILE",
         common=True,
     )
     metrics_token_file: str = setting(
-        "",
-        "/metrics also takes the token in this file, and nothing else does",
-        page="`/metrics` also takes the token in this file, which opens nothing else",
-        shown="none",
-        metavar="FILE",
+        "", "`/metrics` also takes the token in this file, which opens nothing else", shown="none", metavar="FILE"
     )
     audit_log: str = setting(
         "",
-        "append one JSON line per request to this file, without text, paths or names of documents",
+        "append one JSON line per request to this file: who, when, how much, never text; SIGHUP opens it anew",
         page="append one JSON line per request to this file: who, when, how much, never text "
         "([fields](clients.md#a-team)); SIGHUP opens it anew",
         shown="none",
         metavar="FILE",
     )
-    queue: int = setting(
-        64,
-        "requests that may wait (default 64); further ones get 429",
-        page="requests that may wait; further ones get 429",
-        metavar="N",
-        least=0,
-        most=10_000,
-    )
+    queue: int = setting(64, "requests that may wait; further ones get 429", metavar="N", least=0, most=10_000)
     drain_seconds: int = setting(
-        30,
-        "time for open requests when the daemon stops (default 30)",
-        page="how long a stopping daemon waits for open requests",
-        metavar="N",
-        least=0,
-        most=3600,
+        30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
     )
-    prefetch: bool = setting(
-        True,
-        "while idle, continue each completion as if it were accepted (default yes)",
-        page="while idle, compute the continuation of each completion as if it were accepted",
-    )
+    prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
     audit_every: int = setting(
         200,
-        "in exact mode, decode one completion in N again without drafts while idle (default 200; 0: none)",
-        page="in `exact` mode, decode one completion in this many again without drafts while idle, and report a "
+        "in `exact` mode, decode one completion in this many again without drafts while idle, and report a "
         "difference; 0: none",
         metavar="N",
         least=0,
         most=1_000_000,
     )
-    access_log: bool = setting(
-        False,
-        "one line per request, without text (default no)",
-        page="one line per request: method, route, status and duration, never text",
-    )
+    access_log: bool = setting(False, "one line per request: method, route, status and duration, never text")
     log_kb: int = setting(
         0,
-        "drop the older half of a log file of this size (default 0: never)",
-        page="size in kB at which the older half of a log file on stdout or stderr is dropped; 0: never",
+        "size in kB at which the older half of a log file on stdout or stderr is dropped; 0: never",
         metavar="N",
         least=0,
         most=1_000_000,

@@ -1,12 +1,18 @@
-"""Public types: requests, completions, events and statistics. Depends on no model or tokenizer."""
+"""Public types: requests and their checks, completions, statistics, and events with their JSON form.
+
+Depends on no model or tokenizer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from codespec_grammars import Cursor
+
+from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PREDICTION
+from codespec.errors import FIELD, Fault, RequestError
 
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
@@ -246,3 +252,75 @@ class DoneEvent:
 
 
 Event = TextEvent | RoundEvent | DoneEvent
+
+
+MIN_PROMPT = 16  # tokens of the context that a completion leaves for its prompt
+
+
+def check_request(request: CompletionRequest, context: int) -> None:
+    """Raise RequestError for the first invalid field."""
+    texts = (("prefix", request.prefix), ("suffix", request.suffix), ("prediction", request.prediction))
+    for name, text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            what = f"{FIELD} holds a lone surrogate at character {error.start}"
+            raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
+    demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
+    room = context - MIN_PROMPT
+    demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
+    demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")
+    demand(request.top_k >= 0, "top_k", "0 (off) or more")
+    demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
+    demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
+    demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
+    demand(1 <= request.n <= MOST_CHOICES, "n", f"between 1 and {MOST_CHOICES}")
+    demand(all(request.stop), "stop", "a list of non-empty texts")
+    demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
+    demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
+    demand(request.logprobs is None or 0 <= request.logprobs <= MOST_LOGPROBS, "logprobs", f"0 to {MOST_LOGPROBS}")
+    demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
+    demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
+    plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
+    demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
+
+
+def demand(holds: bool, field: str, range_: str) -> None:
+    """Raise RequestError for a field unless it `holds` its range."""
+    if not holds:
+        raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))
+
+
+ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  # other endpoints report these
+
+
+def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return an event's name and data. `notes` explain how the request was read; `token_ids` adds ids to the end."""
+    if isinstance(event, TextEvent):
+        return "text", {"choice": event.choice, "text": event.text}
+    if isinstance(event, RoundEvent):
+        return "round", {name: getattr(event, name) for name in ROUND}
+    completion, stats = event.completion, event.completion.stats
+    done = {
+        "choice": event.choice,
+        "finish_reason": completion.finish_reason,
+        "cached_tokens": stats.cached_tokens,
+        "new_tokens": stats.prompt_tokens - stats.cached_tokens,
+        "stats": {**stats.as_dict(), "notes": [*notes, *stats.notes]},
+    }
+    return "done", done | ({"token_ids": list(completion.token_ids)} if token_ids else {})
+
+
+def event_from_json(name: str, data: Mapping[str, Any], text: str) -> Event | None:
+    """Return an event; None for an unknown name. The end repeats the choice's whole `text`, which it does not hold."""
+    if name == "text":
+        return TextEvent(**data)
+    if name == "round":
+        return RoundEvent(**data)
+    if name != "done":
+        return None
+    stats = dict(data["stats"])
+    for table in ("by_source", "by_context"):
+        stats[table] = {key: Counts(**counts) for key, counts in stats[table].items()}
+    ids = tuple(data.get("token_ids", ()))
+    return DoneEvent(data["choice"], Completion(text, ids, data["finish_reason"], Stats(**stats), data["choice"]))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.contract.checks import MIN_PROMPT, check_request, demand
-from codespec.contract.types import CompletionRequest
+from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_request, demand
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.text.ending import begin_endings
-from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
+from codespec.text.filters import StopFinder
+from codespec.text.fim import TokenPrompt, build_prompt
+from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.layout import Layouts
-from codespec.text.streaming import StopFinder, Utf8Stream
 
 AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
@@ -62,7 +62,6 @@ class Admission:
                 stops=StopFinder(tuple(stop.encode() for stop in request.stop)),
                 ending=ending,
                 parent=sequences[0] if sequences else None,
-                stream=Utf8Stream(),
             )
             sequence.stats.prompt_tokens, sequence.stats.trimmed = len(prompt.ids), prompt.trimmed
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
@@ -96,7 +95,7 @@ class Admission:
             again.append(sequence)
         return again
 
-    def _build(self, request: CompletionRequest, template: FimTemplate | None) -> Prompt:
+    def _build(self, request: CompletionRequest, template: FimTemplate | None) -> TokenPrompt:
         return build_prompt(
             self.target.tokenizer,
             template,
@@ -115,13 +114,13 @@ class Admission:
         room = self.context - reserve(request, self.context)
         return room if request.shape == "raw" else min(room, self.budget)
 
-    def _ready_made(self, request: CompletionRequest) -> Prompt:
+    def _ready_made(self, request: CompletionRequest) -> TokenPrompt:
         """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
         demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
         demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long with this max_tokens, and has {len(ids)}")
         context = self.target.tokenizer.decode_bytes(ids)
-        return Prompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
+        return TokenPrompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
     def _notes(self, request: CompletionRequest, trimmed: bool, notes: tuple[str, ...]) -> list[str]:
         said = list(notes)

@@ -68,7 +68,6 @@ def conclude(sequence: Sequence, reason: FinishReason) -> None:
     shaped = sequence.ending is not None
     end = len(sequence.generated) if reason == "stop" or (reason == "length" and not shaped) else _certain(sequence)
     _show(sequence, end if sequence.cut is None else sequence.cut)
-    _tell(sequence, sequence.stream.finish())
     if sequence.listening:
         sequence.events.append(DoneEvent(sequence.choice, completion_of(sequence)))
 
@@ -132,7 +131,7 @@ def _show(sequence: Sequence, end: int) -> None:
     if end > sequence.shown:
         data = bytes(sequence.generated[sequence.shown : end])
         sequence.shown = end
-        _tell(sequence, sequence.stream.push(data))
+        _tell(sequence, sequence.decoder.decode(data))
 
 
 def _tell(sequence: Sequence, text: str) -> None:

@@ -233,8 +233,8 @@ class Engine:
     def _caps(self, sequences: list[Sequence]) -> list[Cap]:
         """Return the draft limit of each sequence in target tokens.
 
-        It is the policy's cap, limited to what the request still needs besides its bonus token. It is 0 during prefill
-        and below the warm-up context.
+        It is the policy's cap, limited to what the request still needs apart from its bonus token. It is 0 during
+        prefill and below the warm-up context.
         """
         for sequence in sequences:
             speculates = self._speculates(sequence)

@@ -38,7 +38,7 @@ class Output:
 
 
 class LeanBlock(nn.Module):
-    """One decoder layer. `attention` is transformers' module, which holds the seam and the layer's settings."""
+    """One decoder layer. `attention` is transformers' module with our function and the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()

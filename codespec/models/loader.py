@@ -44,8 +44,8 @@ def load_model(
     """Load `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given.
 
     Slots are allocated later. With a `tp_group`, only this process's share is loaded. Raises ModelError, as one
-    sentence, for every user-facing failure: a missing or truncated folder, an architecture that fails the seam's check,
-    an unknown dtype or device.
+    sentence, for every user-facing failure: a missing or truncated folder, an architecture that fails the
+    check of its attention, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")

@@ -47,7 +47,7 @@ def sample_ids(vocab_size: int) -> list[int]:
 
 
 def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
-    """Raise ModelError unless the model computes the same logits through the seam.
+    """Raise ModelError unless the model computes the same logits with our attention.
 
     It must match `reference`, if given, and three sequences in one forward, continued from the cache, must match each
     sequence alone. Other neighbours must not change a sequence. Leaves the model without slots.

@@ -1,7 +1,7 @@
 """Load a model's float weights with transformers, and reject models that would be silently wrong.
 
 Safetensors only, no remote code. An architecture that ignores the attention interface would use its own cache, which is
-never rolled back; therefore the model must first compute through the seam what it computes on its own (`model_check`).
+never rolled back. So a model is rejected unless our attention gives the same results as its own (`model_check`).
 Importing this module takes seconds, because it imports transformers.
 """
 
@@ -102,7 +102,7 @@ def wrap(
     int8: bool = False,
     steps: Steps | None = None,
 ) -> LanguageModel:
-    """Put a transformers model (loaded with our attention) behind the seam, packed and checked.
+    """Pack, check and wrap a transformers model that was loaded with our attention.
 
     `lean=False` keeps transformers' layers even if lean ones are possible; `shape` enlarges the model first; `int8`
     quantizes its matrices; `steps` defaults to the device's kind.

@@ -18,7 +18,7 @@ from codespec.store.model_layers import Layers, read_layers
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json
-from codespec.text.fim import FimMissing, FimTemplate, find_template
+from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 
 
@@ -46,7 +46,7 @@ class ModelFacts:
 
     @property
     def layers(self) -> Layers:
-        """What its layers keep for each sequence, and its experts."""
+        """The state that its layers keep for each sequence, and its experts."""
         return read_layers(self.config)
 
     @property

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from codespec.errors import ConfigError
+from codespec.regular_file import NotUtf8, decode_text
 from codespec.text.align import complete_utf8_length
-from codespec.text_file import NotUtf8, decode_text
 
 SampleSource = Literal["named files", "files here", "standard library"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import PerfectDrafts, TokenizedText
 from codespec.pair.rows import Finding, Pair, Row, Value, first_problem
-from codespec.text.fim import FimMissing, FimTemplate
+from codespec.text.fim_templates import FimMissing, FimTemplate
 from codespec.text.tokenizer import TextTokenizer
 
 LITTLE_SURVIVES = 0.9

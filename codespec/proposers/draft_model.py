@@ -21,7 +21,7 @@ from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.drafter_text import REFILL, DrafterText, open_text
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.text.fim import FimMissing, find_template
+from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 from codespec.verify.device_sampling import DeviceSampler, SampledRow

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from codespec.models.slots import common_prefix
 from codespec.sequence import Sequence
 from codespec.text.align import complete_utf8_length, resync
-from codespec.text.fim import FimTemplate, build_prompt
+from codespec.text.fim import build_prompt
+from codespec.text.fim_templates import FimTemplate
 from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 

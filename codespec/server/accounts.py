@@ -1,6 +1,6 @@
-"""What each key may use and has used, and the keys file as it changes.
+"""The limits and the usage of each key, and reloading of the keys file.
 
-Everything here is counted in memory, on the event loop, since the daemon's start.
+All counts are kept in memory, on the event loop, and begin at the daemon's start.
 """
 
 from __future__ import annotations

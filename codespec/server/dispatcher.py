@@ -46,7 +46,7 @@ class Dispatcher:
 
     @property
     def idle_for(self) -> float | None:
-        """Seconds until there is work to do without a new request, or None if there is none to come."""
+        """Seconds until there is work to do without a new request, or None if there will be none."""
         now = time.perf_counter()
         if self.queue.jobs or self.audit.due is None:
             return self.queue.idle_for(now)

@@ -86,7 +86,7 @@ class RequestHandle:
 
     @property
     def waits(self) -> bool:
-        """Whether the engine has not begun with it."""
+        """Whether the request is still waiting for the engine."""
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:

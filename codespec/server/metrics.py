@@ -56,7 +56,7 @@ class RequestMetrics:
         self.to_end = Histogram(SECONDS)
 
     def end(self, handle: RequestHandle) -> None:
-        """Add a request that its handler has finished with."""
+        """Add a finished request."""
         self.requests[handle.priority.name.lower()] += 1
         reasons = [completion.finish_reason for completion in handle.finished]
         self.completions.update(reasons)

@@ -168,15 +168,15 @@ def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
     yield _counters("step_seconds_total", "Where the engine's time went; a step counts once.", "phase", phases, model)
     for name, about, value in (
         ("generation_tokens_total", "Target tokens written.", metrics.committed),
-        ("prompt_tokens_total", "Prompt tokens of requests that are over.", metrics.totals.prompt_tokens),
+        ("prompt_tokens_total", "Prompt tokens of finished requests.", metrics.totals.prompt_tokens),
         ("prompt_tokens_computed_total", "Prompt tokens that the target has read.", metrics.prefilled),
         (
             "goodput_tokens_total",
-            "Tokens of steps that read no prompt, where plain cost is known.",
+            "Tokens of steps without prefill whose plain cost is known.",
             metrics.goodput_tokens,
         ),
-        ("goodput_seconds_total", "What those steps took.", metrics.goodput_s),
-        ("goodput_plain_seconds_total", "What plain decoding costs for them, by the cost table.", metrics.plain_s),
+        ("goodput_seconds_total", "Duration of those steps.", metrics.goodput_s),
+        ("goodput_plain_seconds_total", "Time of plain decoding for their tokens, by the cost table.", metrics.plain_s),
     ):
         yield _counter(name, about, value, model)
 
@@ -184,11 +184,15 @@ def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
 def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> Iterator[Metric]:
     queries = {"target": totals.prompt_tokens, "drafter": totals.drafter_prompt_tokens}
     hits = {"target": totals.cached_tokens, "drafter": totals.drafter_cached_tokens}
-    yield _counters("prefix_cache_queries_total", "Prompt tokens of requests that are over.", "model", queries, model)
-    yield _counters("prefix_cache_hits_total", "Those whose keys and values were still there.", "model", hits, model)
+    yield _counters("prefix_cache_queries_total", "Prompt tokens of finished requests.", "model", queries, model)
+    yield _counters("prefix_cache_hits_total", "Prompt tokens found in the cache.", "model", hits, model)
     for name, about, sizes in (
         ("kv_cache_bytes", "Size of a cache.", {name: use.most_bytes for name, use in caches.items()}),
-        ("kv_cache_warm_bytes", "What idle slots keep for prompts to come.", {n: u.nbytes for n, u in caches.items()}),
+        (
+            "kv_cache_warm_bytes",
+            "Bytes that idle slots keep for later prompts.",
+            {n: u.nbytes for n, u in caches.items()},
+        ),
     ):
         family = GaugeMetricFamily(PREFIX + name, about, labels=[*model, "model"])
         for cache, size in sizes.items():

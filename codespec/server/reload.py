@@ -189,7 +189,7 @@ async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
 
 
 async def refuse(request: web.Request) -> web.StreamResponse:
-    """Refuse to reload in a daemon that was not told how."""
+    """Refuse to reload in a daemon that was started without a loader."""
     raise Refused("This daemon can't load other models: start it by `codespec serve`.", "path", 501)
 
 

@@ -15,8 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from codespec.contract.checks import check_request
 from codespec.contract.serve_config import ServeConfig, is_loopback
+from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError, UpstreamError
 from codespec.server.dispatcher import Dispatcher, computes

@@ -244,7 +244,7 @@ async def _read_body(request: web.Request) -> bytearray:
     except TimeoutError as error:
         raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it at once.", "body", 408) from error
     except web.RequestPayloadError as error:
-        raise RequestError("The body is not what its headers say (length or encoding): mend them.", "body") from error
+        raise RequestError("The body does not match its headers (length or encoding): correct them.", "body") from error
     return body
 
 

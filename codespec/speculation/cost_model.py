@@ -110,8 +110,8 @@ class ForwardCost:
 class CostTable:
     """Costs of a round's parts in seconds: the target's forward, each drafting model's forward, and `retokenize`.
 
-    `retokenize` is the cost of a step's drafts besides forwards, by their number: encoding, and separate attention for
-    different draft lengths. Drafters in `whole` produce a whole draft in one forward, the others one unit.
+    `retokenize` is the cost of a step's drafts apart from forwards, by their number: encoding, and separate attention
+    for different draft lengths. Drafters in `whole` produce a whole draft in one forward, the others one unit.
     """
 
     target: ForwardCost
@@ -124,7 +124,7 @@ class CostTable:
         return self.target.seconds(batch, batch, context)
 
     def spelling(self, drafts: float) -> float:
-        """Return the seconds of this number of drafts in one step, besides forwards."""
+        """Return the seconds of this number of drafts in one step, apart from forwards."""
         return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,8 +144,8 @@ class StepCost:
     """Price of one step.
 
     `plain` is the time of the step without drafts in seconds, `extra[n]` the time of n more rows. `forwards` is one
-    sequence's share of each drafter's forward if all sequences draft. `draft` is the cost of a draft besides its rows
-    and forwards. `price` is the value of a second in tokens.
+    sequence's share of each drafter's forward if all sequences draft. `draft` is the cost of a draft apart from its
+    rows and forwards. `price` is the value of a second in tokens.
     """
 
     deciding: bool  # whether any sequence decodes; the throughput excludes prefill-only steps

@@ -82,7 +82,7 @@ def _cost(times: Mapping[Shape, float]) -> ForwardCost:
 
 
 def _spelling(target: LanguageModel, drafts: int) -> float:
-    """Return the seconds that this number of drafts costs in a step, besides forwards."""
+    """Return the seconds that this number of drafts costs in a step, apart from forwards."""
     pairs = [(CODE[n : n + 40], CODE[n + 40 :]) for n in range(drafts)]
     return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + COLDER + drafts * HANDLING
 

@@ -1,4 +1,4 @@
-"""Create model folders that need a conversion before they can be loaded, each once (`catalogue.conversion_cache`).
+"""Create model folders that need a conversion before they can be loaded, each once (`store.conversion_cache`).
 
 A folder is converted from a GGUF file, rounded to int8, or merged from a model and a peft adapter. The converters
 run in separate processes.

@@ -44,7 +44,7 @@ class Layers:
 
     @property
     def rollback(self) -> str:
-        """What a rejected draft costs."""
+        """The cost of a rejected draft, as a phrase."""
         if not self.recurrent:
             return "a length"
         return "replayed rows" if not self.attention + self.sliding else "a length and replayed rows"

@@ -1,7 +1,8 @@
-"""Decide where one editor completion ends, from the shape's end and the filters, while the text grows.
+"""Decide whether an editor completion begins at a cursor, its shape (line, statement or block), and where it ends.
 
-The end that becomes decidable at the earliest byte wins, so drafts, rounds and token boundaries cannot move it, and
-no byte is reported as certain that a later byte could remove. Operates on bytes, not on tokens.
+Uses syntax if the language has a grammar, indentation otherwise. Of the shape's end and the filters', the one that
+becomes decidable at the earliest byte wins, so drafts, rounds and token boundaries cannot move it. No byte is
+reported as certain that a later byte could remove. Operates on bytes, not on tokens.
 """
 
 from __future__ import annotations
@@ -9,13 +10,90 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_language, read_surroundings
+from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_language, only_closer_missing, read_surroundings
 
 from codespec.contract.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
-from codespec.text.filters import BlankRun, ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
-from codespec.text.overlap import MOST_RIGHT, RestOfLine
-from codespec.text.shape import resolve_scope, why_not
+from codespec.text.filters import (
+    MOST_RIGHT,
+    BlankRun,
+    ByteLoop,
+    Filter,
+    LineLoop,
+    Markers,
+    MostLines,
+    RepeatedLine,
+    RestOfLine,
+    has_word,
+)
+
+_OPENERS = (b":", b"{", b"(", b"[", b",")
+_CLOSERS = b")]};,"
+_QUOTES = ("'", '"', "`")
+_HEAD = re.compile(rb"\s*(?:if|for|switch|while|else)\b")  # a `;` in a loop head ends no statement
+_CALLED = re.compile(r"!?\(|\[")  # after a name: the name is complete and is called or indexed
+
+
+def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
+    """Return how much to complete.
+
+    `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. `auto` completes the line
+    if there is text to the right or the cursor is in a string or comment, the block if one was just opened, else the
+    statement. Without a grammar, it completes the line, or on an empty line the block.
+    """
+    if shape == "line":
+        return Scope.LINE
+    if place is None:
+        return Scope.BLOCK if shape == "block" else _by_indent(before, right)
+    if place.in_text:
+        return Scope.LINE
+    if shape == "block":
+        return Scope.BLOCK
+    if right.strip(_CLOSERS + b" \t") or (right.strip() and not place.opened):
+        return Scope.LINE
+    return Scope.BLOCK if place.opened else Scope.STATEMENT
+
+
+def _by_indent(before: bytes, right: bytes) -> Scope:
+    line = before.rpartition(b"\n")[2]
+    if right.strip() or (line.strip() and not line.rstrip().endswith(_OPENERS)):
+        return Scope.LINE
+    return Scope.BLOCK
+
+
+def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
+    """Return the reason not to start a completion at the cursor, as a clause, or "" if one may start."""
+    left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
+    in_text = place is not None and place.in_text
+    if _is_word(after[:1]):
+        return "the cursor is inside a word" if _is_word(left) else "a word follows the cursor"
+    if before.endswith((b")", b"]", b"}")) and not in_text:
+        return "the cursor is right after a closing bracket"
+    if place is None or in_text:
+        return ""
+    if _is_word(left) and _CALLED.match(after):
+        return "the name before the cursor is complete, and its bracket follows"
+    if not _is_word(left) and after[:1] in _QUOTES:
+        return "a string follows the cursor"
+    if _is_finished(place, before, right):
+        return "the statement before the cursor is finished"
+    if only_closer_missing(place):
+        return "only a closing bracket is missing, and it is already to the right of the cursor"
+    return ""
+
+
+def _is_finished(place: Surroundings, before: bytes, right: bytes) -> bool:
+    """Return whether the cursor is right after a `;` that ends a statement of a brace language (not in a loop head)."""
+    if not before.endswith(b";") or right.strip() or "{" not in place.data.block_brackets or place.data.closing_words:
+        return False
+    brackets = place.state.brackets
+    within = bool(brackets) and not brackets[-1][0].block
+    return not within and _HEAD.match(place.line) is None
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
 
 # Control tokens of common model families, as models that saw them as text spell them.
 MARKERS = (
@@ -115,7 +193,7 @@ class Ending:
         """
         text = text[: complete_utf8_length(text)]
         keep = self._rest.left(len(text)) if self._right.strip() else len(text.rstrip())
-        if is_worthwhile(text[:keep]):
+        if has_word(text[:keep]):
             return keep
         self.reason = "nothing worth showing is left"
         return 0
@@ -123,7 +201,7 @@ class Ending:
     def _sure(self, text: bytes) -> int:
         text = text[: complete_utf8_length(text)]
         sure = self._rest.least(len(text)) if self._right.strip() else len(text.rstrip())
-        return sure if is_worthwhile(text[:sure]) else 0
+        return sure if has_word(text[:sure]) else 0
 
 
 def begin_endings(request: CompletionRequest) -> list[Ending | None]:

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from codespec.errors import FIELD, Fault, RequestError
-from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
+from codespec.text.fim_templates import FimTemplate
 from codespec.text.heal import HeldBytes, held_vocabulary, stable_boundary
-from codespec.text.layout import Block, Layout, Snippets
+from codespec.text.layout import MOST_CHARS, Block, Layout, Snippets, Window, prefix_window, suffix_window
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.windows import MOST_CHARS, Window, prefix_window, suffix_window
-
-__all__ = ["FimMissing", "FimTemplate", "Prompt", "build_prompt", "find_template"]
 
 # Divisors of the budget. With `psm`, the suffix follows the typed text, so each keystroke recomputes it: hence its
 # smaller share.
@@ -28,7 +25,7 @@ _LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TokenPrompt:
     """Ids to prefill, with the facts that the engine needs.
 
     `context` is the prefix's text in the prompt without `held`, the bytes that healing held back and that the
@@ -58,7 +55,7 @@ def build_prompt(
     layout: Layout | None = None,
     offset: int = 0,
     renew: bool = False,
-) -> Prompt:
+) -> TokenPrompt:
     """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
 
     Without a template or a suffix, the prompt is the plain prefix and equals the model's own encoding of it. Text that
@@ -97,7 +94,7 @@ def _plain(
     layout: Layout,
     offset: int,
     notes: tuple[str, ...],
-) -> Prompt:
+) -> TokenPrompt:
     room = _demand_room(budget - len(tokenizer.bos_ids))
     before = prefix_window(tokenizer, prefix, room, layout, offset)
     # Keep one id in the prompt: a forward pass without ids has no logits.
@@ -109,10 +106,10 @@ def _plain(
 
 def _prompt(
     ids: list[int], before: Window, held: HeldBytes, continues: bool, trimmed: bool, notes: tuple[str, ...]
-) -> Prompt:
+) -> TokenPrompt:
     text = before.text.encode("utf-8")
     context = text[: max(0, len(text) - len(held.data))]  # the held bytes may include a dummy prefix
-    return Prompt(ids, context, held.data, continues, before.start, trimmed, notes)
+    return TokenPrompt(ids, context, held.data, continues, before.start, trimmed, notes)
 
 
 def _demand_room(room: int) -> int:

@@ -1,7 +1,8 @@
-"""Find the fill-in-the-middle template of a model from its tokenizer's vocabulary, never from the model's name.
+"""The fill-in-the-middle markers of model families: find a model's template, and take ready-made prompts apart.
 
-Holds the marker spellings of common model families and the order of their parts. Only the vocabulary of a model that
-another server runs is unknown; `family_named` goes by its name.
+A template comes from the tokenizer's vocabulary, never from the model's name; only for a model that another server
+runs, whose vocabulary is unknown, `family_named` goes by the name. `split_ready_made` recognizes the prompts that
+Continue, Zed, Tabby, twinny, minuet and llm-ls assemble themselves, whatever the model, and needs no vocabulary.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from codespec.text.tokenizer import TextTokenizer
 Order = Literal["psm", "spm", "suffix_first"]
 _BAR = "\uff5c"  # DeepSeek's wide bar
 _GAP = "\u2581"  # DeepSeek's wide underscore, which is also SentencePiece's space
+_PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class _Family:
 
 _PIPED = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 _PLAIN = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+_SANTACODER = ("<fim-prefix>", "<fim-suffix>", "<fim-middle>")
+_GLM = ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>")
+_SEED = ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>")
+_FALCON = ("<|prefix|>", "<|suffix|>", "<|middle|>")
 _DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
 # The first family whose spellings and marks are all in the vocabulary wins.
 _FAMILIES = (
@@ -79,13 +85,13 @@ _FAMILIES = (
     _Family("starcoder2", *_PLAIN, separator="<file_sep>", marks=("<file_sep>",)),
     _Family("granite", *_PLAIN, marks=("<reponame>",)),
     _Family("starcoder", *_PLAIN),
-    _Family("santacoder", "<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    _Family("santacoder", *_SANTACODER),
     _Family("deepseek", *_DEEPSEEK),
     _Family("codellama", f"{_GAP}<PRE>", f"{_GAP}<SUF>", f"{_GAP}<MID>"),
     _Family("codestral", "[PREFIX]", "[SUFFIX]", "", order="suffix_first"),
-    _Family("glm", "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
-    _Family("seed-coder", "<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", order="suffix_first"),
-    _Family("falcon-h1", "<|prefix|>", "<|suffix|>", "<|middle|>"),
+    _Family("glm", *_GLM),
+    _Family("seed-coder", *_SEED, order="suffix_first"),
+    _Family("falcon-h1", *_FALCON),
 )
 
 # By model name, in any spelling of its separators; the first match wins. Left out: Code Llama, whose markers a text
@@ -163,3 +169,88 @@ def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
         if len(missing) < len(family.needed):
             return f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in"
     return "the vocabulary holds no fill-in-the-middle tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMade:
+    """Parts of a ready-made prompt; `files` are (path, text) of the files before the prefix."""
+
+    prefix: str
+    suffix: str
+    files: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """Three markers as clients write them, including adjacent spaces.
+
+    `separator` precedes each file, `head` follows the files, and `tail` is a pattern for text after the last marker.
+    """
+
+    prefix: str
+    suffix: str
+    middle: str
+    separator: str = ""
+    head: str = ""
+    suffix_first: bool = False
+    tail: str = ""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.prefix, self.suffix, self.middle) if name)
+
+    @property
+    def shape(self) -> re.Pattern[str]:
+        prefix, suffix = f"{re.escape(self.prefix)}(?P<prefix>.*)", f"{re.escape(self.suffix)}(?P<suffix>.*)"
+        parts = suffix + prefix if self.suffix_first else prefix + suffix
+        return re.compile(f"(?P<before>.*?){parts}{re.escape(self.middle)}{self.tail}", re.DOTALL)
+
+
+# The first match wins; of two spellings with the same markers, the one whose files are present.
+_SPELLINGS = (
+    _Spelling(*_PIPED, separator="<|file_sep|>"),  # Qwen, Granite
+    _Spelling(*_PIPED, separator="<|file_separator|>"),  # CodeGemma
+    _Spelling(*_PLAIN, separator="<file_sep>"),  # StarCoder, CodeQwen, StableCode, Granite
+    _Spelling(*_PLAIN, separator="<filename>", suffix_first=True),  # Mellum
+    _Spelling(*_SANTACODER),
+    _Spelling(*_DEEPSEEK),
+    _Spelling("<PRE> ", " <SUF>", " <MID>"),  # Code Llama
+    _Spelling("<PRE>", "<SUF>", "<MID>"),
+    _Spelling("[PREFIX]", "[SUFFIX]", "", separator="+++++ ", suffix_first=True),  # Codestral
+    _Spelling(
+        *_GLM, separator="###PATH:", head="###LANGUAGE:", suffix_first=True, tail=r"(?:<\|assistant\|>\s*)?"
+    ),  # CodeGeeX
+    _Spelling(*_GLM),
+    _Spelling(*_SEED),
+    _Spelling(*_SEED, suffix_first=True),
+    _Spelling(*_FALCON),
+)
+
+
+def split_ready_made(prompt: str) -> ReadyMade | None:
+    """Return the parts of a prompt that spells a family's markers as text, or None for other text.
+
+    Accepts only whole prompts, with each marker once and the last at the end, so that source text that mentions markers
+    is not mistaken for one.
+    """
+    plain: ReadyMade | None = None
+    for spelling in _SPELLINGS:
+        once = all(prompt.count(name) == 1 for name in spelling.needed)
+        match = spelling.shape.fullmatch(prompt) if once else None
+        if match is None:
+            continue
+        files = _files(match["before"], spelling)
+        if files:
+            return ReadyMade(match["prefix"], match["suffix"], files)
+        plain = plain or ReadyMade(match["prefix"], match["suffix"])
+    return plain
+
+
+def _files(before: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
+    """Return the path and text of each file; some clients send no paths."""
+    if not spelling.separator:
+        return ()
+    pieces = (before.partition(spelling.head)[0] if spelling.head else before).split(spelling.separator)[1:]
+    parts = [(piece, *piece.partition("\n")[::2]) for piece in pieces]
+    named = [(path.strip(), text) if _PATH.fullmatch(path.strip()) else ("", part) for part, path, text in parts]
+    return tuple((path, text) for path, text in named if text.strip())

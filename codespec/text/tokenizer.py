@@ -17,8 +17,7 @@ from tokenizers import Tokenizer
 from codespec.errors import TokenizerError
 from codespec.regular_file import Unreadable, read_regular
 from codespec.text.control_tokens import control_ids, declared_eos_ids, read_json, token_content
-from codespec.text.speller import Speller, any_of, trouble_pattern
-from codespec.text.token_bytes import missing_bytes, token_bytes_table
+from codespec.text.speller import Speller, any_of, missing_bytes, token_bytes_table, trouble_pattern
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
 from codespec.text.trial import try_out
 

@@ -219,7 +219,7 @@ class UpstreamClient:
 
     def _unreached(self, error: Exception) -> UpstreamError:
         if isinstance(error, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError):
-            return self._error("has a TLS certificate that can't be verified", "mend it, or set SSL_CERT_FILE")
+            return self._error("has a TLS certificate that can't be verified", "replace it, or set SSL_CERT_FILE")
         if isinstance(error, aiohttp.ClientConnectorError):
             why = error.os_error.strerror or type(error.os_error).__name__
             return self._error(f"can't be reached ({why})", "start it, or check --upstream", again=True)

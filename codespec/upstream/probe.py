@@ -17,7 +17,7 @@ from codespec.upstream.client import UpstreamClient
 CONTEXT = 4096  # tokens, for a server that does not say
 MOST_CONTEXT = 1 << 20
 LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
-OWNERS = ("vllm", "sglang")  # they drop control tokens that do not end a text, and go on in another file behind them
+OWNERS = ("vllm", "sglang")  # they drop control tokens that do not end a text, and continue in another file after them
 SHOW_CONTROLS = {"skip_special_tokens": False}
 PROMPT = "def add(a, b):\n    return "
 SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
@@ -25,10 +25,10 @@ SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server is.
+    """The properties of a server.
 
     `family` is the model family by the model's name ("": unknown). `by_suffix`: it takes `suffix`. `latency` is the
-    time of one token in seconds. `context` is in tokens and `context_known` if the server says it.
+    time of one token in seconds. `context` is in tokens and `context_known` is set if the server reports it.
     """
 
     model: str

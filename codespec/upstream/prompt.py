@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from codespec.contract.types import CompletionRequest
-from codespec.text.fim import FimMissing, build_prompt, find_template
-from codespec.text.fim_templates import family_tokens
+from codespec.text.fim import build_prompt
+from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 
 BYTES_PER_TOKEN = 3  # of code, a careful estimate
-ANY = "piped"  # a family without files, whose markers are taken apart again for a server that has `suffix`
+ANY = "piped"  # a family without file separators; its markers are removed again for a server that takes `suffix`
 
 
 class ByteTokenizer(TextTokenizer):
@@ -50,7 +50,7 @@ class ByteTokenizer(TextTokenizer):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent: `suffix` is "" unless the server itself fills in. `notes` are for the client."""
+    """The prompt for the server. `suffix` is "" unless the server itself fills in. `notes` are for the client."""
 
     text: str
     suffix: str = ""

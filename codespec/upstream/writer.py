@@ -17,7 +17,7 @@ from codespec.engine.queue import Job
 from codespec.errors import FIELD, Fault, RequestError, UpstreamError
 from codespec.sequence import Sequence as Text
 from codespec.text.ending import begin_endings
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 from codespec.upstream.client import UpstreamClient
 from codespec.upstream.probe import Facts
 from codespec.upstream.prompt import Prompt, PromptBuilder
@@ -29,7 +29,7 @@ NO_TOKENS = "the model's tokens are known to the upstream server alone"
 
 
 class RemoteWriter:
-    """What the daemon's handlers read instead of an engine; `retries` counts second tries."""
+    """The stand-in for an engine that the daemon's handlers read; `retries` counts second tries."""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from codespec_grammars.contexts import TEXT_LIKE, Context
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import LexState, in_text
-from codespec_grammars.lexer_rules import COMMENT, LexerRules
+from codespec_grammars.lexer import COMMENT, LexerRules, LexState, in_text
 from codespec_grammars.queries import Captures
 from codespec_grammars.statement import begins_with, is_word, statement_start, word_before
 

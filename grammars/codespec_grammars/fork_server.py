@@ -3,7 +3,8 @@
 A grammar is third-party C code that runs on untrusted text: it can crash, loop or exhaust memory. So text is never
 parsed in the process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so one that
 died is replaced at once. Each fork has limits on memory and on CPU time per request, and exits when its socket closes.
-A service is a module with a `Service` class, SECONDS and MEMORY.
+A service is named `module:Class`; the class is made for a language, answers requests, and has the limits `SECONDS` and
+`MEMORY`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from codespec_grammars.registry import load_grammar
@@ -38,7 +38,8 @@ def main() -> None:
         if not data:
             return
         name, language = json.loads(data)
-        service = importlib.import_module(name)
+        module, _, kind = name.partition(":")
+        service = getattr(importlib.import_module(module), kind)
         load_grammar(language)  # before the fork, so that later forks have it too
         if os.fork() == 0:
             control.close()
@@ -47,11 +48,11 @@ def main() -> None:
         os.close(channels[0])
 
 
-def _serve(channel: socket.socket, service: ModuleType, language: str) -> None:
+def _serve(channel: socket.socket, service: Any, language: str) -> None:
     """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     bound_memory(service.MEMORY)
-    answer: Callable[[Any], Any] = service.Service(language).answer
+    answer: Callable[[Any], Any] = service(language).answer
     with channel.makefile("rb") as requests:
         while head := requests.read(HEAD.size):
             request = json.loads(requests.read(HEAD.unpack(head)[0]))

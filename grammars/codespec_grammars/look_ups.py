@@ -14,7 +14,7 @@ from codespec_grammars.contexts import Context
 from codespec_grammars.queries import Captures
 from codespec_grammars.workers import Worker, WorkerDied
 
-SERVICE = "codespec_grammars.window_service"
+SERVICE = "codespec_grammars.window_service:WindowService"
 SECONDS = 10.0  # wall-clock timeout: the process hits its CPU limit long before, but the first one has to start
 log = logging.getLogger("codespec_grammars")
 _lock = threading.Lock()

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from codespec_grammars import look_ups
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.decide import Tip, decide
-from codespec_grammars.indentation import expected_indent
-from codespec_grammars.lexer import Entry, LexState
-from codespec_grammars.lexer_rules import COMMENT, STRING, LexerRules, Opener
-from codespec_grammars.mend import Mender, repaired
+from codespec_grammars.lexer import COMMENT, STRING, Entry, LexerRules, LexState, Opener
 from codespec_grammars.queries import NOTHING, Captures
 from codespec_grammars.registry import Grammar, Missing, load_grammar
-from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
+from codespec_grammars.statement import expected_indent
+from codespec_grammars.window import LexedWindow, Mender, heads, parse_start, repaired, suffix_window
 
 # With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
 DEEPEST = 128

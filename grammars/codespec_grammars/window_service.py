@@ -16,16 +16,17 @@ import tree_sitter
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
 
-SECONDS = 0.1  # CPU time limit, for a parse that makes no progress callbacks; clean code takes 1 ms
-MEMORY = 256 << 20
 # Progress callbacks before a parse is given up. One comes every hundred parser steps: 13 microseconds in clean code, up
 # to 200 in garbage. Dense clean code takes 17 callbacks per KB.
 MOST_STEPS = 32
 MOST_BYTES = 8192
 
 
-class Service:
+class WindowService:
     """Looks up the tips of texts in one language."""
+
+    SECONDS = 0.1  # CPU time limit, for a parse that makes no progress callbacks; clean code takes 1 ms
+    MEMORY = 256 << 20
 
     def __init__(self, language: str) -> None:
         grammar = load_grammar(language)
@@ -33,7 +34,7 @@ class Service:
         self._contexts, self._parser = grammar.contexts, WindowParser(grammar.language)
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
-        """Return the fields of `Found`, or None if the parse was given up.
+        """Return the fields of `Captures`, or None if the parse was given up.
 
         `request` is the text, the placeholder's position and length, and the end of the last token before it, in bytes.
         """

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.completion_items import EditRange
-from codespec_lsp.completions import CachedCompletion, CompletionCache, Suggestion, TypedPrefix
+from codespec_lsp.completions import CachedCompletion, CompletionCache, EditRange, Suggestion, TypedPrefix
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import TextAround
 

@@ -1,17 +1,23 @@
-"""Completions as text: streamed or finished, followed while the user types them, and cached while they fit.
+"""Completions: cached and followed as text while the user types them, and shown as LSP items.
 
-Uses strings and edits only, without the daemon or the editor.
+An item replaces the line up to the cursor (of a long line, its end) and repeats that text. So clients that keep an old
+suggestion on screen while the user types can match the new one as its continuation. Text up to the last emoji of the
+line is not replaced.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from codespec_lsp.buffer import Edit
+from lsprotocol import types
+
+from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.prompt import TextAround
 
 # Pairs that an editor inserts when one character is typed.
@@ -19,6 +25,13 @@ PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
 # Inside a word, or after a joining character, more text would change the text already shown.
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
+MOST_CACHED = 24
+ACCEPT = "codespec.accept"
+MOST_LABEL = 80
+_TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
+_WORD = re.compile(r"[\w$]*")
+REPEATED = 512  # an item repeats one to two times as many characters of a long line, so that its start rarely moves
+MOST_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
 
 
 @dataclass(eq=False, slots=True)
@@ -33,7 +46,6 @@ class CachedCompletion:
     done: bool = False
     growing: bool = False
     resumed: int = 0
-    finish_reason: str = ""
     number: int = field(default_factory=lambda: next(_numbers))
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
@@ -42,9 +54,9 @@ class CachedCompletion:
         self.text += piece
         self._notify()
 
-    def finish(self, reason: str) -> None:
+    def finish(self) -> None:
         """Mark the completion as complete."""
-        self.done, self.growing, self.finish_reason = True, False, reason
+        self.done, self.growing = True, False
         self._notify()
 
     def stop(self) -> None:
@@ -60,15 +72,14 @@ class CachedCompletion:
 class CompletionCache:
     """An LRU cache of completions."""
 
-    def __init__(self, most: int = 24) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._completions: OrderedDict[int, CachedCompletion] = OrderedDict()
 
     def add(self, completion: CachedCompletion) -> None:
         """Add a completion."""
         self._completions[completion.number] = completion
         self._completions.move_to_end(completion.number)
-        while len(self._completions) > self._most:
+        while len(self._completions) > MOST_CACHED:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[tuple[CachedCompletion, str]]:
@@ -187,3 +198,95 @@ class Suggestion:
     def text(self) -> str:
         """The completion from its start to the end of the shown part."""
         return self.completion.text[: self.typed + len(self.shown)]
+
+
+@dataclass(frozen=True, slots=True)
+class EditRange:
+    """The range that an item replaces, and its current text `typed`. `newline` is the client's line end."""
+
+    range: types.Range
+    typed: str
+    newline: str
+
+
+def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
+    """Return the first suggestions, limited to MOST_ANSWER bytes, which every client can handle."""
+    sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
+    return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MOST_ANSWER]
+
+
+def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
+    """Return an item for textDocument/inlineCompletion."""
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
+    return types.InlineCompletionItem(
+        insert_text=text,
+        filter_text=text,
+        range=edit.range,
+        command=_command(suggestion, edit),
+    )
+
+
+def completion_list(suggestions: Sequence[Suggestion], edit: EditRange, word: str) -> types.CompletionList:
+    """Return the list for textDocument/completion.
+
+    `word` is the word up to the cursor, by which the client filters. The filter text continues after it, so an item
+    stays in the list while the user types its text.
+    """
+    items = [_completion_item(suggestion, edit, word, index) for index, suggestion in enumerate(suggestions)]
+    return types.CompletionList(is_incomplete=True, items=items)
+
+
+def _completion_item(suggestion: Suggestion, edit: EditRange, word: str, index: int) -> types.CompletionItem:
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
+    shown = one_line_label(word, suggestion.shown)
+    return types.CompletionItem(
+        label=shown[:MOST_LABEL],
+        kind=types.CompletionItemKind.Text,
+        detail="codespec",
+        documentation=text,
+        filter_text=shown,
+        sort_text=f"\x7f{index}",
+        insert_text_format=types.InsertTextFormat.PlainText,
+        insert_text_mode=types.InsertTextMode.AsIs,
+        text_edit=types.TextEdit(range=edit.range, new_text=text),
+        command=_command(suggestion, edit),
+    )
+
+
+def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
+    """Return the command that reports acceptance.
+
+    Its arguments are the suggestion's name, the length of the repeated text, and the number of typed characters.
+    """
+    lead = len(with_newline(edit.typed, edit.newline))
+    return types.Command(title="codespec", command=ACCEPT, arguments=[suggestion.name, lead, suggestion.typed])
+
+
+def with_newline(text: str, newline: str) -> str:
+    """Return the text with the client's line ends."""
+    return text.replace("\r\n", "\n") if newline == "\n" else text
+
+
+def one_line_label(typed: str, rest: str) -> str:
+    """Return a one-line label: the typed text and the first non-blank line after it."""
+    first, *lines = rest.splitlines() or [""]
+    if first.strip():
+        return typed + (first.rstrip() if typed else first.strip())
+    shown = next((line.strip() for line in lines if line.strip()), "")
+    return f"{typed} {shown}".strip()
+
+
+def repeats_from(buffer: Buffer, here: TextPosition) -> int:
+    """Return the start column of the repeated text: 0, or the end of the last character with two UTF-16 units.
+
+    VS Code shows no suggestion whose replaced text contains such a character (seen in 1.100).
+    """
+    line = buffer.lines[here.row][: here.column]
+    found = None if line.isascii() else _TO_LAST_PAIR.match(line)
+    return found.end() if found else 0
+
+
+def word_start(buffer: Buffer, here: TextPosition) -> int:
+    """Return the start column of the word that ends at a position."""
+    line = buffer.lines[here.row][: here.column]
+    return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import IgnoreFiles
-from codespec.ignore_patterns import Patterns
+from codespec.ignore_files import IgnoreFiles, Patterns
 from codespec.secret_files import is_secret
 from codespec_lsp.uris import other_paths, path_of, split_uri
 

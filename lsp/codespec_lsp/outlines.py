@@ -1,14 +1,20 @@
 """Outline a file: the heads of functions, classes and methods without bodies, and small types in full.
 
 Outlines of imported files show a model their names, parameters and results. Uses node types and field names that
-grammars share, so it has no language-specific code.
+grammars share, so it has no language-specific code. `OutlineService` runs in a process made by the fork server; it does
+not check whether a file may be sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import tree_sitter
+from codespec_grammars import find_language
+from codespec_grammars.registry import Grammar, load_grammar
+
+from codespec.regular_file import read_regular
 
 MOST = 2048  # characters of one outline
 MOST_CHILDREN = 400  # searched children of one node
@@ -106,3 +112,34 @@ def _text(source: bytes, start: int, end: int, most: int) -> str:
     indent = source[line:start] if not source[line:start].strip() else b""
     piece = source[start : min(end, start + most)].rstrip()
     return (indent + piece).decode("utf-8", "ignore")
+
+
+MOST_BYTES = 128 << 10  # of one file
+
+
+class OutlineService:
+    """Reads the outlines of files."""
+
+    SECONDS = 2.0  # CPU time
+    MEMORY = 256 << 20
+
+    def __init__(self, language: str) -> None:
+        """Ignore the language, which is found from each file's name."""
+
+    def answer(self, path: str) -> str:
+        """Return the heads of a file's definitions."""
+        return read_outline(Path(path))
+
+
+def read_outline(path: Path) -> str:
+    """Return the heads of a file's definitions, or "" if it can't be read, is too long, or has no known language."""
+    language = find_language(path=str(path))
+    grammar = load_grammar(language) if language else None
+    if not isinstance(grammar, Grammar):
+        return ""
+    try:
+        source = read_regular(path, MOST_BYTES)
+    except (OSError, ValueError):
+        return ""
+    text = outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)
+    return "" if "\0" in text else text

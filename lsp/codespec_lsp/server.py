@@ -16,16 +16,14 @@ from pygls.lsp.server import LanguageServer
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
-from codespec_lsp.completion_items import ACCEPT, completion_list, fitting, inline_item
-from codespec_lsp.daemons import ConfiguredDaemon, Daemons
+from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
+from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
 from codespec_lsp.documents import Document
-from codespec_lsp.protocol import Protocol, modified
+from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
-from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
-from codespec_lsp.streaming import Streamer
+from codespec_lsp.status import VERSION, Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.uris import CELL, NAMES_FILES
-from codespec_lsp.version import VERSION
 
 CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
@@ -38,7 +36,7 @@ class Server(LanguageServer):
     """The server of one connection. `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
-        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
+        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=LspProtocol)
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(
             daemons, lambda: self.session.settings, lambda: self.session.exclusions.rules.roots

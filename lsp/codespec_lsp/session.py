@@ -16,25 +16,20 @@ from lsprotocol import types
 
 from codespec.contract.body import CompletionBody
 from codespec.contract.types import Snippet
-from codespec_lsp.acceptance import Acceptance, Counters
+from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
-from codespec_lsp.completion_items import REPEATED, EditRange, repeats_from, word_start
-from codespec_lsp.completions import CachedCompletion, Suggestion
-from codespec_lsp.deletions import Deletions
-from codespec_lsp.dismissals import Dismissals
-from codespec_lsp.documents import Document, Documents
+from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
+from codespec_lsp.daemon import Streamer
+from codespec_lsp.documents import TEXT, Document, Documents, Notebooks, is_magic
 from codespec_lsp.exclusions import PATIENCE, Exclusions
-from codespec_lsp.imported_files import ImportedFiles
-from codespec_lsp.lookup_files import LookupFiles, Wanted
-from codespec_lsp.notebooks import TEXT, Notebooks, is_magic
+from codespec_lsp.other_files import ImportedFiles, LookupFiles, Wanted
 from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
-from codespec_lsp.streaming import Streamer
 from codespec_lsp.syntax import DocumentSyntax, Trees
 from codespec_lsp.uris import canonical, path_of
-from codespec_lsp.warm_up import WarmUps, likely_position
+from codespec_lsp.visits import WarmUps, likely_position
 
 NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
@@ -82,7 +77,6 @@ class Session:
         self._notebooks = Notebooks()
         self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
-        self._deletions: dict[str, Deletions] = {}
 
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
@@ -108,7 +102,6 @@ class Session:
             self._trees,
             lambda: self._warn(UNPARSED.format(path=document.path)),
         )
-        self._deletions[uri] = Deletions()
         self._went_to(document)
 
     def changed(self, uri: str, version: int | None, changes: Sequence[Mapping[str, Any]]) -> None:
@@ -132,7 +125,6 @@ class Session:
                 edit = buffer.replace(start, end, text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
-            self._deletions[uri].edited(edit)
             self.acceptance.edited(uri, edit)
             self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
@@ -163,7 +155,6 @@ class Session:
         if all(each.file != document.file for each in self.documents):
             self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
-        del self._deletions[uri]
 
     def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
         """Handle an opened notebook with the texts of its cells."""
@@ -318,7 +309,7 @@ class Session:
         trigger = "invoked" if request.explicit else "automatic"
         body = self._body(document, request.prompt, trigger, request.in_document)
         if request.in_document:
-            draft = self._deletions[document.uri].find(request.offset, request.prompt.prefix, request.prompt.suffix)
+            draft = document.deletions.find(request.offset, request.prompt.prefix, request.prompt.suffix)
             if draft:
                 body["draft"] = clean(draft)
         if alternatives:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from codespec import __version__
 from codespec.client.daemon_client import Health
 from codespec_lsp.settings import EditorSettings
-from codespec_lsp.version import VERSION
 
+VERSION = __version__  # the language server's, which is codespec's
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
 REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time limit was reached"}
 KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from codespec_grammars import Context, ContextTracker, Cursor, look_ups
 from codespec_grammars.contexts import TEXT_LIKE
@@ -23,7 +22,7 @@ from codespec_lsp.syntax_tree import Change, Outside
 TREE_AFTER = 0.03  # seconds to wait after a change, so that the completion is answered first
 MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 MOST_APPENDED = 4096  # typed bytes after which a new tracker is created
-SERVICE = "codespec_lsp.syntax_tree"
+SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
 MOST_LOST = 3  # processes that a document may lose to failed requests
@@ -172,14 +171,6 @@ class Trees:
         self._held = [each for each in self._held if each is not tree]
 
 
-class Surrounding(Protocol):
-    """A source of the open brackets outside a window."""
-
-    def outside(self, tip: int, seen_from: int) -> Outside:
-        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
-        ...
-
-
 class CursorFinder:
     """Finds the cursor's context in one document, incrementally while the user types.
 
@@ -190,7 +181,7 @@ class CursorFinder:
         self._language = language
         self._followed: _FollowedText | None = None
 
-    def find(self, prefix: str, suffix: str, tree: Surrounding | None = None, bytes_before: int = 0) -> Cursor:
+    def find(self, prefix: str, suffix: str, tree: DocumentTree | None = None, bytes_before: int = 0) -> Cursor:
         """Return the cursor between prefix and suffix.
 
         `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.

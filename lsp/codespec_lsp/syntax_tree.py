@@ -16,8 +16,6 @@ from codespec_grammars.registry import Grammar, load_grammar
 
 from codespec_lsp.outlines import outline
 
-SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
-MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 400
 FIRST_CHILDREN = 8  # children of a node that are searched for an opener
@@ -32,8 +30,11 @@ class Change(NamedTuple):
     text: str
 
 
-class Service:
+class TreeService:
     """Holds the tree of one document."""
+
+    SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
+    MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
 
     def __init__(self, language: str) -> None:
         self._language = language

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench.sites import read_prompts
-from codespec_lsp.lookup_files import _read
+from codespec_lsp.other_files import _read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.cli.complete import read_source, split_at
 from codespec.errors import CodespecError
 from codespec.ignore_files import IgnoreFiles
+from codespec.regular_file import NotUtf8, decode_text, read_text
 from codespec.store.choice import resolve_engine
-from codespec.text_file import NotUtf8, decode_text, read_text
 from codespec.token_file import read_token
 
 TOKEN = "a-token-of-some-length"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.engine import Engine
-from codespec.text.fim import FimMissing
+from codespec.text.fim_templates import FimMissing
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import Mixed, build, model, network_for, run, texts, varied_requests, wrapped
 from tests.parrot import Parrot, Prompter, parrot_engine

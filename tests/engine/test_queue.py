@@ -7,7 +7,7 @@ import pytest
 from codespec.contract.types import CompletionRequest
 from codespec.engine.queue import OLDEST_SHARE, share_rows
 from codespec.sequence import Sequence
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 

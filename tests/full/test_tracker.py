@@ -6,11 +6,11 @@ The files have 10,000 lines. Writes docs/tracker.json.
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
 from codespec_grammars import ContextTracker
-from codespec_grammars.bench import LINES, measure
 
 from tests.full.report import write_report
 from tests.grammars.sources import CORE, source_of
@@ -18,6 +18,7 @@ from tests.grammars.test_bounds import HOSTILE
 from tests.grammars.test_edits import check
 
 pytestmark = pytest.mark.full
+LINES, PIECES = 10_000, 12
 
 
 @pytest.mark.parametrize("language", CORE)
@@ -53,6 +54,27 @@ def garbage(seed: int) -> bytes:
         b"if ",
     ]
     return b"".join(random.Random(seed).choices(pieces, k=20_000))
+
+
+def measure(language: str, source: bytes, places: int) -> list[float]:
+    """Return the thread time of each decision in milliseconds, sorted, while text is typed at random positions.
+
+    The pieces are a few bytes long, with and without a suffix. The first decision at a position includes lexing its
+    window.
+    """
+    chance, times = random.Random(0), []
+    for _ in range(places):
+        cut = chance.randrange(len(source))
+        suffix = source[source.find(b"\n", cut) :] if chance.random() < 0.7 else b""
+        tracker = ContextTracker(language, source[:cut], suffix)
+        for _ in range(PIECES):
+            size = chance.randrange(1, 16)
+            tracker.advance(source[cut : cut + size])
+            cut += size
+            start = time.thread_time()
+            tracker.context()
+            times.append((time.thread_time() - start) * 1e3)
+    return sorted(times)
 
 
 def figures(language: str, source: bytes, places: int) -> dict[str, float]:

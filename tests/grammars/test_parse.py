@@ -7,10 +7,9 @@ import random
 import pytest
 from codespec_grammars import Context, ContextTracker
 from codespec_grammars.lexer import Lexer, LexState
-from codespec_grammars.mend import Mender
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_grammars.window import PARSED, LexedWindow, heads, parse_start
+from codespec_grammars.window import PARSED, LexedWindow, Mender, heads, parse_start
 from codespec_grammars.window_service import MOST_BYTES, WindowParser
 
 from tests.grammars.sources import CORE, source_of

@@ -62,9 +62,7 @@ def make_tree(tmp_path: Path) -> Path:
     contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
         "regular_file",
-        "text_file",
         "ignore_files",
-        "ignore_patterns",
         "bounded_json",
         "secret_files",
         "token_file",

@@ -13,12 +13,25 @@ from urllib.parse import unquote
 import pytest
 
 from codespec.cli.complete import parse_place, split_at
-from codespec.text.shape import why_not
+from codespec.text.ending import why_not
 from tools import settings_page
 from tools.readme_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS = 800  # of the README, which is only an introduction
+# The pages that explain codespec, apart from tables of figures, releases, and other servers and teams.
+READING_PATH = (
+    "architecture",
+    "clients",
+    "editors",
+    "faq",
+    "models",
+    "quickstart",
+    "settings",
+    "speculation",
+    "troubleshooting",
+)
+MOST_READ = 11_500  # words of these together; 11,000 on 2026-11-26
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *(`{3,})[^`]*$")
 HEADING = re.compile(r"^#{1,6} (.+?)#*$")
@@ -124,6 +137,11 @@ def test_the_check_itself(text: str, faults: list[str], tmp_path: Path, monkeypa
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_reading_path_is_short() -> None:
+    pages = [(ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in READING_PATH]
+    assert sum(len(page.split()) for page in pages) <= MOST_READ
 
 
 def test_the_floors_are_those_that_lint_checks() -> None:

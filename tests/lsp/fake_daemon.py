@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from codespec_lsp.daemons import Daemons
+from codespec_lsp.daemon import Daemons
 from codespec_lsp.messages import Messages
 from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings

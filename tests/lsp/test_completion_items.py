@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.completion_items import EditRange, completion_list, inline_item, one_line_label
-from codespec_lsp.completions import CachedCompletion, Suggestion
+from codespec_lsp.completions import (
+    CachedCompletion,
+    EditRange,
+    Suggestion,
+    completion_list,
+    inline_item,
+    one_line_label,
+)
 from codespec_lsp.prompt import TextAround
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from codespec_lsp.daemons import Daemons
+from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
 
 from codespec.client import daemon_client

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from codespec_lsp.buffer import Edit
-from codespec_lsp.deletions import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions
+from codespec_lsp.documents import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions
 from codespec_lsp.uris import path_of
 
 from tests.lsp.conversation import URI, Editor, replacement, run

@@ -4,9 +4,8 @@ silent there.
 
 from __future__ import annotations
 
-from codespec_lsp.acceptance import Counters
+from codespec_lsp.acceptance import MOST_DISMISSED, MOST_PLACES, Counters, Dismissals
 from codespec_lsp.buffer import Edit
-from codespec_lsp.dismissals import MOST_DISMISSED, MOST_PLACES, Dismissals
 from codespec_lsp.prompt import TextAround
 
 from tests.lsp.conversation import URI, replacement, run

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec import ignore_files
-from codespec.ignore_files import MOST_IGNORE_BYTES, IgnoreFiles
-from codespec.ignore_patterns import Patterns
+from codespec.ignore_files import MOST_IGNORE_BYTES, IgnoreFiles, Patterns
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 

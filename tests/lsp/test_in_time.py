@@ -10,8 +10,7 @@ from itertools import pairwise
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.completer import MORE_EVERY, Completer, ContentModified, PendingRequest
-from codespec_lsp.completion_items import EditRange
-from codespec_lsp.completions import CachedCompletion, Suggestion
+from codespec_lsp.completions import CachedCompletion, EditRange, Suggestion
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
 from hypothesis import given, settings
@@ -74,7 +73,7 @@ class Scene:
     def finish(self) -> None:
         for text in self.writing:
             if text.growing:
-                text.finish("stop")
+                text.finish()
 
     def type(self, text: str) -> None:
         buffer = self.document.buffer

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from codespec_lsp.protocol import Protocol
+from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.settings import EditorSettings
 
 from tests.lsp.conversation import Editor, question, run, until
@@ -112,12 +112,12 @@ def test_a_notification_that_fails_is_told_where_editors_show_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has no reply, and its text is not logged."""
-    handle = Protocol.handle_message
+    handle = LspProtocol.handle_message
 
-    def fails(self: Protocol, message: Any) -> Any:
+    def fails(self: LspProtocol, message: Any) -> Any:
         return 1 / 0 if message.method == "textDocument/didClose" else handle(self, message)
 
-    monkeypatch.setattr(Protocol, "handle_message", fails)
+    monkeypatch.setattr(LspProtocol, "handle_message", fails)
 
     async def scenario() -> None:
         async with talking() as (client, fake):

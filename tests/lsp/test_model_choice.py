@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp.daemons import Daemons
+from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import daemon_note, model_note, read_model_offer
 

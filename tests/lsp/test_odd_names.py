@@ -17,8 +17,7 @@ from codespec_lsp.uris import canonical, path_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.ignore_files import IgnoreFiles
-from codespec.ignore_patterns import Patterns
+from codespec.ignore_files import IgnoreFiles, Patterns
 from codespec.secret_files import is_secret
 from tests.lsp.conversation import Editor
 from tests.lsp.fake_daemon import FakeDaemon

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from codespec_lsp.params import READERS, Misread
-from codespec_lsp.protocol import DOCUMENTS
+from codespec_lsp.protocol import DOCUMENTS, READERS, Misread
 from lsprotocol import types
 from lsprotocol.converters import get_converter
 

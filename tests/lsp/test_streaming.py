@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 import pytest
-from codespec_lsp.streaming import CHECK_EVERY, HANGS, PATIENCE, HangWatch
+from codespec_lsp.daemon import CHECK_EVERY, HANGS, PATIENCE, HangWatch
 
 from codespec.client.daemon_client import Health
 from codespec.errors import Absent, DaemonError

@@ -15,7 +15,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length
-from codespec.text.token_bytes import byte_level_alphabet
+from codespec.text.speller import byte_level_alphabet
 from codespec.text.tokenizer import TextTokenizer
 from tests.kin import cousin, sibling
 from tests.pairs import build, model, network_for, prompts, run, texts, total, varied_requests, wrapped

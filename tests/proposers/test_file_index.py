@@ -10,7 +10,7 @@ from codespec.proposers.chain import ChainProposer
 from codespec.proposers.file_index import GRAM, FileIndex, KeptFiles
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Cap, Sequence
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 
 HERE, THERE = Owner("user 1", "a.py"), Owner("user 1", "b.py")
 few = st.binary(max_size=80).map(lambda data: bytes(byte % 2 + 97 for byte in data))

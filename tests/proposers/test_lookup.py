@@ -11,7 +11,7 @@ from codespec.contract.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING
 from codespec.proposers.suffix import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 
 FEW = st.text(alphabet="ab \n", max_size=60).map(str.encode)
 

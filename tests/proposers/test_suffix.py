@@ -14,7 +14,7 @@ from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.speculation.policy import WARM_UP, ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 
 
 def sequence(prefix: str, generated: str = "", *, suffix: str = "", snippet: str = "", held: str = "") -> Sequence:

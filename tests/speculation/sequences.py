@@ -7,7 +7,7 @@ from codespec_grammars import ContextTracker
 from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 
 
 def sequence(context: str = "unknown", language: str = "", length: int = 200, max_tokens: int = 64) -> Sequence:

@@ -16,7 +16,7 @@ from codespec.text.filters import (
     Markers,
     MostLines,
     RepeatedLine,
-    is_worthwhile,
+    has_word,
 )
 from tests.text.growth import lines_run
 
@@ -215,8 +215,8 @@ def test_white_space_that_goes_on(text: bytes, rest: bytes) -> None:
 
 
 def test_what_is_worth_showing() -> None:
-    assert all(is_worthwhile(text) for text in (b"x", b"0", b"})\nfoo", "é".encode()))
-    assert not any(is_worthwhile(text) for text in (b"", b"})", b" \n", b'"");', b"...", b"{\n}\n"))
+    assert all(has_word(text) for text in (b"x", b"0", b"})\nfoo", "é".encode()))
+    assert not any(has_word(text) for text in (b"", b"})", b" \n", b'"");', b"...", b"{\n}\n"))
 
 
 def test_a_text_ends_behind_its_most_lines() -> None:

@@ -11,7 +11,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from codespec.errors import RequestError
-from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
+from codespec.text.fim import TokenPrompt, build_prompt
+from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 from tests.toy_tokenizers import KINDS, held_out_texts, toy_backend, toy_tokenizer
@@ -59,7 +60,7 @@ def template_of(tokenizer: TextTokenizer) -> FimTemplate:
     return template
 
 
-def spelled(tokenizer: TextTokenizer, prompt: Prompt) -> str:
+def spelled(tokenizer: TextTokenizer, prompt: TokenPrompt) -> str:
     """Return the prompt with control tokens by name."""
     names = {number: name for name, number in tokenizer.vocab.items()}
     return "".join(

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.contract.types import Owner
-from codespec.text.fim import Prompt, build_prompt
-from codespec.text.layout import MOST, OLDEST, PAUSE, Layout, Layouts
-from codespec.text.windows import prefix_window
+from codespec.text.fim import TokenPrompt, build_prompt
+from codespec.text.layout import MOST, OLDEST, PAUSE, Layout, Layouts, prefix_window
 from tests.text.test_fim import template_of
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
@@ -89,12 +88,12 @@ class TestPrompts:
 
     snippets = (("b.py", "b = 1\n" * 3), ("c.py", "c = 2\n" * 3))
 
-    def prompts(self, layout: Layout | None, end: int, *, order: str = "spm", **more: object) -> Prompt:
+    def prompts(self, layout: Layout | None, end: int, *, order: str = "spm", **more: object) -> TokenPrompt:
         template = replace(template_of(TOKENIZER), order=order)  # type: ignore[arg-type]
         values = {"suffix": TEXT[6000:9000], "budget": 300, "path": "a.py", "layout": layout, **more}
         return build_prompt(TOKENIZER, template, prefix=TEXT[:end], **values)  # type: ignore[arg-type]
 
-    def shared(self, first: Prompt, second: Prompt) -> float:
+    def shared(self, first: TokenPrompt, second: TokenPrompt) -> float:
         """Return the share of the second prompt that equals the beginning of the first."""
         same = [a == b for a, b in zip(first.ids, second.ids, strict=False)]
         return (same.index(False) if False in same else len(same)) / len(second.ids)

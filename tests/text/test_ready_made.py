@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.text.ready_made import ReadyMade, split_ready_made
+from codespec.text.fim_templates import ReadyMade, split_ready_made
 from tests.text.test_fim import FAMILIES
 
 SPELLED = {name: shape for name, (_, shape) in FAMILIES.items() if name != "codellama"}

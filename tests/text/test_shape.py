@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codespec_grammars import Scope, Surroundings, read_surroundings
 
-from codespec.text.shape import resolve_scope, why_not
+from codespec.text.ending import resolve_scope, why_not
 
 
 def asked(language: str, prefix: str, suffix: str) -> tuple[Surroundings | None, bytes, bytes]:

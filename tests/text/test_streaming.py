@@ -1,12 +1,11 @@
-"""Streams show only whole characters, and stops cut where a byte-by-byte reader would cut."""
+"""Stops cut where a byte-by-byte reader would cut, and text that was shown is never taken back."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.text.streaming import StopFinder, Utf8Stream
-from tests.text.strategies import code_text
+from codespec.text.filters import StopFinder
 
 letters = st.text(alphabet="ab\n\u00e9", min_size=1, max_size=4).map(str.encode)
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
@@ -19,22 +18,6 @@ def chunks(data: bytes, sizes: list[int]) -> list[bytes]:
         pieces.append(data[:size])
         data = data[size:]
     return [*pieces, data]
-
-
-@settings(max_examples=200, deadline=None)
-@given(text=code_text, sizes=sizes)
-def test_pieces_add_up_and_never_hold_half_a_character(text: str, sizes: list[int]) -> None:
-    stream = Utf8Stream()
-    shown = [stream.push(piece) for piece in chunks(text.encode(), sizes)]
-    assert "\ufffd" not in "".join(shown)
-    assert "".join(shown) + stream.finish() == text
-
-
-def test_half_a_character_is_dropped_at_the_end_and_bad_bytes_are_marked() -> None:
-    stream = Utf8Stream()
-    assert stream.push(b"a\xff b\xf0\x9f") == "a\ufffd b"
-    assert stream.finish() == ""
-    assert stream.push(b"c") == "c"
 
 
 @settings(max_examples=300, deadline=None)
@@ -75,16 +58,15 @@ def test_a_stop_across_rounds_is_found_once() -> None:
 @given(text=st.text(alphabet="ab\n\u00e9", max_size=30), stops=st.lists(letters, min_size=1, max_size=3), sizes=sizes)
 def test_what_was_shown_is_never_taken_back(text: str, stops: list[bytes], sizes: list[int]) -> None:
     finder = StopFinder(tuple(stops))
-    stream = Utf8Stream(finder)
     data = text.encode()
     cut = first_cut(finder, [data])
-    shown, grown = "", b""
+    grown = b""
     for piece in chunks(data, sizes):
         start = len(grown)
         grown += piece
         end = finder.find(grown, start)
-        shown += stream.push(grown[start:end] if end is None or end > start else b"")
-        assert data[: len(data) if cut is None else cut].startswith(shown.encode())
+        shown = grown[: len(grown) - finder.held_back(grown) if end is None else end]
+        assert data[:cut].startswith(shown)
         if end is not None:
             break
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from codespec.errors import TokenizerError
-from codespec.text.token_bytes import byte_level_alphabet
+from codespec.text.speller import byte_level_alphabet
 from codespec.text.tokenizer import MOST_REMEMBERED, TextTokenizer
 from tests.text.strategies import code_text, loose_bytes
 from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_backend, toy_tokenizer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
 from codespec.verify.acceptance import MatchRule
 from codespec.verify.device_sampling import DeviceSampler
 from codespec.verify.verifier import Turn, Verifier

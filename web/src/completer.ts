@@ -1,6 +1,6 @@
 /**
- * When to ask, what to ask, and what the keys do with the answer. One ask at a time: a newer one ends the older here
- * and, by the document's name, in the daemon. Knows the editor and the daemon; draws nothing beside the ghost.
+ * Sends completion requests and handles the keys that accept an answer. One request at a time: a newer one ends the
+ * older here and, by the document's name, in the daemon.
  */
 
 import { type EditorState, Prec, type Extension } from "@codemirror/state";
@@ -12,12 +12,12 @@ import { Trace } from "./trace.ts";
 import type { Ask } from "./wire.ts";
 import { forget, KEPT_MS, written, writtenField } from "./written.ts";
 
-const PAUSE_MS = 90; // between the last key and the question
-const MOST_SIDE = 60_000; // characters on each side of the cursor; the daemon takes 64 Ki
+const PAUSE_MS = 90; // between the last key and the request
+const MOST_SIDE = 60_000; // characters on each side of the cursor; the daemon accepts 64 Ki
 
-/** What the page shows of a completion. */
+/** Receives a completion's progress, for the page. */
 export interface Watcher {
-  /** A completion began, grew or ended. */
+  /** Called when a completion began, grew or ended. */
   traced(trace: Trace): void;
   failed(error: DaemonError): void;
   accepted(text: string): void;
@@ -48,7 +48,7 @@ export class Completer {
     private readonly choices: () => Choices,
   ) {}
 
-  /** The editor's part: the ghost, the colours of accepted text, the keys. */
+  /** Returns the editor's extension: ghost text, the colours of accepted text, the keys. */
   extension(): Extension {
     const keys = Prec.highest(
       keymap.of([
@@ -62,7 +62,7 @@ export class Completer {
     return [ghostField, writtenField, keys, EditorView.updateListener.of((update) => this.follow(update))];
   }
 
-  /** Asks now. */
+  /** Sends a request now. */
   ask(view: EditorView, trigger: string): true {
     this.stop();
     const { state } = view;
@@ -72,7 +72,9 @@ export class Completer {
     return true;
   }
 
-  /** The same ask without guesses; shows no ghost. Null where the daemon failed, which is told. */
+  /**
+   * Repeats the request without drafts and without ghost text. Returns null, after reporting it, if the daemon failed.
+   */
   async compare({ ask: guessed }: Trace): Promise<Trace | null> {
     const ask = { ...guessed, speculate: false };
     const trace = new Trace(performance.now(), ask);
@@ -87,7 +89,7 @@ export class Completer {
     return trace;
   }
 
-  /** Ends what is under way and shows nothing. */
+  /** Ends the current request and hides the ghost text. */
   stop(): void {
     clearTimeout(this.timer);
     this.running?.abort();
@@ -115,7 +117,7 @@ export class Completer {
     }
   }
 
-  /** Behind every change: typed along, or to be asked anew. */
+  /** Handles a change: the user typed along the ghost text, or a new request is needed. */
   private follow(update: ViewUpdate): void {
     if (!update.docChanged && !update.selectionSet) return;
     const ghost = update.state.field(ghostField);
@@ -125,7 +127,7 @@ export class Completer {
     if (update.docChanged && wrote) this.later(update.view);
   }
 
-  /** Whether what was typed meanwhile agrees with the text; where not, or where all was typed, the next is asked. */
+  /** Returns whether the typed text agrees with the completion. If not, or if all was typed, sends the next request. */
   private fits(view: EditorView): boolean {
     const ghost = view.state.field(ghostField);
     if (ghost && (ghost.rest || !ghost.ended || !ghost.text)) return true;

@@ -1,9 +1,9 @@
-/** The daemon behind this page: its health and its completions. Knows HTTP and the token; shows nothing. */
+/** The client of the daemon that serves this page: its health and its completions. */
 
 import { EventReader } from "./sse.ts";
 import type { Ask, CompletionEvent } from "./wire.ts";
 
-const TOKEN = "codespec-token"; // its place in sessionStorage: gone when the tab is
+const TOKEN = "codespec-token"; // its key in sessionStorage, which is deleted with the tab
 const AWAY = "The daemon does not answer: start it with codespec serve.";
 
 type Piece = ReadableStreamReadResult<string>;
@@ -13,7 +13,7 @@ export interface Health {
   readonly said: string;
 }
 
-/** A sentence of the daemon's about what it did not do. `status` is HTTP's, or 0 where nothing answered. */
+/** An error with the daemon's sentence. `status` is HTTP's, or 0 if nothing answered. */
 export class DaemonError extends Error {
   constructor(
     readonly status: number,
@@ -29,12 +29,12 @@ export class Daemon {
     return sessionStorage.getItem(TOKEN) ?? "";
   }
 
-  /** Keeps the token for this tab only. */
+  /** Stores the token for this tab only. */
   useToken(token: string): void {
     sessionStorage.setItem(TOKEN, token.trim());
   }
 
-  /** Whether it is ready, and its own sentence where it is not. */
+  /** Returns whether the daemon is ready, and its sentence if it is not. */
   async health(): Promise<Health> {
     try {
       await this.fetch("/health");
@@ -46,7 +46,7 @@ export class Daemon {
     }
   }
 
-  /** The events of one completion as they come. Aborting the signal stops the daemon's work. */
+  /** Yields the events of one completion. Aborting the signal stops the daemon's work. */
   async *complete(ask: Ask, signal: AbortSignal): AsyncGenerator<CompletionEvent> {
     const reply = await this.fetch("/v1/codespec/complete", { method: "POST", body: JSON.stringify(ask), signal });
     if (!reply.body) return;
@@ -73,7 +73,7 @@ export class Daemon {
   }
 }
 
-/** The next piece of a stream. Throws DaemonError where the connection broke. */
+/** Returns the next piece of a stream. Throws DaemonError if the connection broke. */
 async function next(reader: ReadableStreamDefaultReader<string>, signal: AbortSignal): Promise<Piece> {
   try {
     return await reader.read();
@@ -99,7 +99,7 @@ async function sentence(reply: Response): Promise<string> {
   }
 }
 
-/** One event of codespec's own endpoint. Throws DaemonError for the daemon's own error in mid-stream. */
+/** Parses one event of codespec's own endpoint. Throws DaemonError for an error event. */
 export function read(name: string, data: string): CompletionEvent {
   const value = JSON.parse(data);
   if (name === "text") return { name, text: value.text };

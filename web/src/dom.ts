@@ -1,4 +1,4 @@
-/** A short way to make elements. Text only ever goes in as text. */
+/** Creates elements. Text is always inserted as text, never as HTML. */
 
 type Child = Node | string;
 
@@ -9,14 +9,14 @@ export function element(tag: string, attributes: Record<string, string> = {}, ..
   return made;
 }
 
-/** The page's own element of an id; the page and this script are one thing, so it is there. */
+/** Returns the page's element with an id, which always exists because page and script are built together. */
 export function part<Kind extends HTMLElement = HTMLElement>(id: string): Kind {
   const found = document.getElementById(id);
   if (!found) throw new Error(`The page has no #${id}: it and its script are of two builds.`);
   return found as Kind;
 }
 
-/** A size by a custom property, which a content security policy lets a script set. */
+/** Sets a size as a custom property, which a content security policy allows a script to do. */
 export function size(target: HTMLElement, name: string, value: number): HTMLElement {
   target.style.setProperty(name, String(value));
   return target;

@@ -1,8 +1,7 @@
 /**
- * The editor: CodeMirror with the page's colours. Knows looks and keys; knows no daemon.
+ * The editor: CodeMirror with the page's colours and keys.
  *
- * It lives in a shadow root: there CodeMirror hands its styles over as objects, which a policy without inline styles
- * allows.
+ * It is in a shadow root, where CodeMirror sets its styles as objects, which a policy without inline styles allows.
  */
 
 import { defaultKeymap, history, historyKeymap, indentLess, indentMore, insertTab } from "@codemirror/commands";
@@ -53,7 +52,7 @@ const COLOURS = HighlightStyle.define([
   { tag: [tags.meta, tags.processingInstruction, tags.annotation], color: "var(--meta)" },
 ]);
 
-/** Where there is nothing to accept, Tab indents as everywhere. */
+/** Tab indents if there is nothing to accept. */
 const TAB = {
   key: "Tab",
   shift: indentLess,
@@ -76,7 +75,7 @@ export function openState(language: Language, more: Extension): EditorState {
       lineNumbers(),
       history(),
       drawSelection(),
-      scrollPastEnd(), // at the very end CodeMirror holds on to the end, and a growing ghost would push its place away
+      scrollPastEnd(), // at the end of the text, CodeMirror scrolls with it, and growing ghost text would move the line
       highlightActiveLine(),
       bracketMatching(),
       indentOnInput(),
@@ -96,13 +95,13 @@ export function openEditor(parent: HTMLElement, state: EditorState): EditorView 
   return new EditorView({ state, parent: root as unknown as Element, root });
 }
 
-/** Shows a document, with its cursor in the middle. */
+/** Shows a document and scrolls its cursor to the middle. */
 export function showState(view: EditorView, state: EditorState): void {
   view.setState(state);
   view.dispatch({ effects: EditorView.scrollIntoView(state.selection.main.head, { y: "center" }) });
 }
 
-/** Lights up what one round wrote, or nothing. */
+/** Highlights the text of one round, or nothing. */
 export function lightRound(view: EditorView, round: number | null): void {
   for (const mark of view.dom.querySelectorAll<HTMLElement>(".cm-ghost .cm-by")) {
     mark.classList.toggle("lit", round !== null && mark.dataset["round"] === String(round));

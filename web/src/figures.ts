@@ -1,10 +1,10 @@
-/** The figures: who wrote how much, how fast, and what was accepted where. Sums over this visit. Knows traces. */
+/** The figures of this visit: how much each source wrote, how fast, and the acceptance by context. */
 
 import { element, part, size } from "./dom.ts";
 import type { Trace } from "./trace.ts";
 import type { Counts, Stats } from "./wire.ts";
 
-/** Counts by name that grow. */
+/** Counters by name. */
 export class Tally {
   readonly counts = new Map<string, { drafted: number; accepted: number }>();
 
@@ -15,22 +15,22 @@ export class Tally {
     this.counts.set(name, mine);
   }
 
-  /** The most drafted first. */
+  /** Returns the counters, the most drafted first. */
   sorted(): [string, Counts][] {
     return [...this.counts].filter(([, { drafted }]) => drafted).sort((a, b) => b[1].drafted - a[1].drafted);
   }
 }
 
-/** Tokens a second, without the prompt's own time and the wait for a slot: those guesses can't change. */
+/** Returns tokens per second, without prefill and the wait for a slot, which drafts do not affect. */
 export function speedOf(stats: Stats): number {
   return (stats.committed * 1000) / Math.max(stats.total_ms - stats.prefill_ms - stats.queue_ms, 0.01);
 }
 
 export class Figures {
   private readonly contexts = new Tally();
-  private readonly counted = new WeakMap<Trace, number>(); // how many rounds of a trace are in the sums
+  private readonly counted = new WeakMap<Trace, number>(); // number of a trace's rounds in the sums
 
-  /** Takes what a trace grew by into the figures. */
+  /** Adds the new rounds of a trace to the figures. */
   show(trace: Trace): void {
     this.count(trace);
     part("contexts").replaceChildren(...rowsOf(this.contexts));
@@ -39,7 +39,7 @@ export class Figures {
     else part("per-round").textContent = ratio(trace.rounds.length, trace);
   }
 
-  /** Sets the figures of the run without guesses beside the last one's. */
+  /** Shows the figures of a run without drafts beside those of the last one. */
   compare(stats: Stats, plain: Stats): void {
     showSpeeds(speedOf(stats), speedOf(plain), "measured just now");
   }
@@ -62,7 +62,7 @@ export class Figures {
   }
 }
 
-/** What guessing saved, in words. */
+/** Returns the saving by drafts as a sentence. */
 export function savedBy({ rounds, committed, decode_ms, plain_ms }: Stats): string {
   if (!rounds) return "";
   const steps = `${committed} tokens in ${rounds} ${rounds === 1 ? "step" : "steps"} of the big model`;
@@ -110,12 +110,13 @@ function rowsOf(tally: Tally): HTMLElement[] {
     );
 }
 
-/** One strip: how many characters of the text each wrote. */
+/** Returns a strip with the number of characters from each source. */
 function authorsOf(trace: Trace): HTMLElement[] {
   const sums = new Map<string, number>();
   for (const run of trace.runs()) {
     sums.set(run.author, (sums.get(run.author) ?? 0) + run.to - run.from);
-    document.querySelector(`.legend .by-${run.author}`)?.removeAttribute("hidden"); // not everyone has one of these
+    // shown only once this source has written something
+    document.querySelector(`.legend .by-${run.author}`)?.removeAttribute("hidden");
   }
   const all = Math.max(trace.text.length, 1);
   return [...sums].map(([author, length]) => {

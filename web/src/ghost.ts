@@ -1,8 +1,7 @@
 /**
- * The ghost text in the editor: what is shown behind the cursor, and that typing along keeps it.
+ * The ghost text after the cursor, which stays while the user types along.
  *
- * Knows the document and the runs of a text; asks for nothing. One ghost at most; it lives as long as the edits since
- * it was asked for spell the beginning of its text.
+ * There is at most one. It stays as long as the edits since the request spell the beginning of its text.
  */
 
 import { type EditorState, StateEffect, StateField, type Transaction } from "@codemirror/state";
@@ -10,7 +9,7 @@ import { Decoration, type DecorationSet, EditorView, WidgetType } from "@codemir
 import { restAlong } from "./along.ts";
 import { inkAndBlank, type Run } from "./trace.ts";
 
-/** A completion as shown: it was asked for at `anchor`; `rest` is what is left of it behind the cursor at `head`. */
+/** A shown completion, requested at `anchor`; `rest` is the rest of its text after the cursor at `head`. */
 export interface Ghost {
   readonly anchor: number;
   readonly head: number;
@@ -22,7 +21,7 @@ export interface Ghost {
 
 export type Offer = Omit<Ghost, "head" | "rest">;
 
-/** Shows an offer (or the same one grown), or nothing. */
+/** Shows a completion (or the same one with more text), or nothing. */
 export const offer = StateEffect.define<Offer | null>();
 
 export const ghostField = StateField.define<Ghost | null>({
@@ -37,12 +36,12 @@ export const ghostField = StateField.define<Ghost | null>({
   provide: (field) => EditorView.decorations.from(field, decorate),
 });
 
-/** What of a shown ghost is left to accept. */
+/** Returns the text that is left to accept. */
 export function ghostRest(state: EditorState): string {
   return state.field(ghostField)?.rest ?? "";
 }
 
-/** The runs of what is left, counted from its beginning. */
+/** Returns the runs of the rest, with offsets from its beginning. */
 export function restRuns(ghost: Ghost): Run[] {
   const begin = ghost.text.length - ghost.rest.length;
   return ghost.runs
@@ -50,7 +49,7 @@ export function restRuns(ghost: Ghost): Run[] {
     .map((run) => ({ ...run, from: Math.max(0, run.from - begin), to: run.to - begin }));
 }
 
-/** Whether only the text between the anchor and the cursor was edited. */
+/** Returns whether only the text between the anchor and the cursor was edited. */
 function untouched(ghost: Ghost, transaction: Transaction): boolean {
   let inside = true;
   transaction.changes.iterChangedRanges((from, to) => {
@@ -66,7 +65,9 @@ function along({ anchor, text, runs, ended }: Offer, state: EditorState): Ghost 
   return rest === null ? null : { anchor, head, text, runs, ended, rest };
 }
 
-/** The first line stands behind the cursor, the others in a block below it: nothing to the right breaks apart. */
+/**
+ * Shows the first line after the cursor and the others in a block below, so that the text to the right stays together.
+ */
 function decorate(ghost: Ghost | null): DecorationSet {
   if (!ghost?.rest) return Decoration.none;
   const cut = ghost.rest.indexOf("\n");
@@ -96,7 +97,7 @@ function pieces(text: string, runs: readonly Run[], from: number, to: number): P
     }));
 }
 
-/** Blanks carry no colours: a line under white space is only noise. */
+/** White space gets no colour, because an underline there is only noise. */
 function spansOf({ text, author, round }: Piece): Node[] {
   return inkAndBlank(text).map((part) => {
     if (!part.trim()) return document.createTextNode(part);
@@ -123,7 +124,7 @@ class GhostWidget extends WidgetType {
   override toDOM(): HTMLElement {
     const element = document.createElement(this.block ? "div" : "span");
     element.className = "cm-ghost";
-    element.setAttribute("aria-hidden", "true"); // told by the live region, once, when it is whole
+    element.setAttribute("aria-hidden", "true"); // the live region reads it once, when it is complete
     for (const piece of this.pieces) element.append(...spansOf(piece));
     return element;
   }

@@ -45,7 +45,7 @@ export const LANGUAGES: readonly Language[] = [
 
 const CURSOR = "‸";
 
-/** A sample's text without its mark, and where the cursor begins. */
+/** Returns a sample's text without its mark, and the mark's position. */
 export function openSample(language: Language): { text: string; cursor: number } {
   const cursor = language.sample.indexOf(CURSOR);
   return { text: language.sample.replace(CURSOR, ""), cursor: cursor < 0 ? language.sample.length : cursor };

@@ -1,4 +1,4 @@
-/** The page: an editor, a daemon, and the parts that show what the daemon did. Wires them; decides nothing itself. */
+/** The page: connects the editor, the daemon, and the parts that show the daemon's work. */
 
 import type { EditorState } from "@codemirror/state";
 import type { EditorView } from "@codemirror/view";
@@ -22,9 +22,9 @@ class Page implements Watcher {
   private readonly figures = new Figures();
   private readonly timeline: Timeline;
   private readonly view: EditorView;
-  private readonly drafts = new Map<Language, EditorState>(); // what was written in the other languages
+  private readonly drafts = new Map<Language, EditorState>(); // the documents of the other languages
   private language: Language = LANGUAGES[0]!;
-  private last: Trace | null = null; // that has rounds
+  private last: Trace | null = null; // the last one with rounds
 
   constructor() {
     const chooser = part<HTMLSelectElement>("language");
@@ -68,7 +68,7 @@ class Page implements Watcher {
     part("live").textContent = `Accepted ${text}`;
   }
 
-  /** Until there is a completion of this visit. Its figures count for nothing. */
+  /** Shows the recorded completion until this visit has one. It is not counted in the figures. */
   private showRecorded(): void {
     const trace = recorded();
     part("panel").classList.remove("idle");
@@ -100,7 +100,7 @@ class Page implements Watcher {
   }
 
   private complete(): void {
-    this.view.focus(); // so that Tab accepts; a choice by keyboard keeps its focus instead
+    this.view.focus(); // so that Tab accepts; a choice made by keyboard keeps the focus
     this.ask();
   }
 
@@ -131,7 +131,7 @@ class Page implements Watcher {
   }
 }
 
-/** Why a text ends where it does. */
+/** Returns why a text ends where it does. */
 function ending({ finish_reason, stats }: Done): string {
   return stats.ended || (finish_reason === "length" ? "as long as asked for" : finish_reason);
 }

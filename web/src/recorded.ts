@@ -1,13 +1,12 @@
 /**
- * One completion by the reference model as it was recorded (`record.mjs`), for whoever sees the page before its first
- * own one. Knows traces.
+ * A recorded completion by the reference model (`record.mjs`), shown until the page has one of its own.
  */
 
 import record from "./recorded.json";
 import { Trace } from "./trace.ts";
 import type { CompletionEvent } from "./wire.ts";
 
-/** The models that wrote it. */
+/** The models of the recording. */
 export const RECORDED_OF: string = record.of;
 
 export function recorded(): Trace {

@@ -1,4 +1,4 @@
-/** Server-sent events out of a stream of text, however it is cut. Knows the format; knows no names and no JSON. */
+/** Splits a stream of text into server-sent events, wherever its pieces are cut. */
 
 export interface ServerEvent {
   readonly name: string;
@@ -8,7 +8,7 @@ export interface ServerEvent {
 export class EventReader {
   private rest = "";
 
-  /** The events that are whole with this piece. */
+  /** Returns the events that this piece completes. */
   push(piece: string): ServerEvent[] {
     const blocks = (this.rest + piece).split("\n\n");
     this.rest = blocks.pop() ?? "";

@@ -1,4 +1,4 @@
-/** The line that says how the daemon is, and the form for its token. Knows health; asks for no completions. */
+/** The line with the daemon's state, and the form for its token. */
 
 import type { Daemon, DaemonError, Health } from "./daemon.ts";
 import { part } from "./dom.ts";
@@ -35,7 +35,7 @@ export class StateLine {
     });
   }
 
-  /** Looks now, and again when it may have changed. */
+  /** Checks the health now, and again when it may have changed. */
   async look(): Promise<void> {
     clearTimeout(this.timer);
     const health = await this.daemon.health();
@@ -43,13 +43,13 @@ export class StateLine {
     this.timer = window.setTimeout(() => void this.look(), WAIT_MS[health.state]);
   }
 
-  /** A completion failed: its sentence, until the next look. */
+  /** Shows the sentence of a failed completion until the next check. */
   failed(error: DaemonError): void {
     if (error.status === 401 || error.status === 503 || error.status === 0) void this.look();
     else this.show({ state: "error", said: error.message });
   }
 
-  /** A completion came, so whatever was wrong is over. */
+  /** Clears the error after a successful completion. */
   fine(): void {
     if (this.state === "error") void this.look();
   }

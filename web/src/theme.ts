@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. Knows one button. */
+/** The button for the theme: light, dark, or the system's. */
 
 import { part } from "./dom.ts";
 

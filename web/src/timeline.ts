@@ -1,15 +1,15 @@
 /**
- * The rounds of one completion: a bar each, and the story of the one that is pointed at. Knows traces and elements.
+ * The rounds of one completion: one bar for each, and the details of the selected one.
  *
- * A bar is as high as its draft was long: filled for what the target agreed with, hollow for what it refused; the
- * square under it is the token that the target wrote itself. The bars are one stop of the Tab key; arrows walk them.
+ * The height of a bar is the length of its draft: filled for accepted tokens, hollow for rejected ones. The square
+ * below is the target's own token. The bars are one stop of the Tab key; the arrow keys move between them.
  */
 
 import { element, part, size } from "./dom.ts";
 import { type Author, authorOf, inkAndBlank, rejected, type TimedRound, type Trace } from "./trace.ts";
 
-const STEP_MS = 650; // a round of the slow replay
-const TAIL = 500; // characters before the cursor that the story shows
+const STEP_MS = 650; // for a round of the slow replay
+const TAIL = 500; // characters before the cursor that the details show
 
 const NAMES: Record<Author, string> = {
   suffix: "copied",
@@ -27,8 +27,8 @@ export class Timeline {
   private readonly reason = part("reason");
   private readonly play = part<HTMLButtonElement>("play");
   private trace: Trace | null = null;
-  private shown = -1; // the round that is pointed at
-  private pinned = false; // by a click or an arrow: growth does not move it
+  private shown = -1; // the selected round
+  private pinned = false; // selected by a click or an arrow key, so new rounds do not change the selection
   private timer = 0;
 
   constructor(private readonly point: (round: number | null) => void) {
@@ -40,7 +40,7 @@ export class Timeline {
     this.play.addEventListener("click", () => (this.timer ? this.pause() : this.replay()));
   }
 
-  /** Shows a trace, or what it grew by, and tells of one of its rounds: the last, if no other is named. */
+  /** Shows a trace or its new rounds, and the details of one round, by default the last. */
   show(trace: Trace, told = trace.rounds.length - 1): void {
     if (trace !== this.trace) this.clear(trace);
     const tallest = Math.max(...trace.rounds.map((round) => round.drafted), 4);
@@ -84,7 +84,7 @@ export class Timeline {
     (this.bars.children[Math.min(last, Math.max(0, place))] as HTMLElement | undefined)?.focus();
   }
 
-  /** Tells the rounds one after the other, slowly enough to be read. */
+  /** Shows the rounds one after the other, slowly enough to read. */
   private replay(): void {
     const rounds = this.trace?.rounds.length ?? 0;
     if (!rounds) return;
@@ -153,7 +153,7 @@ function factsOf(round: TimedRound, place: number, count: number): HTMLElement[]
   return facts;
 }
 
-/** The text so far, what was guessed now (struck through where the target refused it), and the target's own token. */
+/** Returns the text so far, the draft (rejected text struck through), and the target's own token. */
 function storyOf(trace: Trace, round: TimedRound, place: number): HTMLElement[] {
   const before = element("span", { class: "before" }, trace.ask.prefix.slice(-TAIL));
   const told = trace
@@ -173,7 +173,7 @@ function storyOf(trace: Trace, round: TimedRound, place: number): HTMLElement[] 
   return [before, ...told, ...now];
 }
 
-/** A refused line break must be seen, not done. */
+/** Shows a rejected line break as a sign. */
 function visible(text: string): string {
   return text.replaceAll("\n", "⏎");
 }

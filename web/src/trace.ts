@@ -1,19 +1,19 @@
 /**
- * One completion as it grew: its text, its rounds, and who wrote which characters. Knows events; shows nothing.
+ * The course of one completion: its text, its rounds, and the source of each character.
  *
- * A round tells what was guessed, what of it the target agreed with, and what the target wrote itself; joined in order
- * these are the text, of which the daemon may yet keep back or cut away the end.
+ * A round has the draft, its accepted part, and the target's own token. Accepted parts and own tokens, joined in order,
+ * are the text, whose end the daemon may still hold back or cut.
  */
 
 import type { Ask, CompletionEvent, Done, Round } from "./wire.ts";
 
 /**
- * `suffix`: copied from text that was there; `client`: the editor's own guess; `head`: a network that reads the
- * target's states; `untold`: the daemon had this text ready and told no rounds of it.
+ * `suffix`: copied from earlier text; `client`: the editor's prediction; `head`: a network that reads the target's
+ * hidden states; `untold`: the daemon had this text ready and sent no rounds for it.
  */
 export type Author = "suffix" | "client" | "drafter" | "head" | "target" | "untold";
 
-/** Characters `from` to `to` of the text, by one author in one round. */
+/** Characters `from` to `to` of the text, from one source in one round. */
 export interface Run {
   readonly from: number;
   readonly to: number;
@@ -21,12 +21,12 @@ export interface Run {
   readonly round: number;
 }
 
-/** A round and when it came: milliseconds since the request was sent. */
+/** A round and its time, in milliseconds since the request. */
 export interface TimedRound extends Round {
   readonly at: number;
 }
 
-/** By the daemon's name of a source; any other is a drafter's. */
+/** Authors by the daemon's name of the source; any other name is a drafter's. */
 const AUTHORS: Readonly<Record<string, Author>> = {
   suffix: "suffix",
   prediction: "client",
@@ -38,12 +38,12 @@ export function authorOf(source: string): Author {
   return AUTHORS[source] ?? "drafter";
 }
 
-/** What the target did not agree with. */
+/** Returns the rejected part of a draft. */
 export function rejected(round: Round): string {
   return round.draft.slice(round.accepted_text.length);
 }
 
-/** A text in parts, those with something to see and, apart, line breaks with the indentation behind them. */
+/** Splits a text into visible parts and line breaks with the indentation after them. */
 export function inkAndBlank(text: string): string[] {
   return text.split(/(\n\s*|^\s+)/).filter(Boolean);
 }
@@ -55,7 +55,7 @@ export class Trace {
   private told = 0;
   private readonly marks: Run[] = [];
 
-  /** `began` is when it was asked for, in milliseconds of any clock. */
+  /** `began` is the time of the request, in milliseconds of any clock. */
   constructor(
     private readonly began: number,
     readonly ask: Ask,
@@ -67,7 +67,7 @@ export class Trace {
     else this.addRound(event.round, now);
   }
 
-  /** The runs of the text from a place on, in order and without gaps. */
+  /** Returns the runs of the text from an offset on, in order and without gaps. */
   runs(from = 0): Run[] {
     const end = this.text.length;
     const found = this.marks
@@ -78,12 +78,12 @@ export class Trace {
     return found;
   }
 
-  /** The text as it stood when a round began. */
+  /** Returns the text at the beginning of a round. */
   textBefore(round: number): Run[] {
     return this.marks.filter((run) => run.round < round);
   }
 
-  /** The characters of a run, also of one that the daemon keeps back so far. */
+  /** Returns the characters of a run, even if the daemon still holds them back. */
   spelled(run: Run): string {
     const round = this.rounds[run.round];
     if (!round) return this.text.slice(run.from, run.to);

@@ -1,11 +1,11 @@
-/** What the daemon sends and takes, as its own endpoint has it. Values only. */
+/** The types of the daemon's own endpoint. */
 
 export interface Counts {
   readonly drafted: number;
   readonly accepted: number;
 }
 
-/** One verify. Texts are what they were in the document; lengths are target tokens. */
+/** One verify. Lengths are in target tokens. */
 export interface Round {
   readonly choice: number;
   readonly source: string;
@@ -19,8 +19,8 @@ export interface Round {
 }
 
 /**
- * What a completion cost; times are milliseconds. `plain_ms` is what the target alone would have taken by the daemon's
- * cost table for what took `decode_ms`; 0 where there is no table.
+ * The cost of a completion, with times in milliseconds. `plain_ms` is the time that the target alone would have taken
+ * for the same tokens as `decode_ms`, by the daemon's cost table; 0 without a table.
  */
 export interface Stats extends Counts {
   readonly rounds: number;

@@ -1,4 +1,4 @@
-/** Accepted text keeps its authors' colours for a while. Knows ranges; knows no daemon. */
+/** Accepted text keeps the colours of its sources for a while. */
 
 import { type ChangeDesc, type EditorState, type Range, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, type DecorationSet, EditorView } from "@codemirror/view";
@@ -6,12 +6,12 @@ import { inkAndBlank, type Run } from "./trace.ts";
 
 export const KEPT_MS = 40_000;
 
-/** Runs that were written into the document at `at`; `when` tells one acceptance from another. */
+/** Runs that were inserted into the document at `at`; `when` identifies the acceptance. */
 export const written = StateEffect.define<{ at: number; runs: readonly Run[]; when: number }>({
   map: (value, changes: ChangeDesc) => ({ ...value, at: changes.mapPos(value.at) }),
 });
 
-/** Takes the colours off what was accepted at a time. */
+/** Removes the colours of one acceptance. */
 export const forget = StateEffect.define<number>();
 
 export const writtenField = StateField.define<DecorationSet>({
@@ -30,7 +30,7 @@ export const writtenField = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-/** The marks of one run, on what can be seen of it. */
+/** Returns the marks of one run, on its visible characters. */
 function marksOf({ from, to, author }: Run, at: number, when: number, state: EditorState): Range<Decoration>[] {
   const mark = Decoration.mark({ class: `cm-by cm-by-${author} cm-written`, when });
   let place = at + from;

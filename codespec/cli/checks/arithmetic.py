@@ -53,7 +53,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     from codespec.startup.tuning import MOST_CHUNK
 
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
-    if model.device.type != "cpu":  # there is no other shape, and each start runs this whole test
+    if model.device.type != "cpu":  # there is only one shape, and each start runs this whole test
         return well(
             NAME,
             f"exact mode holds with codespec's kernels: {tried_length(model)} tokens are equal in chunks and at once",

@@ -23,7 +23,7 @@ from codespec.store.catalogue import BYTES
 from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.store.model_config import text_config
 from codespec.store.resolve import resolve
-from codespec.text.fim import FimMissing
+from codespec.text.fim_templates import FimMissing
 
 FREE_MEMORY = Path("/proc/meminfo")
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup

@@ -1,4 +1,4 @@
-"""Read the architecture settings of a GGUF file, and refuse those that nothing has read."""
+"""Read the architecture settings of a GGUF file, and refuse unknown ones."""
 
 from __future__ import annotations
 

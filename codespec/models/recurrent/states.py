@@ -31,7 +31,7 @@ RECENT = ANCHORS  # index of the state kept behind written text
 FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
 GRID = 32  # positions at which states are kept: multiples of this
 SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
-PARTS = 2  # of a prompt, besides its end
+PARTS = 2  # of a prompt, in addition to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every layer does for one sequence in a forward.
+    """The work of every layer for one sequence in a forward.
 
     `first` is the position of the first row to compute; rows before `start` are recorded ones. `recorded` is the slice
     of the recorded rows to read, which begins with the history of `first`. Afterwards the last `kept_rows` rows, of

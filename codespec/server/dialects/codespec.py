@@ -14,10 +14,9 @@ from codespec_grammars import Context, Cursor
 
 from codespec import __version__
 from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody
-from codespec.contract.events import to_json
 from codespec.contract.limits import MOST_FILE_TEXT
 from codespec.contract.openapi import describe
-from codespec.contract.types import CompletionRequest, Event, Owner, Snippet
+from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, event_to_json
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
@@ -38,7 +37,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         ids = fields.flag("token_ids")
 
     def encoded(event: Event) -> list[bytes]:
-        name, data = to_json(event, handle.notes, token_ids=ids)
+        name, data = event_to_json(event, handle.notes, token_ids=ids)
         return [sse(data, name)]
 
     return await stream(request, [handle], event_stream(request), encoded, encode_error)

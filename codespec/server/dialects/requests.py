@@ -15,8 +15,7 @@ from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields
-from codespec.text.fim_templates import FimMissing, find_template
-from codespec.text.ready_made import split_ready_made
+from codespec.text.fim_templates import FimMissing, find_template, split_ready_made
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")

@@ -1,12 +1,12 @@
-/** All alternatives at a place as one text to read, and where in it each stands. Pure. */
+/** All alternatives at a position as one text, with the lines of each. Pure. */
 
-/** A text, and its lines from `first` on, which is its heading; up to `end`, which is the next one's. */
+/** The text, and each alternative's lines from its heading `first` up to `end`, the heading of the next one. */
 export interface Listed {
   readonly text: string;
   readonly sections: readonly { readonly first: number; readonly end: number }[];
 }
 
-/** `where` names the place; texts are shown with the line that they go on. */
+/** Returns the list. `where` names the position; each text begins with the line that it continues. */
 export function listed(where: string, texts: readonly string[]): Listed {
   const count = texts.length === 1 ? "one suggestion" : `${texts.length} suggestions`;
   const lines = [`${where}: ${count}. Enter inserts the one at the cursor.`, ""];
@@ -18,12 +18,12 @@ export function listed(where: string, texts: readonly string[]): Listed {
   return { text: lines.join("\n"), sections };
 }
 
-/** Which of them a line belongs to; -1 for none. */
+/** Returns the index of the alternative that contains a line, or -1. */
 export function sectionAt({ sections }: Listed, line: number): number {
   return sections.findIndex(({ first, end }) => first <= line && line < end);
 }
 
-/** The place behind a text that is put in at a place. */
+/** Returns the position after a text that is inserted at a position. */
 export function endOf(text: string, line: number, character: number): readonly [number, number] {
   const lines = text.split(/\r\n|\n/);
   const last = lines.at(-1)!.length;

@@ -1,4 +1,4 @@
-/** The commands, and the explanation that a click on the status bar opens. Knows VS Code; each is a few words long. */
+/** The commands, and the explanation that a click on the status bar opens. */
 
 import {
   commands,
@@ -25,13 +25,13 @@ import type { Tokens } from "./tokens.ts";
 
 const PAGE = Uri.parse("codespec:The last completion");
 
-/** What VS Code does with a suggestion by itself, under names that are found beside ours. */
+/** VS Code's own commands for suggestions, under names that are listed beside ours. */
 const OF_VS_CODE = {
   acceptWord: "editor.action.inlineSuggest.acceptNextWord",
   acceptLine: "editor.action.inlineSuggest.acceptNextLine",
 };
 
-/** All that commands need. */
+/** The parts that commands use. */
 export interface Parts {
   readonly server: Server;
   readonly bar: StatusBar;
@@ -42,7 +42,7 @@ export interface Parts {
   readonly panel: Panel;
   readonly milestones: Milestones;
   readonly log: LogOutputChannel;
-  /** The file to try it in. */
+  /** The sample file to try it in. */
   readonly sample: Uri;
 }
 
@@ -83,7 +83,7 @@ export function addCommands(parts: Parts): Disposable[] {
   ];
 }
 
-/** Behind a text that has grown VS Code asks for no alternatives: it was made to ask, and takes that for the user. */
+/** For a text that has grown, VS Code requests no alternatives, because it takes our trigger for the user's. */
 function showOther(hasGrown: boolean, which: "showNext" | "showPrevious"): Thenable<unknown> {
   const names = hasGrown ? ["hide", "trigger", which] : [which];
   return commands.executeCommand("runCommands", { commands: names.map((name) => `editor.action.inlineSuggest.${name}`) });
@@ -161,7 +161,7 @@ async function openPage({ bar }: Parts): Promise<void> {
   else void window.showWarningMessage(`No daemon answers at ${daemon.url}: it starts when you write code.`);
 }
 
-/** A page that is written anew each time it is asked for. */
+/** A page whose content is generated each time it is opened. */
 class Explanation implements Disposable {
   private text = "";
   private readonly changes = new EventEmitter<Uri>();

@@ -1,6 +1,6 @@
-/** The last completion as a page to read. Knows the server's answer; pure. */
+/** The explanation of the last completion, as a page. Pure. */
 
-/** codespec.explain: sentences to show as they are, and the figures they come from. */
+/** The result of codespec.explain: sentences to show unchanged, and the figures behind them. */
 export interface Explained {
   readonly sentences?: readonly string[];
   readonly finish_reason?: string;
@@ -9,7 +9,7 @@ export interface Explained {
   readonly stats?: Readonly<Record<string, unknown>>;
 }
 
-/** Sentences first, then the figures in two columns. */
+/** Returns the page: the sentences, then the figures in two columns. */
 export function explanation({ sentences = [], stats = {}, ...figures }: Explained): string {
   const rows = Object.entries({ ...figures, ...stats }).filter(([, value]) => isShown(value));
   const width = Math.max(...rows.map(([name]) => name.length)) + 3;
@@ -17,7 +17,7 @@ export function explanation({ sentences = [], stats = {}, ...figures }: Explaine
   return `${["The last completion", "", ...sentences, ...(rows.length ? ["", ...table] : [])].join("\n")}\n`;
 }
 
-/** Zeros and empty lists say nothing here. */
+/** Hides zeros and empty lists. */
 function isShown(value: unknown): boolean {
   if (typeof value === "object") return value !== null && Object.keys(value).length > 0;
   return Boolean(value);

@@ -1,4 +1,4 @@
-/** Puts the parts together and takes them apart again. Decides nothing. */
+/** Creates the parts of the extension, connects them and disposes of them. */
 
 import {
   commands,
@@ -93,7 +93,7 @@ export async function deactivate(): Promise<void> {
   await running?.stop();
 }
 
-/** A server that does not run any more, or is of another version, is told once, with the ways out. */
+/** Reports once that the server has stopped or has another version, with buttons to fix it. */
 async function complain(server: Server, log: LogOutputChannel): Promise<void> {
   if (server.process.kind === "running" && server.process.fault) return complainOfVersion(server.process.fault, log);
   if (server.process.kind !== "failed") return;

@@ -1,15 +1,15 @@
-/** Where the `codespec` program is: as the setting says, else on PATH, else in the environment of our own. Pure. */
+/** Finds the `codespec` program: by the setting, else on PATH, else in the extension's own environment. Pure. */
 
 import { posix, win32 } from "node:path";
 
-/** What is asked of the machine. */
+/** The facts about the machine that the search needs. */
 export interface Machine {
   readonly windows: boolean;
   readonly home: string;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Whether a program lies at a path. */
+  /** Whether an executable file exists at a path. */
   isProgram(path: string): boolean;
-  /** Whether anything does. */
+  /** Whether anything exists at a path. */
   exists(path: string): boolean;
 }
 
@@ -18,7 +18,7 @@ export type Found =
   | { readonly kind: "missing" }
   | { readonly kind: "wrong"; readonly sentence: string };
 
-/** The program to start. A setting that leads nowhere is told, and nothing else is tried then. */
+/** Returns the program to start. A setting without a program is an error; nothing else is tried then. */
 export function findServer(setting: string, environment: string, machine: Machine): Found {
   const given = setting.trim();
   if (given) {
@@ -34,8 +34,8 @@ export function findServer(setting: string, environment: string, machine: Machin
 }
 
 /**
- * The absolute path of a program given by path or by name; undefined where there is none. Relative paths are none: they
- * would depend on the folder that is open.
+ * Returns the absolute path of a program given by path or by name, or undefined. Relative paths are refused, because
+ * they would depend on the open folder.
  */
 export function findProgram(given: string, machine: Machine): string | undefined {
   const { isAbsolute, join } = paths(machine);
@@ -49,12 +49,12 @@ export function findProgram(given: string, machine: Machine): string | undefined
   );
 }
 
-/** The programs of a Python environment. */
+/** Returns the folder of a Python environment's programs. */
 export function inEnvironment(environment: string, name: string, windows: boolean): string {
   return windows ? win32.join(environment, "Scripts", `${name}.exe`) : posix.join(environment, "bin", name);
 }
 
-/** A file that is there once the environment is complete. */
+/** Returns the path of the file that marks the environment as complete. */
 export function readyMark(environment: string, windows: boolean): string {
   return (windows ? win32 : posix).join(environment, "codespec-ready");
 }
@@ -68,12 +68,12 @@ function firstProgram(places: readonly string[], machine: Machine): string | und
   return places.find((place) => machine.isProgram(place));
 }
 
-/** Windows finds `codespec` as codespec.exe. */
+/** Returns the names to try: Windows finds `codespec` as codespec.exe. */
 function spellings(name: string, { windows }: Machine): string[] {
   return windows && !/\.exe$/i.test(name) ? [`${name}.exe`] : [name];
 }
 
-/** The folders of PATH. */
+/** Returns the folders of PATH. */
 function folders(machine: Machine): string[] {
   const { delimiter, isAbsolute } = paths(machine);
   const path = machine.windows ? (machine.env["Path"] ?? machine.env["PATH"]) : machine.env["PATH"];

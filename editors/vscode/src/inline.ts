@@ -1,4 +1,4 @@
-/** Inline completion in VS Code's own terms: how a question passes through, and how VS Code is made to ask again. */
+/** Inline completion in VS Code: passes requests through, and makes VS Code send one again. */
 
 import {
   CancellationTokenSource,
@@ -20,12 +20,12 @@ type Items = InlineCompletionItem[] | InlineCompletionList;
 export type Gate = MoreGate<Items>;
 
 /**
- * The language client's share: `answered` is called when a question is through, with whether there is something to
- * show, `focus` where the server has to be told again which document is in use.
+ * Returns the language client's middleware. It calls `answered` after each request with whether there is text to show,
+ * and `focus` when the server has to learn again which document is in use.
  */
 export function middleware(gate: Gate, answered: (some: boolean) => void, focus: () => void): Middleware {
   return {
-    // A document that is opened without being shown must not have the status bar speak of it.
+    // A document that is opened without being shown must not change the status bar.
     didOpen: async (document, next) => {
       await next(document);
       focus();
@@ -33,7 +33,7 @@ export function middleware(gate: Gate, answered: (some: boolean) => void, focus:
     workspace: {
       didChangeConfiguration: async (sections, next) => {
         await next(sections);
-        focus(); // it may be completed now, or not any more
+        focus(); // the change may have switched completion on or off here
       },
     },
     provideInlineCompletionItems: async (document, position, context, token, next) => {
@@ -53,7 +53,7 @@ export function middleware(gate: Gate, answered: (some: boolean) => void, focus:
   };
 }
 
-/** The editor in use, as the gate sees it. */
+/** The active editor, as `MoreGate` sees it. */
 export const activeEditor: Editor<Items> = {
   isHere(place) {
     const editor = window.activeTextEditor;
@@ -65,7 +65,7 @@ export const activeEditor: Editor<Items> = {
   hasSome(items) {
     return (Array.isArray(items) ? items : items.items).length > 0;
   },
-  /** One command, so that nothing is drawn between the two. */
+  /** Runs both as one command, so that nothing is drawn in between. */
   refresh() {
     const both = ["editor.action.inlineSuggest.hide", "editor.action.inlineSuggest.trigger"];
     void commands.executeCommand("runCommands", { commands: both });

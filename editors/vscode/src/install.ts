@@ -1,6 +1,6 @@
 /**
- * The server in a Python environment of its own: made, filled by pip, marked as complete. What is half made is removed.
- * Knows venv and pip; shows nothing.
+ * Installs the server into its own Python environment with venv and pip, and marks it as complete. A failed
+ * installation is removed.
  */
 
 import { mkdir, open, readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -14,9 +14,9 @@ export interface Plan {
   readonly environment: string;
   readonly source: Source;
   readonly signal: AbortSignal;
-  /** What pip and venv say, for the log. */
+  /** Receives the output of pip and venv, for the log. */
   readonly log: (line: string) => void;
-  /** What is being done, for the user. */
+  /** Receives the current step, for the user. */
   readonly step: (text: string) => void;
 }
 
@@ -24,7 +24,7 @@ export class InstallError extends Error {}
 
 const CHECK = ["-m", "pip", "check", "--disable-pip-version-check"];
 
-/** Returns the program's path. Raises InstallError, or Cancelled. */
+/** Returns the program's path. Throws InstallError or Cancelled. */
 export async function install(plan: Plan): Promise<string> {
   const windows = process.platform === "win32";
   const folder = dirname(plan.environment);
@@ -65,14 +65,14 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   );
 }
 
-/** The package of weights of a checkout: `/a/codespec/weights` of `/a/codespec[engine]`; none of a wheel. */
+/** Returns the weights package of a checkout (`/a/codespec/weights` for `/a/codespec[engine]`); a wheel has none. */
 async function weightsOf(path: string): Promise<readonly string[]> {
   const folder = join(path.replace(/\[[^\]]*\]$/, ""), "weights");
   const found = await stat(join(folder, "pyproject.toml")).catch(() => undefined);
   return found?.isFile() ? [folder] : [];
 }
 
-/** Every package by its hash, none built here; then the wheels, for which no index is asked. */
+/** Returns pip's arguments: every package by its hash, none built here; then the wheels, without an index. */
 async function pinned(python: string, source: Source & { kind: "carried" }, how: Running): Promise<void> {
   const flags = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r"];
   await pip(python, [...flags, source.requirements], how);
@@ -92,7 +92,7 @@ async function must(path: string, args: readonly string[], how: Running, complai
   if (code !== 0) throw new InstallError(`${complaint} (${lastWords(lines) || `exit code ${code}`}): see the log.`);
 }
 
-/** What a line of pip's says that a user wants to know; "" for nothing. */
+/** Returns the part of a line from pip that interests a user, or "". */
 export function stepOf(line: string): string {
   const found = /^\s*(Collecting|Downloading|Installing collected packages|Building wheel)[: ]+(\S+)(.*)$/.exec(line);
   if (!found) return "";
@@ -105,7 +105,7 @@ export function stepOf(line: string): string {
   return what === "Building wheel" ? "building" : "unpacking";
 }
 
-/** The last line that says what went wrong. */
+/** Returns the last line that names an error. */
 export function lastWords(lines: readonly string[]): string {
   const told = lines.filter((line) => /^\s*(error|fatal)\b/i.test(line));
   return (told.at(-1) ?? lines.at(-1) ?? "")
@@ -114,7 +114,7 @@ export function lastWords(lines: readonly string[]): string {
     .replace(/[.:]$/, "");
 }
 
-/** Two windows must not fill one folder. Raises InstallError where another one is at it. */
+/** Locks the folder against other windows. Throws InstallError if another one is installing. */
 async function take(lock: string): Promise<void> {
   for (let tries = 0; tries < 2; tries++) {
     try {
@@ -125,7 +125,7 @@ async function take(lock: string): Promise<void> {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       if (isAlive(Number(await readFile(lock, "utf8")))) break;
-      await rm(lock, { force: true }); // its window was closed in the middle
+      await rm(lock, { force: true }); // its window was closed during an installation
     }
   }
   throw new InstallError("Another window is installing the server: wait for it.");

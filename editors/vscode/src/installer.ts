@@ -1,4 +1,4 @@
-/** The installation as the user sees it: offer, progress, what came of it. Knows VS Code; install.ts does the work. */
+/** The installation as the user sees it: offer, progress and result. install.ts does the work. */
 
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { commands, type LogOutputChannel, type Memento, ProgressLocation, window } from "vscode";
@@ -11,7 +11,7 @@ import { settings } from "./settings.ts";
 import { findSource, named, SourceError } from "./source.ts";
 
 const NEVER = "codespec.neverOffer";
-const ASK_SECONDS = 20; // for a Python to say its version
+const ASK_SECONDS = 20; // for a Python to print its version
 
 export class Installer {
   private running: Promise<void> | undefined;
@@ -20,13 +20,13 @@ export class Installer {
     private readonly server: Server,
     private readonly environment: string,
     private readonly folder: string,
-    /** Where the extension carries the server. */
+    /** The folder with the server inside the extension. */
     private readonly carried: string,
     private readonly log: LogOutputChannel,
     private readonly kept: Memento,
   ) {}
 
-  /** Asks once a window, unless the user said never. */
+  /** Asks once per window, unless the user has answered "never". */
   async offer(): Promise<void> {
     if (this.kept.get(NEVER, false)) return;
     const text =
@@ -38,7 +38,7 @@ export class Installer {
     if (chosen === "Never") await this.kept.update(NEVER, true);
   }
 
-  /** Installs, shows how far it is, and starts what was installed. One at a time. */
+  /** Installs with a progress bar and starts the installed server. One installation at a time. */
   install(): Promise<void> {
     this.running ??= this.withProgress().finally(() => (this.running = undefined));
     return this.running;
@@ -57,12 +57,12 @@ export class Installer {
     });
     await this.server.restart();
     if (fault)
-      void this.complain(fault); // it waits for the user
+      void this.complain(fault); // the message stays until the user closes it
     else if (this.server.process.kind === "running")
       void window.showInformationMessage("codespec is installed and ready.");
   }
 
-  /** What went wrong, "" for nothing. */
+  /** Returns the error, or "". */
   private async attempt(step: (text: string) => void, signal: AbortSignal): Promise<string> {
     try {
       const names = existsSync(this.carried) ? readdirSync(this.carried) : [];

@@ -1,4 +1,4 @@
-/** This machine, for finding programs. */
+/** This machine, for the search for programs. */
 
 import { accessSync, constants, existsSync, statSync } from "node:fs";
 import { homedir } from "node:os";
@@ -13,7 +13,7 @@ export const machine: Machine = {
       accessSync(path, constants.X_OK);
       return statSync(path).isFile();
     } catch {
-      return false; // not there, or not ours to run
+      return false; // it does not exist, or we may not run it
     }
   },
   exists: existsSync,

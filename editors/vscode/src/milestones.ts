@@ -1,6 +1,6 @@
 /**
- * How far a user has come, for the walkthrough's marks. Knows VS Code's context keys, and that a walkthrough marks a
- * step only when its key becomes true while VS Code knows the walkthrough, which it first does when that is opened.
+ * The steps of the walkthrough that a user has completed. VS Code marks a step only if its context key becomes true
+ * after the walkthrough was opened for the first time.
  */
 
 export type Milestone = "server" | "model" | "suggestion";
@@ -16,7 +16,7 @@ export class Milestones {
     void this.set(keyOf(one), true);
   }
 
-  /** Opens the walkthrough such that what was reached before is marked. */
+  /** Opens the walkthrough with the steps marked that were completed before. */
   async mark(open: () => PromiseLike<unknown>): Promise<void> {
     const found = [...this.reached];
     await Promise.all(found.map((one) => this.set(keyOf(one), false)));

@@ -1,4 +1,4 @@
-/** Models to choose from: what `codespec models list --json` says, as rows with what fits this machine first. Pure. */
+/** The models to choose from: the rows of `codespec models list --json`, those that fit this machine first. Pure. */
 
 export interface Row {
   readonly name: string;
@@ -24,14 +24,14 @@ export interface Choice {
   readonly detail: string;
 }
 
-/** What the program printed. Raises SyntaxError where that is no listing. */
+/** Parses the program's output. Throws SyntaxError if it is not a list of models. */
 export function readListing(text: string): Listing {
   const found = JSON.parse(text) as Partial<Listing> | null;
   if (!Array.isArray(found?.models)) throw new SyntaxError("no list of models");
   return { memory: found.memory ?? null, models: found.models, best: found.best ?? "" };
 }
 
-/** Those that fit: the recommended one first, then those that are here, then the smaller before the larger. */
+/** Returns the models that fit: the recommended one, then those already pulled, then by size. */
 export function choices(listing: Listing): Choice[] {
   const { best } = listing;
   const rank = ({ name, here, memory = 0 }: Row): number =>
@@ -47,19 +47,19 @@ export function choices(listing: Listing): Choice[] {
     }));
 }
 
-/** Over the list. */
+/** Returns the title of the list. */
 export function headingOf({ memory }: Listing): string {
   const has = memory === null ? "" : `This machine has ${size(memory)} of memory. `;
   return `${has}A larger model writes better, and slower`;
 }
 
-/** The percent that has arrived, by a line of `codespec models pull --progress`; undefined for any other line. */
+/** Returns the percentage from a line of `codespec models pull --progress`, or undefined for any other line. */
 export function percentOf(line: string): number | undefined {
   const found = /^codespec: \S+: (\d{1,3}) %$/.exec(line.trim());
   return found ? Number(found[1]) : undefined;
 }
 
-/** What a pull that failed says last. */
+/** Returns the last line of a failed pull. */
 export function whyNot(lines: readonly string[]): string {
   return (lines.at(-1) ?? "it says nothing").replace(/^codespec: /, "").replace(/\.$/, "");
 }

@@ -1,13 +1,14 @@
 /**
- * Shows more of a text that has grown: only at the place that was asked about last, as long as nothing changed there
- * and nobody dismissed it. Pure; knows no editor.
+ * Shows more of a text that has grown, only at the position of the last request, and only if nothing changed there and
+ * the user did not dismiss it. Pure.
  *
- * VS Code does not ask twice for one place while it shows something there, so what is shown has to go for a moment. To
- * make that a frame or two, the longer text is fetched first and is ready when VS Code asks; to make it seldom, growth
- * is gathered for a while. While VS Code waits for an answer at the place it does not ask either, so it is told again.
+ * VS Code sends no second request for a position while it shows a suggestion there, so the suggestion has to disappear
+ * for a moment. To keep that to a frame or two, the longer text is fetched first and is ready when VS Code requests it;
+ * to keep it rare, growth is collected for a while. VS Code also sends no request while it waits for an answer at the
+ * position, so it is triggered again.
  */
 
-/** A document's text at a time, a place in it, and the entry of the list of completions that is selected. */
+/** A version of a document, a position in it, and the selected entry of the completion list. */
 export interface Place {
   readonly uri: string;
   readonly version: number;
@@ -16,45 +17,48 @@ export interface Place {
   readonly selected: string;
 }
 
-/** What the gate needs of an editor. */
+/** The editor, as far as the gate needs it. */
 export interface Editor<Items> {
-  /** Whether the only cursor is at a place. */
+  /** Whether the only cursor is at a position. */
   isHere(place: Place): boolean;
   hasSome(items: Items): boolean;
-  /** Makes it ask again. */
+  /** Makes the editor send another request. */
   refresh(): void;
 }
 
-/** A question, and how it is asked once more. */
+/** A request, and a function that repeats it. */
 interface Asked<Items> {
   readonly place: Place;
   readonly again: () => Promise<Items | null>;
 }
 
-/** What was fetched before the editor asks for it. */
+/** Items that were fetched before the editor requests them. */
 interface Ready<Items> {
   readonly place: Place;
   readonly items: Items;
 }
 
-export const GATHER_MS = 400; // between two answers for one place, and until an editor that did not ask is told again
-export const MOST_TOLD = 5; // times that it is told to ask for one text
+export const GATHER_MS = 400; // between two answers for one position, and until the editor is triggered again
+export const MOST_TOLD = 5; // triggers for one text
 
 export class MoreGate<Items> {
   private asked: Asked<Items> | null = null;
   private ready: Ready<Items> | null = null;
-  /** Whether what the editor shows was fetched for it, and so has no alternatives, though the editor believes it asked. */
+  /**
+   * Whether the shown text was fetched in advance. It has no alternatives, although the editor believes it requested
+   * it.
+   */
   hasGrown = false;
-  private refuse = false; // what is ready: it was dismissed before the editor asked
-  private timer: NodeJS.Timeout | undefined; // of the next offer
-  private reminder: NodeJS.Timeout | undefined; // that what is ready was not asked for
+  private refuse = false; // the ready items were dismissed before the editor requested them
+  private timer: NodeJS.Timeout | undefined; // for the next offer
+  private reminder: NodeJS.Timeout | undefined; // triggers the editor again if it has not requested the ready items
 
   constructor(
     private readonly editor: Editor<Items>,
     private readonly gather = GATHER_MS,
   ) {}
 
-  /** A question comes: what is ready for it, or what `ask` fetches; null for nothing. */
+  /** Answers a request with the ready items or those that `ask` fetches; null for none. */
   async answer(
     place: Place,
     ask: () => Promise<Items | null>,
@@ -71,14 +75,14 @@ export class MoreGate<Items> {
     return isReady ? ready.items : ask();
   }
 
-  /** The user wants none of it. */
+  /** Handles a dismissal by the user. */
   dismissed(): void {
     this.stop();
     this.asked = null;
     this.refuse = this.ready !== null;
   }
 
-  /** The server says that there is more of what it answered last. */
+  /** Handles the server's notification that its last answer has grown. */
   grown(uri: string, version: number): void {
     const { asked } = this;
     if (asked?.place.uri !== uri || asked.place.version !== version) return;
@@ -89,14 +93,14 @@ export class MoreGate<Items> {
     this.timer = undefined;
     const { asked } = this;
     if (!asked || !this.editor.isHere(asked.place)) return;
-    const items = await asked.again().catch(() => null); // the client has told why
+    const items = await asked.again().catch(() => null); // the client has reported the error
     if (items === null || this.asked !== asked) return;
     if (!this.editor.hasSome(items) || !this.editor.isHere(asked.place)) return;
     this.ready = { place: asked.place, items };
     this.tell(this.ready, MOST_TOLD);
   }
 
-  /** Has the editor ask for what is ready; so many times, as long as it does not. */
+  /** Triggers the editor until it requests the ready items, at most MOST_TOLD times. */
   private tell(ready: Ready<Items>, times: number): void {
     clearTimeout(this.reminder);
     if (times === 0 || this.ready !== ready || !this.editor.isHere(ready.place)) return;

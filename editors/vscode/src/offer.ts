@@ -1,6 +1,6 @@
-/** A better model than the starter pair: what the server says of it, and when the user is asked. Pure. */
+/** The server's offer of a better model than the starter pair, and when to ask the user about it. Pure. */
 
-/** codespec/offer, as far as it is used: a name for `codespec models pull`, and what that fetches. */
+/** The fields of codespec/offer that are used: a name for `codespec models pull`, and the size of the download. */
 export interface Offer {
   readonly model: string;
   readonly bytes: number;
@@ -8,7 +8,7 @@ export interface Offer {
 
 export const AGAIN_MS = 7 * 24 * 3600 * 1000; // "not now" holds for a week, in all windows
 
-/** What is kept of earlier answers: when the user was asked last, and whether the answer was never. */
+/** The stored result of the last question: its time, and whether the answer was "never". */
 export interface Asked {
   readonly at: number;
   readonly never: boolean;
@@ -26,7 +26,7 @@ export function question({ model, bytes }: Offer): string {
   );
 }
 
-/** Whether what a server sent is one; the name becomes a word of a command line, and must be no flag. */
+/** Whether a server's value is an offer. The name becomes a word of a command line, so it must not be a flag. */
 export function isOffer(value: unknown): value is Offer {
   const { model, bytes } = (value ?? {}) as Partial<Offer>;
   return typeof model === "string" && /^\w[\w./-]*$/.test(model) && typeof bytes === "number";

@@ -1,6 +1,6 @@
 /**
- * The panel with all alternatives: a text that can't be written in, with "Insert" above each. Knows VS Code. It is a
- * document and no web page, so nothing in it runs or is loaded, whatever a model wrote.
+ * The panel of all alternatives: a read-only text with "Insert" above each. It is a document, not a web page, so
+ * nothing that a model wrote can run or load anything.
  */
 
 import {
@@ -25,7 +25,7 @@ import { endOf, type Listed, listed, sectionAt } from "./alternatives.ts";
 const SCHEME = "codespec-alternatives";
 const PAGE = Uri.from({ scheme: SCHEME, path: "Alternatives" });
 
-/** What is listed now, and the document and its version that it is for. */
+/** The current list, with its document and version. */
 interface Shown {
   readonly document: TextDocument;
   readonly version: number;
@@ -51,7 +51,7 @@ export class Panel implements Disposable {
     ),
   ];
 
-  /** `ask` fetches what there is at a place. */
+  /** `ask` fetches the alternatives at a position. */
   constructor(
     private readonly ask: (document: TextDocument, position: Position) => Promise<readonly InlineCompletionItem[]>,
   ) {}
@@ -76,7 +76,7 @@ export class Panel implements Disposable {
     await this.open(document.languageId, page);
   }
 
-  /** Puts one in: the one named, or the one that the panel's cursor is in. */
+  /** Inserts an alternative: the given one, or the one at the panel's cursor. */
   async insert(number?: number): Promise<void> {
     const { shown } = this;
     const at = window.activeTextEditor;
@@ -139,7 +139,7 @@ function textOf({ insertText }: InlineCompletionItem): string {
   return typeof insertText === "string" ? insertText : insertText.value;
 }
 
-/** Each text once. */
+/** Removes duplicates. */
 function unlike(items: readonly InlineCompletionItem[]): InlineCompletionItem[] {
   const texts = items.map(textOf);
   return items.filter((_, index) => texts.indexOf(texts[index]!) === index);

@@ -1,6 +1,6 @@
 /**
- * Models, chosen or offered, and pulled: the questions, the download with its progress in the status bar, and the
- * daemon's restart behind that. Knows VS Code; models.ts and offer.ts have the words, the server's program does the work.
+ * Pulls models that the user chose or was offered: the questions, the download with its progress in the status bar, and
+ * then the daemon's restart. The `codespec` program does the work.
  */
 
 import { commands, type LogOutputChannel, type Memento, window } from "vscode";
@@ -16,12 +16,12 @@ const ASKED = "codespec.modelAsked";
 const LIST_SECONDS = 60;
 
 export class Puller {
-  /** What is being fetched now. */
+  /** The current download. */
   pulling: Pulling | undefined;
   private offered: Offer | undefined;
   private stopping: AbortController | undefined;
 
-  /** `changed` is called when there is more, or no more, of what is being fetched. */
+  /** `changed` is called when the download progresses or ends. */
   constructor(
     private readonly server: Server,
     private readonly folder: string,
@@ -31,25 +31,25 @@ export class Puller {
     private readonly changed: () => void,
   ) {}
 
-  /** The server says that there is a better one. The user is asked, unless an earlier answer holds. */
+  /** Handles the server's offer of a better model: asks the user, unless an earlier answer still holds. */
   async offer(offer: unknown): Promise<void> {
     if (!isOffer(offer)) return this.log.warn("the server's offer can't be read");
     this.offered = offer;
     if (!mayAsk(this.kept.get<Asked>(ASKED), Date.now())) return;
-    await this.kept.update(ASKED, { at: Date.now(), never: false }); // other windows do not ask as well
+    await this.kept.update(ASKED, { at: Date.now(), never: false }); // so that other windows do not ask too
     const chosen = await window.showInformationMessage(question(offer), "Pull", "Choose Another", "Not now", "Never");
     if (chosen === "Never") await this.kept.update(ASKED, { at: Date.now(), never: true });
     if (chosen === "Pull") await this.pull(offer.model);
     if (chosen === "Choose Another") await this.choose();
   }
 
-  /** Fetches what was offered. */
+  /** Pulls the offered model. */
   async pullOffered(): Promise<void> {
     if (this.offered) await this.pull(this.offered.model);
     else void window.showInformationMessage("codespec: no model is offered: “codespec: Choose a Model” lists all.");
   }
 
-  /** Lists what fits this machine, and fetches what the user takes. */
+  /** Lists the models that fit this machine, and pulls the one that the user chooses. */
   async choose(): Promise<void> {
     const listing = await this.list();
     if (!listing) return;
@@ -59,7 +59,7 @@ export class Puller {
     if (chosen) await this.pull(chosen.model);
   }
 
-  /** Fetches a model and has the daemon use it. One at a time. */
+  /** Pulls a model and makes the daemon use it. One download at a time. */
   async pull(model: string): Promise<void> {
     if (this.pulling) {
       const { model: first } = this.pulling;
@@ -79,19 +79,19 @@ export class Puller {
     await this.restartDaemon(`${model} is here, and the daemon loads it.`);
   }
 
-  /** Ends what is being fetched; the next pull goes on from there. */
+  /** Stops the download; the next pull resumes it. */
   stop(): void {
     this.stopping?.abort();
   }
 
-  /** Has the daemon load its models anew, and says what came of it. */
+  /** Makes the daemon load its models again, and reports the result. */
   async restartDaemon(done = "the daemon starts again."): Promise<void> {
     const fault = await this.server.restartDaemon();
     if (fault) void window.showWarningMessage(`codespec: ${fault}`);
     else void window.showInformationMessage(`codespec: ${done}`);
   }
 
-  /** Why it failed, "" if it did not; undefined where it was stopped. */
+  /** Returns the error, "" for success, or undefined if the download was stopped. */
   private async fetch(path: string, model: string, signal: AbortSignal): Promise<string | undefined> {
     const onLine = (line: string): void => {
       const percent = percentOf(line);

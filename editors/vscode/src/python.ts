@@ -1,4 +1,4 @@
-/** Which Python can hold the server. Knows how versions are asked for and read; starts nothing itself. */
+/** Chooses a Python for the server's environment. Starts no process itself. */
 
 import { findProgram, type Machine } from "./find_server.ts";
 
@@ -6,11 +6,11 @@ export const LEAST = [3, 11] as const;
 const NAMES = ["python3", "python", "python3.14", "python3.13", "python3.12", "python3.11"];
 const WINDOWS_NAMES = ["python", "python3", "py"];
 
-/** Prints the version, then fails where no environment can be made (Debian packs that apart). */
+/** Prints the version, then fails if venv is missing (a separate package on Debian). */
 export const QUESTION =
   "import sys; print('%d.%d.%d' % sys.version_info[:3]); sys.stdout.flush(); import ensurepip, venv";
 
-/** What a Python said to the question. */
+/** The answer of a Python. */
 export interface Answer {
   readonly code: number;
   readonly text: string;
@@ -18,7 +18,7 @@ export interface Answer {
 
 export class PythonError extends Error {}
 
-/** The paths to try, the likeliest first. Raises PythonError where the setting leads nowhere. */
+/** Returns the paths to try, the likeliest first. Throws PythonError if the setting names no program. */
 export function candidates(setting: string, machine: Machine): string[] {
   const given = setting.trim();
   if (given) {
@@ -32,7 +32,7 @@ export function candidates(setting: string, machine: Machine): string[] {
   throw new PythonError("There is no Python here: install Python 3.11 or newer, or set codespec.python.");
 }
 
-/** The first that is new enough and can make environments. Raises PythonError that says what the others lack. */
+/** Returns the first that is new enough and has venv. Throws PythonError with the reason if none is. */
 export async function choosePython(paths: readonly string[], ask: (path: string) => Promise<Answer>): Promise<string> {
   const faults: string[] = [];
   for (const path of paths) {
@@ -43,7 +43,7 @@ export async function choosePython(paths: readonly string[], ask: (path: string)
   throw new PythonError(faults.find((fault) => fault.includes("venv")) ?? faults[0] ?? "No Python was found.");
 }
 
-/** The numbers of a version, or null. */
+/** Returns the numbers of a version, or null. */
 export function parseVersion(text: string): readonly [number, number, number] | null {
   const found = /^(?:Python )?(\d+)\.(\d+)\.(\d+)/m.exec(text.trim());
   return found ? [Number(found[1]), Number(found[2]), Number(found[3])] : null;

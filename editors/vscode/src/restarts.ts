@@ -1,4 +1,4 @@
-/** How often the server may be started again by itself. Pure. */
+/** Limits the automatic restarts of the server. Pure. */
 
 export const MOST = 3;
 export const WITHIN_MS = 180_000;
@@ -6,7 +6,7 @@ export const WITHIN_MS = 180_000;
 export class Restarts {
   private readonly times: number[] = [];
 
-  /** Whether one more start is allowed now; it is counted. */
+  /** Returns whether another start is allowed now, and counts it. */
   allow(now: number): boolean {
     while (this.times.length && now - this.times[0]! > WITHIN_MS) this.times.shift();
     if (this.times.length >= MOST) return false;
@@ -14,7 +14,7 @@ export class Restarts {
     return true;
   }
 
-  /** The user asks for another try. */
+  /** Resets the count, at the user's request. */
   forget(): void {
     this.times.length = 0;
   }

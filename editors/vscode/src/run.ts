@@ -1,4 +1,4 @@
-/** Runs a program to its end, line by line, and ends it with its children when the signal comes. Knows processes. */
+/** Runs a program and reads its output line by line; a signal ends it with its children. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 
@@ -16,7 +16,7 @@ export interface Running {
 
 export class Cancelled extends Error {}
 
-/** The exit code (-1 where it can't be started) and what it said. Raises Cancelled when the signal comes. */
+/** Returns the exit code (-1 if it can't be started) and the output. Throws Cancelled on the signal. */
 export async function run(path: string, args: readonly string[], how: Running): Promise<Ended> {
   if (how.signal?.aborted) throw new Cancelled();
   const windows = process.platform === "win32";
@@ -46,7 +46,7 @@ export async function run(path: string, args: readonly string[], how: Running): 
   }
 }
 
-/** Calls back with each whole line of a stream, and with the last one however it ends. */
+/** Calls back with each line of a stream, including a last one without a line end. */
 export function readLines(stream: NodeJS.ReadableStream, take: (line: string) => void): void {
   let rest = "";
   stream.setEncoding("utf8");
@@ -70,7 +70,7 @@ function ending(child: ChildProcess, take: (line: string) => void): Promise<numb
   });
 }
 
-/** pip has children of its own: all of them end. */
+/** Ends the process with its children, which pip has. */
 function end(child: ChildProcess, windows: boolean): void {
   if (child.pid === undefined) return;
   if (windows) {

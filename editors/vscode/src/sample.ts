@@ -1,8 +1,8 @@
-/** The sample's text: where the cursor goes is marked in it. Pure. */
+/** The text of the sample file, in which a mark shows the cursor's position. Pure. */
 
 export const SAMPLE_CURSOR = "<cursor>";
 
-/** The text without the mark, and the mark's place. Raises where there is none. */
+/** Returns the text without the mark, and the mark's position. Throws if there is no mark. */
 export function splitSample(text: string, mark: string): { content: string; line: number; character: number } {
   const at = text.indexOf(mark);
   if (at < 0) throw new Error(`the sample has no ${mark}`);

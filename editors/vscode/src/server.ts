@@ -1,6 +1,5 @@
 /**
- * The language server's process and the connection to it: started, watched, started again a few times. Knows processes
- * and the language client; knows neither the status bar nor how the server gets onto the machine.
+ * The language server's process and the connection to it: starts it, watches it, and restarts it a few times.
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -30,26 +29,28 @@ import { forServer, settings } from "./settings.ts";
 import type { Figures, Process, Told } from "./status.ts";
 import { versionFault } from "./versions.ts";
 
-const START_MS = 60_000; // what is no language server never answers
+const START_MS = 60_000; // a program that is not a language server never answers
 const STOP_MS = 2000;
 const MISSING = "The codespec server is not installed: install it, or set codespec.command.";
 
-/** Its errors go to the log; what the user must know, we say in one sentence. */
+/** Errors of the client go to the log; the extension reports problems in one sentence. */
 class Client extends LanguageClient {
   override error(message: string, data?: unknown): void {
     super.error(message, data, false);
   }
 }
 
-/** What the server says of its own accord. */
+/** The server's notifications. */
 export interface Listener {
   told(status: Told): void;
   grown(uri: string, version: number): void;
   offered(offer: unknown): void;
 }
 
-/** What the extension brings: its version, where its own Python environment would be, a folder that no workspace can
- * fill, and variables for the server's process. */
+/**
+ * The extension's version, the folder of its own Python environment, a folder that no workspace can write, and
+ * variables for the server's process.
+ */
 export interface Own {
   readonly version: string;
   readonly environment: string;
@@ -80,7 +81,7 @@ export class Server {
     private readonly listener: Listener,
   ) {}
 
-  /** Where the program is, as things are now. */
+  /** Finds the program now. */
   find(): Found {
     return findServer(settings.command, this.own.environment, machine);
   }
@@ -89,13 +90,13 @@ export class Server {
     return this.next(() => this.begin());
   }
 
-  /** Stops it; the daemon goes on, for other editors. */
+  /** Stops the server. The daemon keeps running, for other editors. */
   stop(): Promise<void> {
     this.hurry();
     return this.next(() => this.end());
   }
 
-  /** As if for the first time. */
+  /** Starts the server again, with the count of restarts reset. */
   restart(): Promise<void> {
     this.restarts.forget();
     this.hurry();
@@ -105,7 +106,7 @@ export class Server {
     });
   }
 
-  /** Something that happens in place of the server, such as an installation. */
+  /** Shows another state in place of the server's, such as an installation. */
   show(process: Process): void {
     this.process = process;
     this.changes.fire();
@@ -120,7 +121,7 @@ export class Server {
     return (await this.life?.client.sendRequest<Explained>("workspace/executeCommand", params)) ?? {};
   }
 
-  /** All that there is at a place, as if the user asked there. */
+  /** Returns all alternatives at a position, as for an explicit request. */
   async alternatives(document: TextDocument, position: Position): Promise<InlineCompletionItem[]> {
     const client = this.life?.client;
     if (!client) return [];
@@ -133,7 +134,7 @@ export class Server {
     return Array.isArray(items) ? items : (items?.items ?? []);
   }
 
-  /** Ends the daemon and starts it again, with what is on the disk now; why that can't be, "" if it was done. */
+  /** Restarts the daemon, with the models that are on the disk now. Returns the reason if that fails, else "". */
   async restartDaemon(): Promise<string> {
     if (!this.life) return "the language server does not run: restart codespec first.";
     const params = { command: "codespec.restartDaemon", arguments: [] };
@@ -141,22 +142,22 @@ export class Server {
     return message;
   }
 
-  /** Tells it which document is in use; without a server nothing happens. */
+  /** Notifies the server of the document in use, if it runs. */
   focus(uri: string): void {
     if (this.process.kind === "running") {
       void this.life?.client.sendNotification("textDocument/didFocus", { textDocument: { uri } });
     }
   }
 
-  /** What never gets ready holds nobody up. */
+  /** Resolves after a time limit even if the server never becomes ready. */
   private hurry(): void {
     if (this.process.kind === "starting") this.life?.child.kill();
   }
 
-  /** One thing after the other: a start never meets a stop. */
+  /** Runs actions one after the other, so that a start never overlaps a stop. */
   private next(act: () => Promise<void>): Promise<void> {
     const done = this.turn.then(act);
-    this.turn = done.catch(() => {}); // whoever asked is told; the next one is not concerned
+    this.turn = done.catch(() => {}); // the caller gets the error; the next action runs anyway
     return done;
   }
 
@@ -215,7 +216,7 @@ export class Server {
     };
   }
 
-  /** Undefined, and told, where the program can't be started. */
+  /** Returns undefined, after reporting the error, if the program can't be started. */
   private async spawn(path: string): Promise<ChildProcess | undefined> {
     const { folder: cwd } = this.own;
     mkdirSync(cwd, { recursive: true });
@@ -230,7 +231,7 @@ export class Server {
     return undefined;
   }
 
-  /** It ended without being asked to. */
+  /** Handles an unexpected end of the process. */
   private async ended(life: Life, how: string): Promise<void> {
     if (this.life !== life) return;
     this.life = undefined;

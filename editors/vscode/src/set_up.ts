@@ -1,16 +1,16 @@
-/** One button from nothing to the first suggestion: the server, a model, a sample to try it in. Knows VS Code. */
+/** One button from nothing to the first suggestion: the server, a model, and a sample file. */
 
 import { commands, Position, Selection, type Uri, window, workspace } from "vscode";
 import { SAMPLE_CURSOR, splitSample } from "./sample.ts";
 
-/** What each step is asked of. */
+/** The steps of the set-up. */
 export interface Steps {
   isRunning(): boolean;
   install(): Promise<void>;
   choose(): Promise<void>;
 }
 
-/** A step that did not lead to its end has said why. */
+/** Runs the steps. A step that fails reports the error itself. */
 export async function setUp(steps: Steps, sample: Uri): Promise<void> {
   if (!steps.isRunning()) await steps.install();
   if (!steps.isRunning()) return;
@@ -18,7 +18,7 @@ export async function setUp(steps: Steps, sample: Uri): Promise<void> {
   await openSample(sample);
 }
 
-/** The sample as a new file, with the cursor where something is to be written, and asks there. */
+/** Opens the sample as a new file with the cursor at its mark, and requests a suggestion there. */
 export async function openSample(sample: Uri): Promise<void> {
   const text = new TextDecoder().decode(await workspace.fs.readFile(sample));
   const { content, line, character } = splitSample(text, SAMPLE_CURSOR);

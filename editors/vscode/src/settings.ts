@@ -1,4 +1,4 @@
-/** The settings of this window, read when used, and how they are switched. Knows VS Code's configuration. */
+/** The settings of this window: read when used, and changed by commands. */
 
 import { ConfigurationTarget, workspace } from "vscode";
 
@@ -22,21 +22,21 @@ export const settings = {
   },
 };
 
-/** For the server, which reads what is its own; a token is no setting of its. */
+/** Returns the settings for the server, which ignores those of the extension. The token is not among them. */
 export function forServer(): Record<string, unknown> {
   const all = JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as Record<string, unknown>;
   delete all["token"];
   return all;
 }
 
-/** Switches everything; returns whether it is on now. */
+/** Switches completion on or off everywhere; returns the new state. */
 export async function toggle(): Promise<boolean> {
   const on = !settings.enabled;
   await update("enabled", on);
   return on;
 }
 
-/** Switches one language; returns whether it is on now. */
+/** Switches one language on or off; returns the new state. */
 export async function toggleLanguage(languageId: string): Promise<boolean> {
   const on = !settings.completes(languageId);
   const found = workspace.getConfiguration(SECTION).inspect<Record<string, boolean>>("languages");
@@ -44,12 +44,12 @@ export async function toggleLanguage(languageId: string): Promise<boolean> {
   return on;
 }
 
-/** The model that the daemon is to have from its next start on. */
+/** Sets the model that the daemon uses from its next start on. */
 export function chooseModel(name: string): Promise<void> {
   return update("model", name);
 }
 
-/** Where the value comes from is where it is changed: a workspace's own value would hide the user's. */
+/** Changes a value where it was set, because a workspace's value would hide the user's. */
 async function update(name: string, value: unknown): Promise<void> {
   const configuration = workspace.getConfiguration(SECTION);
   const inWorkspace = configuration.inspect(name)?.workspaceValue !== undefined;

@@ -1,16 +1,16 @@
 /**
- * What is installed: what the extension carries, pinned by hash, or a checkout or a wheel of the user's. Never a name:
- * whoever registers that on a package index would run code here. Pure.
+ * The source of an installation: the wheels in the extension, pinned by hash, or the user's checkout or wheel. Never a
+ * name: whoever registers that name on a package index could run code here. Pure.
  */
 
 import { posix, win32 } from "node:path";
 
-/** Paths for pip. `cuda` is what a torch with CUDA needs besides. */
+/** Paths for pip. `cuda` lists the additional packages of a torch with CUDA. */
 export type Source =
   | { readonly kind: "carried"; readonly wheels: readonly string[]; readonly requirements: string; readonly cuda: string }
   | { readonly kind: "path"; readonly path: string };
 
-/** The extension's own folder with the wheels of codespec and its weights, and their requirements. */
+/** The extension's folder with the wheels of codespec and its weights, and their requirements. */
 export interface Carried {
   readonly folder: string;
   readonly names: readonly string[];
@@ -22,7 +22,7 @@ const REQUIREMENTS = "requirements-engine.txt";
 const CUDA = "requirements-cuda.txt";
 const WHEELS = [/^codespec-[^/\\]+\.whl$/, /^codespec_weights-[^/\\]+\.whl$/];
 
-/** What the setting says. Raises SourceError where that is no path, or where nothing is carried. */
+/** Returns the source for a setting. Throws SourceError if it is not a path, or if the extension carries no wheels. */
 export function findSource(setting: string, home: string, windows: boolean, carried: Carried): Source {
   const { isAbsolute, join } = windows ? win32 : posix;
   const path = expandHome(setting, home);
@@ -43,7 +43,7 @@ export function findSource(setting: string, home: string, windows: boolean, carr
   return { kind: "carried", wheels: wheels.map(at), requirements: at(REQUIREMENTS), cuda: at(CUDA) };
 }
 
-/** For the log, and for the mark that an environment is complete. */
+/** Returns the source's name, for the log and for the mark of a complete environment. */
 export function named(source: Source): string {
   return source.kind === "path" ? source.path : (source.wheels[0] ?? "");
 }

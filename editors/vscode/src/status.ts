@@ -1,20 +1,20 @@
-/** How it is with the server, in words: for the status bar and for whoever asks. Pure. */
+/** The server's state in words, for the status bar and the explanation. Pure. */
 
-/** The extension's own half: how the server's process is. */
+/** The state of the server's process, as the extension sees it. */
 export type Process =
   | { readonly kind: "starting" | "stopped" }
   | { readonly kind: "running"; readonly version: string; readonly fault: string }
   | { readonly kind: "installing"; readonly step: string }
   | { readonly kind: "missing" | "failed"; readonly sentence: string };
 
-/** didChangeStatus. */
+/** The parameters of didChangeStatus. */
 export interface Told {
   readonly kind: "Normal" | "Warning" | "Error" | "Inactive";
   readonly message: string;
   readonly busy: boolean;
 }
 
-/** codespec/status, as far as it is shown. */
+/** The fields of codespec/status that are shown. */
 export interface Figures {
   readonly daemon?: {
     readonly url: string;
@@ -44,13 +44,13 @@ export interface Figures {
 
 export type Mood = "Normal" | "Busy" | "Inactive" | "Off" | "Warning" | "Error";
 
-/** A model on its way. */
+/** A download of a model. */
 export interface Pulling {
   readonly model: string;
   readonly percent: number;
 }
 
-/** Everything that is known. `enabled` is the setting. */
+/** The whole state. `enabled` is the setting. */
 export interface Known {
   readonly pulling?: Pulling | undefined;
   readonly process: Process;
@@ -78,7 +78,7 @@ export function moodOf({ process, told, enabled }: Known): Mood {
   return told.busy ? "Busy" : "Normal";
 }
 
-/** One sentence: why it is so. */
+/** Returns one sentence that explains the state. */
 export function sentenceOf(known: Known): string {
   const { process, told, enabled } = known;
   switch (process.kind) {
@@ -97,7 +97,7 @@ export function sentenceOf(known: Known): string {
   }
 }
 
-/** What the status bar shows: short, with the share taken and the last answer's time once there are any. */
+/** Returns the text of the status bar, with the acceptance rate and the last answer's time if known. */
 export function barText(known: Known): string {
   const mood = moodOf(known);
   const { counters } = known.figures;
@@ -109,14 +109,14 @@ export function barText(known: Known): string {
   return `${ICONS[mood]} ${parts.join(" · ")}`;
 }
 
-/** For screen readers, and for the tooltip's first line. */
+/** Returns the text for screen readers and the first line of the tooltip. */
 export function headline(known: Known): string {
   const { pulling } = known;
   const fetched = pulling ? ` ${pulling.model} is being fetched: ${pulling.percent} %.` : "";
   return `${moodOf(known)}: ${sentenceOf(known)}${fetched}`;
 }
 
-/** What there is to know beside the headline, a name and a value a line. */
+/** Returns the details below the headline, one name and value per line. */
 export function facts({ process, figures: { daemon, last, counters } }: Known): [string, string][] {
   const found: [string, string][] = [];
   if (daemon?.target) found.push(["model", daemon.target]);

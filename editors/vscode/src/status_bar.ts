@@ -1,4 +1,4 @@
-/** The status bar's item, kept up to date. Knows VS Code; status.ts has the words. */
+/** Keeps the status bar's item up to date; status.ts has the words. */
 
 import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, window } from "vscode";
 import type { Server } from "./server.ts";
@@ -15,7 +15,7 @@ import {
   type Told,
 } from "./status.ts";
 
-const PAUSE_MS = 500; // figures are asked for when answers have come and gone, not with each
+const PAUSE_MS = 500; // without answers, before the figures are requested
 const COLOURS: Partial<Record<Mood, string>> = { Error: "errorBackground", Warning: "warningBackground" };
 
 export class StatusBar implements Disposable {
@@ -24,7 +24,7 @@ export class StatusBar implements Disposable {
   private figures: Figures = {};
   private timer: NodeJS.Timeout | undefined;
 
-  /** A model on its way, and its end. */
+  /** Handles the progress of a download, and its end. */
   pulling: Pulling | undefined;
 
   constructor(private readonly server: Server) {
@@ -39,14 +39,14 @@ export class StatusBar implements Disposable {
     return { process: this.server.process, told, figures, pulling, enabled: settings.enabled };
   }
 
-  /** The server says how it is. */
+  /** Handles the server's status. */
   tell(told: Told): void {
     this.told = told;
     this.draw();
     this.refreshSoon();
   }
 
-  /** The server's process changed: what the last one said is old. */
+  /** Handles a change of the server's process, which makes the last status outdated. */
   changed(): void {
     if (this.server.process.kind !== "running") {
       this.told = { kind: "Normal", message: "", busy: false };
@@ -63,7 +63,7 @@ export class StatusBar implements Disposable {
     }, PAUSE_MS);
   }
 
-  /** Asks for the figures; a server that is not there, or goes, has none. */
+  /** Requests the figures; a server that has stopped has none. */
   async refresh(): Promise<void> {
     if (this.server.process.kind === "running") this.figures = await this.server.figures().catch(() => ({}));
     this.draw();

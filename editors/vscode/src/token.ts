@@ -1,15 +1,15 @@
-/** What a token must be, and what becomes of one that stands in the settings. Pure; the daemon has the same rule. */
+/** The rules for tokens, which are the daemon's, and the removal of a token from the settings. Pure. */
 
 export const LEAST = 16; // characters
 
-/** Why a text is no token, "" where it is one. */
+/** Returns why a text is not a valid token, or "". */
 export function tokenFault(text: string): string {
   if (/[^\x20-\x7e]/.test(text)) return "A token is made of ASCII characters: leave out the others.";
   if (text.length < LEAST) return `A token has ${LEAST} characters or more: make it longer.`;
   return "";
 }
 
-/** The old setting's value: to be moved, to be dropped because a token was set since, or useless. */
+/** Returns what to do with a token in the settings: move it, drop it because a newer one is stored, or report it. */
 export function whatOf(old: string, kept: string): "nothing" | "move" | "drop" | "tell" {
   if (!old) return "nothing";
   if (kept) return "drop";

@@ -1,6 +1,6 @@
 /**
- * The daemon's token in VS Code's secret storage, which is the system's keychain where there is one. Knows VS Code;
- * token.ts has the rules. The language server gets it as a variable of its process, never as a setting.
+ * The daemon's token in VS Code's secret storage, which is the system's keychain if there is one. The language server
+ * gets it as an environment variable, never as a setting.
  */
 
 import { ConfigurationTarget, type LogOutputChannel, type SecretStorage, window, workspace } from "vscode";
@@ -15,14 +15,14 @@ export class Tokens {
     private readonly log: LogOutputChannel,
   ) {}
 
-  /** Called when it was set or forgotten, in this window or another. */
+  /** Called when the token was set or deleted, in this window or another. */
   onChange(act: () => void): { dispose(): unknown } {
     return this.secrets.onDidChange(({ key }) => {
       if (key === KEY) act();
     });
   }
 
-  /** What the server's process needs to know of it. */
+  /** Returns the variables for the server's process. */
   async variables(): Promise<Record<string, string>> {
     const token = await this.secrets.get(KEY);
     return token ? { [VARIABLE]: token } : {};
@@ -44,7 +44,7 @@ export class Tokens {
     void window.showInformationMessage("codespec: the token is forgotten.");
   }
 
-  /** A token in the settings is plain text, and travels where settings are synchronized: it is taken out of there. */
+  /** Removes a token from the settings, where it is plain text and may be synchronized to other machines. */
   async moveOld(): Promise<void> {
     const settings = workspace.getConfiguration("codespec");
     const old = settings.get("token", "").trim();

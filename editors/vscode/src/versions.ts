@@ -1,13 +1,13 @@
-/** Whether the extension and its language server are of one version, and the mend where not. Pure. */
+/** Compares the versions of the extension and its language server. Pure. */
 
-/** Who serves: what it says its version is, where its program lies, and whether this extension installed it. */
+/** The running server: its version, the path of its program, and whether this extension installed it. */
 export interface Serving {
   readonly version: string;
   readonly path: string;
   readonly own: boolean;
 }
 
-/** One sentence; "" where both are the same. The language server compares itself with the daemon. */
+/** Returns a warning with a fix, or "" if both are equal. The language server compares itself with the daemon. */
 export function versionFault(extension: string, { version, path, own }: Serving): string {
   if (version === extension) return "";
   const mend = own

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codespec_lsp.imported_files import MOST_CHARACTERS
 from codespec_lsp.imports import find_imported, import_rows
-from codespec_lsp.outline_reader import read_outline
+from codespec_lsp.other_files import MOST_CHARACTERS
+from codespec_lsp.outlines import read_outline
 
 from codespec.contract.types import Snippet
 

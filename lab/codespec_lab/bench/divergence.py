@@ -24,13 +24,13 @@ from codespec.models.loader import DTYPES, load_model
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from codespec.pair.sample import held_out_files
+from codespec.regular_file import NotUtf8, read_text
 from codespec.store.machine import machine_memory
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text_file import NotUtf8, read_text
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.quality.scenario import labels
 from codespec_lab.bench.report import table

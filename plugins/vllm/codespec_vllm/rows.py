@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from codespec.contract.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence, Verdict
-from codespec.text.fim import FimMissing, find_template
-from codespec.text.streaming import StopFinder
+from codespec.text.filters import StopFinder
+from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 
 Ids = NDArray[np.integer]

@@ -1,11 +1,11 @@
--- Tells the server what was taken of a suggestion. Knows two messages.
+-- Reports to the server how much of a suggestion was accepted.
 
 local server = require('codespec.server')
 local text = require('codespec.text')
 
 local M = {}
 
---- An item was taken whole: it says itself how that is told.
+--- Reports that an item was accepted in full, by the item's own command.
 ---@param command lsp.Command?
 ---@param bufnr integer
 function M.told(command, bufnr)
@@ -20,7 +20,7 @@ function M.whole(suggestion)
   M.told(suggestion:item().command, suggestion.bufnr)
 end
 
---- It was taken up to a place of the buffer.
+--- Reports that an item was accepted up to a position of the buffer.
 ---@param suggestion codespec.Suggestion
 ---@param row integer
 ---@param col integer

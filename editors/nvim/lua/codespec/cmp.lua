@@ -5,7 +5,7 @@ local entries = require('codespec.entries')
 
 local M = {}
 
-local MANUAL = 1 -- nvim-cmp's reason when the user asked
+local MANUAL = 1 -- nvim-cmp's reason for an explicit request
 
 function M.is_available()
   local options = require('codespec').options()

@@ -1,4 +1,4 @@
--- `:Codespec …`. Knows words and windows; the work is done by the modules it names.
+-- The commands `:Codespec …` and their windows.
 
 local M = {}
 
@@ -12,7 +12,7 @@ local function say(lines)
   vim.api.nvim_echo({ { table.concat(lines, '\n') } }, true, {})
 end
 
---- Asks the server; where none runs, says why.
+--- Sends a request to the server, or shows why none runs.
 ---@param method string
 ---@param params table
 ---@param then_ fun(result: any)
@@ -34,7 +34,7 @@ local function daemon_url()
   return options and options.settings.url or DEFAULT_PAGE
 end
 
---- Where the daemon keeps its state, as codespec/user_folders.py has it.
+--- Returns the daemon's state folder, by the rules of codespec/user_folders.py.
 ---@return string
 local function state_folder()
   if (vim.env.XDG_STATE_HOME or '') ~= '' then
@@ -62,7 +62,7 @@ local function open(path)
   vim.cmd.normal({ 'G', bang = true })
 end
 
---- Shows sentences in a window beside the cursor, which any movement closes.
+--- Shows sentences in a window beside the cursor, which closes when the cursor moves.
 ---@param lines string[]
 local function float(lines)
   vim.lsp.util.open_floating_preview(lines, 'markdown', { border = 'single', title = ' codespec ', max_width = 80 })
@@ -153,7 +153,7 @@ function M.run(words)
   command(words[2])
 end
 
---- What may stand where the cursor is on the command line.
+--- Returns the completions at the cursor of the command line.
 ---@param lead string
 ---@param line string
 ---@return string[]

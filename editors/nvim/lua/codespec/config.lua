@@ -1,10 +1,10 @@
--- The options: their defaults, and a sentence for each that can't be used. Knows nothing of what they do.
+-- The options: their defaults, and a sentence for each invalid one.
 
 local M = {}
 
 local GHOST_TEXTS = { 'auto', 'native', 'own' }
 
--- The language server's settings and the types of their values; it checks their ranges itself.
+-- The language server's settings and the types of their values. The server checks the ranges.
 local SETTINGS = {
   budgetMs = 'number',
   invokedBudgetMs = 'number',
@@ -84,7 +84,7 @@ local function listed(names)
   return table.concat(names, ', ')
 end
 
---- Takes the fields of a table that are known and well typed.
+--- Copies the fields of a table that are known and have the right type.
 ---@param given table
 ---@param known table<string, any> by name, what `must_be` needs
 ---@param must_be fun(name: string, value: any): string?
@@ -117,7 +117,7 @@ local function setting_must_be(name, value)
   return type(value) ~= SETTINGS[name] and ('a %s'):format(SETTINGS[name]) or nil
 end
 
---- The options with what was given put over the defaults, and a sentence for all that can't be used.
+--- Returns the options, those of the user over the defaults, and a sentence for each invalid one.
 ---@param given any
 ---@return codespec.Options, string[]
 function M.read(given)
@@ -135,7 +135,7 @@ function M.read(given)
   return options, faults
 end
 
---- The options as the language server's settings.
+--- Returns the options as the language server's settings.
 ---@param options codespec.Options
 ---@return table<string, any>
 function M.server_settings(options)

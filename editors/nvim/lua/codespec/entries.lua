@@ -1,5 +1,4 @@
--- Suggestions as entries of a completion menu, for those who want them there. Knows the server and the protocol's
--- completion items; knows no menu.
+-- Suggestions as entries of a completion menu (LSP completion items), for blink.cmp and nvim-cmp.
 
 local M = {}
 
@@ -10,7 +9,7 @@ local text = require('codespec.text')
 local MOST_LABEL = 60
 local PLAIN_TEXT, AS_IS = 1, 1
 
---- The first line that shows anything, behind the word that it goes on from.
+--- Returns the label: the word that the text continues, and the text's first non-blank line.
 ---@param word string
 ---@param rest string
 local function label_of(word, rest)
@@ -22,7 +21,7 @@ local function label_of(word, rest)
   return vim.fn.strcharpart(word .. first, 0, MOST_LABEL)
 end
 
---- An entry; it replaces the word before the cursor, which menus filter by. Columns are bytes.
+--- Returns an entry. It replaces the word before the cursor, by which menus filter. Columns are bytes.
 ---@param suggestion codespec.Suggestion
 ---@param row integer
 ---@param col integer
@@ -52,8 +51,8 @@ local function entry(suggestion, row, col)
   }
 end
 
---- Asks for the cursor of the current buffer. Returns what ends the question; `done` is called once, with no entries
---- where there is nothing to offer.
+--- Requests entries for the cursor of the current buffer. Returns a function that cancels the request; `done` is called
+--- once, with an empty list if there is nothing to offer.
 ---@param explicit boolean whether the user asked
 ---@param done fun(entries: lsp.CompletionItem[])
 ---@return fun()
@@ -68,7 +67,7 @@ function M.ask(explicit, done)
   end)
 end
 
---- An entry was taken.
+--- Reports that an entry was accepted.
 ---@param item lsp.CompletionItem
 ---@param bufnr integer
 function M.taken(item, bufnr)

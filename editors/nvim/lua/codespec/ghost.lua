@@ -1,5 +1,5 @@
--- Ghost text: when the server is asked, what is shown of its answers while the user types, and what is taken of it.
--- Knows places and answers; how it is drawn, `screen` knows.
+-- Ghost text: when to send a request, which part of an answer to show while the user types, and how to accept it.
+-- `screen` draws it.
 
 local Suggestion = require('codespec.suggestion')
 local acceptance = require('codespec.acceptance')
@@ -13,7 +13,7 @@ local M = {}
 
 local METHOD = 'textDocument/inlineCompletion'
 local INVOKED, AUTOMATIC = 1, 2
-local QUIET_MS = 50 -- after a change, before it is asked about: a burst is one question
+local QUIET_MS = 50 -- between a change and its request, so that a burst of changes sends one request
 
 ---@class codespec.Ghost of one buffer
 ---@field suggestion codespec.Suggestion?
@@ -38,7 +38,7 @@ local function inserting()
   return vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
 end
 
---- Brings the screen of the current buffer up to date. While a menu is open, its entries are what keys are about.
+--- Updates the screen of the current buffer. While a menu is open, nothing is shown, because keys apply to its entries.
 local function draw()
   local bufnr, row, col = here()
   local ghost = ghosts[bufnr]
@@ -69,7 +69,7 @@ local function forget(bufnr)
   ghost.shown = ''
 end
 
---- Takes a question: returns what its answer is to be given to, which drops it if it comes too late.
+--- Registers a request. Returns the function that receives its answer, and drops one that comes too late.
 ---@param bufnr integer
 ---@param explicit boolean
 ---@param then_ fun(suggestion: codespec.Suggestion?)? called before it is drawn
@@ -98,14 +98,14 @@ local function asked(bufnr, explicit, then_)
   end
 end
 
---- Whether a buffer may be asked about without the user's wish.
+--- Returns whether automatic requests are allowed for a buffer.
 ---@param bufnr integer
 local function by_itself(bufnr)
   local ghost = ghosts[bufnr]
   return ghost and ghost.explicit ~= vim.api.nvim_buf_get_changedtick(bufnr) and vim.fn.reg_executing() == ''
 end
 
---- Asks for the current buffer.
+--- Sends a request for the current buffer.
 ---@param explicit boolean
 ---@param then_ fun(suggestion: codespec.Suggestion?)?
 local function ask(explicit, then_)
@@ -126,7 +126,7 @@ local function ask(explicit, then_)
   native.aside(function()
     local request
     request = server.request(METHOD, params, function(err, result)
-      if ghost.request == request then -- a late answer isn't the newer question's
+      if ghost.request == request then -- ignore a late answer
         ghost.request = nil
       end
       answered(err, result)
@@ -135,8 +135,8 @@ local function ask(explicit, then_)
   end)
 end
 
---- Asks for the current buffer, for a menu and not for the screen. Returns what ends the question; `done` is called
---- once, with nil where there is nothing to offer.
+--- Sends a request for the current buffer, for a menu instead of the screen. Returns a function that cancels it; `done`
+--- is called once, with nil if there is nothing to offer.
 ---@param explicit boolean
 ---@param done fun(suggestion: codespec.Suggestion?)
 ---@return fun()
@@ -166,7 +166,7 @@ function M.question(explicit, done)
   end
 end
 
---- The text or the cursor changed.
+--- Handles a change of the text or the cursor.
 local function changed()
   draw()
   local ghost = ghosts[vim.api.nvim_get_current_buf()]
@@ -178,7 +178,7 @@ local function changed()
   end))
 end
 
---- There is more of the text that was answered last: it is asked for at once.
+--- Handles the notification that the last answer has grown: requests it at once.
 ---@param params { uri: string, version: integer }
 function M.more(params)
   local bufnr = vim.api.nvim_get_current_buf()
@@ -192,8 +192,8 @@ function M.more(params)
   end
 end
 
---- What is shown at the cursor; '' for nothing. Keys that come faster than the screen is drawn have moved the cursor
---- along what is shown, or away from it.
+--- Returns the text that is shown at the cursor, or ''. Keys that are faster than the screen may have moved the cursor
+--- along the shown text, or away from it.
 ---@return string
 function M.shown()
   local bufnr, row, col = here()
@@ -204,7 +204,7 @@ function M.shown()
   return ghost.suggestion:rest(row, col)
 end
 
---- Takes all, the next word, line or block of what is shown. Returns whether something was shown.
+--- Accepts all, or the next word, line or block, of the suggestion. Returns whether one was shown.
 ---@param how 'all'|'word'|'line'|'block'
 ---@return boolean
 function M.accept(how)
@@ -229,8 +229,7 @@ function M.accept(how)
   return true
 end
 
---- Shows the next (or previous) suggestion. The first time the server is asked for others; where nothing is shown, for
---- any.
+--- Shows the next (or previous) suggestion. Requests others the first time, and any if nothing is shown.
 ---@param step 1|-1
 function M.select(step)
   local ghost = ghosts[vim.api.nvim_get_current_buf()]
@@ -250,12 +249,12 @@ function M.select(step)
   ask(true, shown and turn or nil)
 end
 
---- Asks at once, also for alternatives.
+--- Sends an explicit request, which also brings alternatives.
 function M.ask()
   ask(true)
 end
 
---- Shows nothing until the text changes. Returns whether something was shown.
+--- Hides the suggestion until the text changes. Returns whether one was shown.
 ---@return boolean
 function M.dismiss()
   local bufnr = vim.api.nvim_get_current_buf()
@@ -267,14 +266,14 @@ function M.dismiss()
   return true
 end
 
---- Shows nothing, in any buffer.
+--- Hides the suggestions of all buffers.
 function M.clear()
   for bufnr in pairs(ghosts) do
     forget(bufnr)
   end
 end
 
---- Begins in a buffer that a client knows.
+--- Enables ghost text in a buffer after a client has attached to it.
 ---@param bufnr integer
 ---@param client integer
 function M.attach(bufnr, client)
@@ -293,13 +292,13 @@ function M.attach(bufnr, client)
   end)
   screen.attach(bufnr)
   if inserting() and vim.api.nvim_get_current_buf() == bufnr then
-    -- The server became ready while the user was typing: whoever waits for the next key needn't.
+    -- The server became ready while the user was typing: do not wait for the next key.
     vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = bufnr, modeline = false })
   end
 end
 
---- Ends in a buffer that a client leaves. Returns whether it is the buffer's; after a restart the old client may leave
---- when the new one is there.
+--- Disables ghost text in a buffer that a client leaves. Returns whether it was the buffer's client: after a restart,
+--- the old client may leave after the new one has attached.
 ---@param bufnr integer
 ---@param client integer
 ---@return boolean
@@ -316,7 +315,7 @@ function M.detach(bufnr, client)
   return true
 end
 
---- Chooses who draws, and begins to heed menus. Returns what sees the server's stream, if that is needed.
+--- Chooses who draws, and begins to watch menus. Returns an interceptor of the server's messages if one is needed.
 ---@param wanted 'auto'|'native'|'own'
 ---@return fun(rpc: vim.lsp.rpc.PublicClient)?
 function M.use(wanted)

@@ -1,5 +1,5 @@
--- `:checkhealth codespec`: the Neovim, the command, the language server, the daemon, the keys. Knows what is well and
--- how to mend what is not.
+-- `:checkhealth codespec`: checks Neovim, the command, the language server, the daemon and the keys, and suggests
+-- fixes.
 
 local M = {}
 
@@ -92,10 +92,10 @@ local function check_keys(bufnr, options)
   end
 end
 
---- Reports on all of it.
+--- Writes the report.
 function M.check()
   local options = require('codespec').options()
-  -- The report is a buffer of its own; what is asked about is the one it was asked from.
+  -- The report has its own buffer, but is about the buffer from which it was requested.
   local bufnr = vim.fn.bufnr('#') > 0 and vim.fn.bufnr('#') or vim.api.nvim_get_current_buf()
   health.start('codespec')
   if not options then

@@ -1,5 +1,5 @@
--- codespec for Neovim: ghost text that a small model guesses and a big one checks. This is all of the public API; every
--- function may be called before `setup`, and then does nothing.
+-- codespec for Neovim: ghost text that a small model drafts and a large one verifies. This is the whole public API.
+-- Every function may be called before `setup`, and does nothing then.
 
 local config = require('codespec.config')
 local ghost = require('codespec.ghost')
@@ -13,7 +13,7 @@ local M = {}
 ---@type codespec.Options?
 local options
 
--- What the server tells.
+-- Handlers of the server's notifications.
 local handlers = {
   ['didChangeStatus'] = function(_, told)
     status.take(told)
@@ -47,7 +47,7 @@ local function attached(event)
     return
   end
   ghost.attach(event.buf, client.id)
-  -- Behind the mappings that file type plugins make in the same event, which ours then stand for.
+  -- Runs after the mappings that file type plugins make in the same event, so that ours wrap them.
   vim.schedule(function()
     if vim.api.nvim_buf_is_valid(event.buf) and server.is_attached(event.buf) then
       keys.map(event.buf, options.keys, ghost.shown)
@@ -79,7 +79,7 @@ local function watch()
   on({ 'BufEnter', 'FileType', 'BufFilePost' }, entered)
 end
 
---- Starts codespec. Options that can't be used are told of and keep their defaults.
+--- Starts codespec. Invalid options are reported and keep their defaults.
 ---@param given? table fields of codespec.Options, each optional
 function M.setup(given)
   if vim.fn.has('nvim-0.10') == 0 then
@@ -97,58 +97,58 @@ function M.setup(given)
   M.restart()
 end
 
---- The options in use; nil before `setup`.
+--- Returns the current options, or nil before `setup`.
 ---@return codespec.Options?
 function M.options()
   return options
 end
 
---- Takes all that is shown. Returns whether something was.
+--- Accepts the whole suggestion. Returns whether one was shown.
 ---@return boolean
 function M.accept()
   return ghost.accept('all')
 end
 
---- Takes the next word of what is shown.
+--- Accepts the next word of the suggestion.
 ---@return boolean
 function M.accept_word()
   return ghost.accept('word')
 end
 
---- Takes the next line of what is shown.
+--- Accepts the next line of the suggestion.
 ---@return boolean
 function M.accept_line()
   return ghost.accept('line')
 end
 
---- Takes the next line of what is shown and what belongs to it: its body, and the line that closes that.
+--- Accepts the next line of the suggestion with its body and the line that closes the body.
 ---@return boolean
 function M.accept_block()
   return ghost.accept('block')
 end
 
---- Shows the next suggestion; asks for some where there is none.
+--- Shows the next suggestion, or requests some if none is shown.
 function M.next()
   ghost.select(1)
 end
 
---- Shows the previous suggestion; asks for some where there is none.
+--- Shows the previous suggestion, or requests some if none is shown.
 function M.previous()
   ghost.select(-1)
 end
 
---- Asks for suggestions at once.
+--- Requests suggestions at once.
 function M.ask()
   ghost.ask()
 end
 
---- Shows nothing until the text changes. Returns whether something was shown.
+--- Hides the suggestion until the text changes. Returns whether one was shown.
 ---@return boolean
 function M.dismiss()
   return ghost.dismiss()
 end
 
---- What is shown at the cursor; '' for nothing.
+--- Returns the text that is shown at the cursor, or ''.
 ---@return string
 function M.shown()
   return ghost.shown()
@@ -170,20 +170,20 @@ function M.enable(on, filetype)
   server.use(config.server_settings(options))
 end
 
---- Whether completion is on, for all files or for a file type.
+--- Returns whether completion is on, for all files or for a file type.
 ---@param filetype? string
 ---@return boolean
 function M.is_enabled(filetype)
   return options ~= nil and options.enabled and (not filetype or options.filetypes[filetype] ~= false)
 end
 
---- Switches completion to what it is not, for all files or for a file type.
+--- Toggles completion, for all files or for a file type.
 ---@param filetype? string
 function M.toggle(filetype)
   M.enable(not M.is_enabled(filetype), filetype)
 end
 
---- Ends the language server and starts it again.
+--- Restarts the language server.
 function M.restart()
   if options then
     server.stop()
@@ -192,13 +192,13 @@ function M.restart()
   end
 end
 
---- How things are: a kind (Normal, Warning, Error, Inactive, Off) and one sentence.
+--- Returns the status: a kind (Normal, Warning, Error, Inactive, Off) and one sentence.
 ---@return codespec.Status
 function M.status()
   return status.now()
 end
 
---- For status lines: `codespec`, and what is not as usual.
+--- Returns a text for status lines: `codespec`, with a sign for anything unusual.
 ---@return string
 function M.statusline()
   return status.line()

@@ -1,12 +1,12 @@
--- The keys in insert mode. Each does what it is for while ghost text is shown, and else what it did before: another
--- mapping of the buffer, a global one, or the key itself. Knows mappings; knows nothing of completion.
+-- The keys in insert mode. While ghost text is shown, a key runs its action; otherwise it does what it did before:
+-- another mapping of the buffer, a global one, or the key itself.
 
 local M = {}
 
 local BEFORE = '<Plug>(codespec-before)'
 local DESC = 'codespec: '
 
--- By action: whether it also works where nothing is shown.
+-- By action: whether it also works if nothing is shown.
 local ACTIONS = {
   accept = false,
   accept_word = false,
@@ -52,7 +52,7 @@ local function is_ours(mapping)
   return mapping ~= nil and vim.startswith(mapping.desc or '', DESC)
 end
 
---- The keys that a mapping stands for, where what it stands for may be mapped again.
+--- Returns the keys of a mapping whose result may be mapped again.
 local function evaluate(mapping)
   local rhs = (mapping.rhs or ''):gsub('<SID>', ('<SNR>%d_'):format(mapping.sid))
   if mapping.expr == 1 then
@@ -62,8 +62,9 @@ local function evaluate(mapping)
   return vim.keycode(rhs)
 end
 
---- What a key means without us. A mapping whose keys aren't mapped again is lent a name, so that Neovim runs it as it
---- is; the others' keys are ours to return, since a mapping that begins with itself ends there.
+--- Returns the keys that do what a key does without codespec. A mapping whose result isn't mapped again gets a name, so
+--- that Neovim runs it unchanged. For the others the result is returned, since a mapping that begins with itself ends
+--- there.
 ---@param bufnr integer
 ---@param key string
 ---@return string
@@ -100,7 +101,7 @@ function M.map(bufnr, keys, shown)
   end
 end
 
---- Gives the keys of a buffer back.
+--- Removes the mappings of a buffer and restores those before them.
 ---@param bufnr integer
 function M.unmap(bufnr)
   if not vim.api.nvim_buf_is_valid(bufnr) then
@@ -120,7 +121,7 @@ function M.unmap(bufnr)
   covered[bufnr] = nil
 end
 
---- What stands in the way of the keys: by action, a mapping of the buffer that was made after ours.
+--- Returns conflicts by action: mappings of the buffer that were made after ours.
 ---@param bufnr integer
 ---@param keys codespec.Keys
 ---@return table<string, string>
@@ -135,11 +136,11 @@ function M.conflicts(bufnr, keys)
   return found
 end
 
---- Defines the <Plug> mappings that keys of one's own can be put on.
+--- Defines the <Plug> mappings, to which users can map their own keys.
 function M.define_plugs()
   for action in pairs(ACTIONS) do
     local run = ('<Cmd>lua require("codespec").%s()<CR>'):format(action)
-    -- <C-g>u: what is taken is undone by itself.
+    -- <C-g>u: accepted text is undone separately.
     vim.keymap.set('i', plug(action), (action:find('^accept') and '<C-g>u' or '') .. run)
   end
   vim.keymap.set('i', plug('ask'), '<Cmd>lua require("codespec").ask()<CR>')

@@ -1,5 +1,5 @@
--- Whether a completion menu is open: Neovim's own, blink.cmp's or nvim-cmp's. Those two draw theirs as windows, which
--- nothing but their events tells of. Knows menus; knows no ghost text.
+-- Detects whether a completion menu is open: Neovim's own, blink.cmp's or nvim-cmp's. Those two plugins draw windows,
+-- so only their events tell.
 
 local M = {}
 
@@ -16,7 +16,7 @@ local function told(plugin, is_open)
   changed()
 end
 
---- nvim-cmp has no autocommands, and is often loaded later than we are.
+--- Registers with nvim-cmp, which has no autocommands and is often loaded after this plugin.
 local function watch_cmp()
   local cmp = package.loaded['cmp']
   if type(cmp) ~= 'table' or cmp == watched or not cmp.event then
@@ -31,7 +31,7 @@ local function watch_cmp()
   end)
 end
 
---- From now on `callback` is called whenever a plugin's menu opens or closes.
+--- Calls `callback` whenever a plugin's menu opens or closes from now on.
 ---@param callback fun()
 function M.watch(callback)
   changed = callback

@@ -1,9 +1,9 @@
--- Ghost text by Neovim's own vim.lsp.inline_completion (0.12): it asks and draws; what it draws is put right between
--- the server and it.
+-- Ghost text by Neovim's own vim.lsp.inline_completion (0.12), which sends the requests and draws. This module corrects
+-- the server's answers before Neovim sees them.
 --
--- Neovim keeps an answer as it came. While the user types along, taking it would put the typed part there twice, and
--- what stands right of the cursor is painted over. So each answer reaches Neovim as what is left of it at the cursor,
--- again after every change; and it hears of more text the moment that is there, not 200 ms after the next key.
+-- Neovim keeps an answer unchanged. While the user types along, accepting it would insert the typed part twice, and the
+-- text to the right of the cursor is painted over. So Neovim gets only the rest of an answer at the cursor, again after
+-- every change, and gets more text as soon as there is some, not 200 ms after the next key.
 
 local server = require('codespec.server')
 local text = require('codespec.text')
@@ -18,14 +18,14 @@ local give = {}
 local enabled = {}
 local own_question = false
 
---- Whether this Neovim has it.
+--- Returns whether this Neovim has inline completion.
 ---@return boolean
 function M.exists()
   return vim.lsp.inline_completion ~= nil
 end
 
---- Has Neovim ask for a buffer, or stop that where it was begun here. A server that ends it takes off the buffer by
---- itself.
+--- Enables Neovim's inline completion for a buffer, or disables it if it was enabled here. Neovim disables it itself
+--- when the server ends.
 ---@param on boolean
 ---@param bufnr integer
 function M.enable(on, bufnr)
@@ -35,13 +35,13 @@ function M.enable(on, bufnr)
   enabled[bufnr] = on or nil
 end
 
---- The server has left a buffer.
+--- Handles the detachment of the server from a buffer.
 ---@param bufnr integer
 function M.forget(bufnr)
   give[bufnr] = nil
 end
 
---- Calls `ask`, whose questions are ours and not Neovim's.
+--- Calls `ask`, whose requests are this plugin's, not Neovim's.
 ---@param ask fun()
 function M.aside(ask)
   own_question = true
@@ -49,7 +49,7 @@ function M.aside(ask)
   own_question = false
 end
 
---- Sees every question of Neovim's and its answer.
+--- Intercepts every request of Neovim and its answer.
 ---@param rpc vim.lsp.rpc.PublicClient
 ---@param asked fun(bufnr: integer): fun(err: lsp.ResponseError?, result: any)? what gets the answer; nil: ask nobody
 function M.connect(rpc, asked)
@@ -72,7 +72,7 @@ function M.connect(rpc, asked)
   end
 end
 
---- Has Neovim show a text at the cursor.
+--- Makes Neovim show a text at the cursor.
 ---@param bufnr integer
 ---@param row integer
 ---@param col integer

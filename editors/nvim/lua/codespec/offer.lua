@@ -1,5 +1,5 @@
--- A better model than the starter pair: told of once, pulled in a terminal when the user says so, and then the daemon
--- loads it. Knows terminals and the language server; knows no model.
+-- The server's offer of a better model than the starter pair: announced once, pulled in a terminal at the user's
+-- request, and then loaded by the daemon.
 
 local M = {}
 
@@ -11,7 +11,7 @@ local NONE = 'no model is offered: `codespec models list` in a shell names all.'
 ---@type codespec.Offer?
 local offered
 
---- A file that says that the user was told, here or in an earlier Neovim.
+--- Returns the path of the file that records that the user has seen the offer, here or in an earlier Neovim.
 ---@return string
 local function mark()
   return vim.fs.joinpath(vim.fn.stdpath('state'), 'codespec-offered')
@@ -22,7 +22,7 @@ local function inform(sentence)
   server.tell(sentence, vim.log.levels.INFO)
 end
 
---- Takes what the server offers, and tells of it if that was not done before.
+--- Stores the server's offer, and announces it unless that was done before.
 ---@param offer codespec.Offer
 function M.take(offer)
   offered = offer
@@ -34,13 +34,13 @@ function M.take(offer)
   inform(offer.message .. ' `:CodespecPull` does it here.')
 end
 
---- What is offered.
+--- Returns the offer.
 ---@return codespec.Offer?
 function M.now()
   return offered
 end
 
---- Has the daemon load its models anew.
+--- Makes the daemon load its models again.
 ---@param done string the sentence once it has begun to
 function M.restart_daemon(done)
   local params = { command = 'codespec.restartDaemon' }
@@ -67,7 +67,7 @@ local function ended(model, code)
   M.restart_daemon(('%s is here, and the daemon loads it.'):format(model))
 end
 
---- Fetches what is offered, in a terminal below.
+--- Pulls the offered model in a terminal below.
 function M.pull()
   local offer = offered
   if not offer then

@@ -1,11 +1,11 @@
--- Draws ghost text with extmarks, for Neovims without inline completion of their own. Knows the screen only.
+-- Draws ghost text with extmarks, for versions of Neovim without inline completion.
 
 local M = {}
 
 local SPACE = vim.api.nvim_create_namespace('codespec')
 local GROUP = 'CodespecGhost'
 
---- The further lines of a suggestion, with what stands right of the cursor behind the last.
+--- Returns the second and later lines of a suggestion, the last one followed by the text to the right of the cursor.
 local function below(lines, after)
   local drawn = {}
   for index = 2, #lines do
@@ -17,8 +17,8 @@ local function below(lines, after)
   return drawn
 end
 
---- Shows a text at a place. Where it has several lines, what stands right of the cursor moves behind the last, as it
---- will when it is taken.
+--- Shows a text at a position. If it has several lines, the text to the right of the cursor moves after the last one,
+--- as it will when the text is accepted.
 ---@param bufnr integer
 ---@param row integer
 ---@param col integer

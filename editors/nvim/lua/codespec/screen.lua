@@ -1,4 +1,4 @@
--- Who draws ghost text, Neovim or codespec, and which of several suggestions it is. Knows no answers.
+-- Shows ghost text, drawn by Neovim or by codespec, and which of several suggestions it is.
 
 local native = require('codespec.native')
 local own = require('codespec.own')
@@ -9,7 +9,7 @@ local HINT = vim.api.nvim_create_namespace('codespec.hint')
 
 local drawer = own
 
---- Chooses who draws. Returns whether it is Neovim.
+--- Chooses whether Neovim or codespec draws. Returns whether it is Neovim.
 ---@param wanted 'auto'|'native'|'own'
 ---@return boolean
 function M.use(wanted)
@@ -17,25 +17,25 @@ function M.use(wanted)
   return drawer == native
 end
 
---- Whether Neovim draws, and then also asks.
+--- Returns whether Neovim draws, and so sends the requests too.
 ---@return boolean
 function M.is_native()
   return drawer == native
 end
 
---- Begins in a buffer.
+--- Enables ghost text in a buffer.
 ---@param bufnr integer
 function M.attach(bufnr)
   native.enable(drawer == native, bufnr)
 end
 
---- Ends in a buffer.
+--- Disables ghost text in a buffer.
 ---@param bufnr integer
 function M.detach(bufnr)
   native.forget(bufnr)
 end
 
---- Shows what is left of a suggestion at the cursor; of several, also which it is, at the end of the line.
+--- Shows the rest of a suggestion at the cursor, and its number at the end of the line if there are several.
 ---@param suggestion codespec.Suggestion
 ---@param row integer
 ---@param col integer

@@ -1,5 +1,5 @@
--- The language server: found, started, told of settings, restarted when it ends by itself. One for all buffers of this
--- Neovim. Knows the LSP client; knows no ghost text.
+-- The language server: finds it, starts it, sends it the settings, and restarts it if it ends. One server for all
+-- buffers of this Neovim.
 
 local M = {}
 
@@ -16,7 +16,7 @@ local NO_COMMAND = 'there is no `codespec` on PATH: '
 ---@field starts fun(): vim.lsp.ClientConfig?
 local server = { restarts = 0 }
 
---- Tells the user. Not at once: an error message in the middle of an autocommand would end that.
+--- Notifies the user, later: an error message during an autocommand would abort it.
 ---@param sentence string
 ---@param level integer?
 function M.tell(sentence, level)
@@ -25,7 +25,7 @@ function M.tell(sentence, level)
   end)
 end
 
---- There is no server, and none is tried until the user wants another try.
+--- Records that no server can run; none is started until the user tries again.
 ---@param why string
 local function fail(why)
   server.why = why
@@ -33,7 +33,7 @@ local function fail(why)
   M.tell(why)
 end
 
---- How the server is started, or why it can't be.
+--- Returns the command that starts the server, or the reason why it can't be started.
 ---@param options codespec.Options
 ---@return string[]?, string?
 function M.command(options)
@@ -56,7 +56,7 @@ function M.client()
   return client and not client.is_stopped(client) and client or nil
 end
 
--- Since 0.11 what a client does are methods.
+-- Since 0.11, a client's functions are methods.
 local function call(name, ...)
   local client = M.client()
   if not client then
@@ -67,7 +67,7 @@ local function call(name, ...)
   return client[name](...)
 end
 
---- Sends a request, behind the changes of the buffer it is about. Returns its id.
+--- Sends a request after the changes of its buffer. Returns its id.
 ---@param method string
 ---@param params table
 ---@param handler fun(err: lsp.ResponseError?, result: any)
@@ -89,7 +89,7 @@ function M.cancel(id)
   call('cancel_request', id)
 end
 
---- Whether a buffer is a file that may be completed; what of them is left out, the server says.
+--- Returns whether a buffer is a file. The server decides which files are completed.
 ---@param bufnr integer
 ---@return boolean
 function M.takes(bufnr)
@@ -108,7 +108,7 @@ local function root_of(bufnr)
   return vim.fs.root(bufnr, '.git') or vim.fs.dirname(vim.api.nvim_buf_get_name(bufnr))
 end
 
---- A project that is opened later is told to the server that runs.
+--- Adds a project that was opened later to the running server.
 ---@param client vim.lsp.Client
 ---@param root string
 local function add_folder(client, root)
@@ -123,7 +123,7 @@ local function add_folder(client, root)
   M.notify('workspace/didChangeWorkspaceFolders', { event = { added = { folder }, removed = {} } })
 end
 
---- Has the server know a buffer, starting it for the first one.
+--- Attaches the server to a buffer, and starts it for the first one.
 ---@param bufnr integer
 function M.attach(bufnr)
   if not M.takes(bufnr) or M.is_attached(bufnr) or server.why or not server.starts then
@@ -169,7 +169,7 @@ local function ended(code, signal, id)
   M.attach_shown()
 end
 
---- What a client is made from.
+--- Returns the configuration of the client.
 ---@param command string[]
 ---@param options codespec.Options
 ---@param handlers table<string, function>
@@ -196,7 +196,7 @@ function M.config(command, options, handlers, connect)
   }
 end
 
---- Makes ready: from now on buffers attach.
+--- Enables the attachment of buffers.
 ---@param starts fun(): vim.lsp.ClientConfig?, string? what to start, or why that can't be
 ---@param fails fun(why: string) is told when there is none and none will be
 function M.start(starts, fails)
@@ -204,7 +204,7 @@ function M.start(starts, fails)
   M.attach_shown()
 end
 
---- Ends the server; buffers attach no more.
+--- Stops the server and the attachment of buffers.
 function M.stop()
   local client = M.client()
   server.starts, server.id = nil, nil
@@ -215,13 +215,13 @@ function M.stop()
   end
 end
 
---- Tells the server that runs of other settings.
+--- Sends changed settings to the running server.
 ---@param settings table<string, any>
 function M.use(settings)
   M.notify('workspace/didChangeConfiguration', { settings = { codespec = settings } })
 end
 
---- Why no server can be started, if that is so.
+--- Returns the reason why no server can be started, if there is one.
 ---@return string?
 function M.why_not()
   return server.why

@@ -1,4 +1,4 @@
--- What the server says of itself and of the document in use, for status lines. Knows words; knows no server.
+-- The status of the server and of the document in use, in words, for status lines.
 
 local M = {}
 
@@ -7,7 +7,7 @@ local MARKS = { Normal = '', Warning = '?', Error = '!', Inactive = ' off', Off 
 ---@type codespec.Status
 local now = { kind = 'Off', message = 'codespec is not started: call require("codespec").setup().', busy = false }
 
---- Takes what is so now, and lets status lines be drawn again.
+--- Stores the new status and redraws the status lines.
 ---@param status codespec.Status
 function M.take(status)
   now = { kind = status.kind, message = status.message or '', busy = status.busy or false }
@@ -20,13 +20,13 @@ function M.now()
   return vim.deepcopy(now)
 end
 
---- A few characters: codespec, and what is not as usual: … starting, ? warning, ! error, off.
+--- Returns a few characters: codespec, with a sign for … starting, ? warning, ! error, or off.
 ---@return string
 function M.line()
   return 'codespec' .. (now.busy and '…' or MARKS[now.kind] or '')
 end
 
---- Sentences for whoever asks, from the server's answer to `codespec/status`.
+--- Returns the server's answer to `codespec/status` as sentences.
 ---@param told table
 ---@return string[]
 function M.sentences(told)

@@ -1,5 +1,4 @@
--- What the server answered for one place of a buffer, and what of it is still to be shown there. Knows buffers and
--- places; knows neither the wire nor the screen.
+-- The server's answer for one position of a buffer, and the part of it that is still to be shown there.
 
 local text = require('codespec.text')
 
@@ -15,8 +14,8 @@ local text = require('codespec.text')
 local Suggestion = {}
 Suggestion.__index = Suggestion
 
---- Reads an answer to a question at `row`, `col` of a buffer. `before` is what was shown until then: an answer that
---- goes on from it may be shown wherever that was.
+--- Reads an answer to a request at `row`, `col` of a buffer. `before` is the suggestion shown until then; an answer
+--- that continues it may be shown wherever that one could.
 ---@param bufnr integer
 ---@param items codespec.Item[]
 ---@param place { row: integer, col: integer, encoding: string, explicit: boolean }
@@ -56,7 +55,7 @@ function Suggestion:continues_in(other)
   return same_place and vim.startswith(other:item().insertText, self:item().insertText)
 end
 
---- What stands in the buffer from the item's start to a place; nil where the place lies before it.
+--- Returns the buffer's text from the item's start to a position, or nil for a position before it.
 ---@param row integer
 ---@param col integer
 ---@return string?
@@ -69,7 +68,7 @@ function Suggestion:before(row, col)
   return table.concat(vim.api.nvim_buf_get_text(self.bufnr, self.row, self.start, row, col, {}), '\n')
 end
 
---- What is to be shown at a place: what follows there, if what stands around it is still what the suggestion was for.
+--- Returns the text to show at a position: the rest of the suggestion, if the text around it is unchanged.
 ---@param row integer from 0
 ---@param col integer in bytes
 ---@return string

@@ -1,12 +1,12 @@
--- Pure text: what of a suggestion is left to show, and the pieces of it that are accepted. Knows no buffers.
+-- Functions on text: the rest of a suggestion that is left to show, and the pieces that are accepted.
 
 local M = {}
 
--- Bytes that belong to words; those of characters beyond ASCII do.
+-- Bytes of words, including those of non-ASCII characters.
 local WORD = '[%w_\128-\255]'
 local OTHER = '[^%w_%s\128-\255]'
 
---- What follows `before` in a text; '' where the text goes on otherwise.
+--- Returns the text after the prefix `before`, or '' if it has another prefix.
 ---@param text string
 ---@param before string
 ---@return string
@@ -14,14 +14,14 @@ function M.rest(text, before)
   return vim.startswith(text, before) and text:sub(#before + 1) or ''
 end
 
---- The word that a line ends in, or ''.
+--- Returns the word at the end of a line, or ''.
 ---@param line string
 ---@return string
 function M.last_word(line)
   return line:match(WORD .. '*$')
 end
 
---- The next line and what belongs to it: the lines indented deeper than `indent`, and the line that closes them.
+--- Returns the next line with its body: the lines indented deeper than `indent`, and the line that closes them.
 ---@param rest string
 ---@param indent string of the line that it begins in
 ---@return string
@@ -43,8 +43,8 @@ local function block(rest, indent)
   return rest:sub(1, size)
 end
 
---- The first piece of a suggestion: 'all' of it, its next 'word' with the space before that, its next 'line', or its
---- next 'block'.
+--- Returns the first piece of a suggestion: 'all' of it, its next 'word' with the space before it, its next 'line' or
+--- its next 'block'.
 ---@param rest string
 ---@param how 'all'|'word'|'line'|'block'
 ---@param indent string? of the line that it begins in
@@ -59,7 +59,7 @@ function M.piece(rest, how, indent)
   return how == 'line' and rest:match('^\n*[^\n]*') or rest
 end
 
---- The byte column of a protocol column; the end of the line where that lies beyond it.
+--- Returns the byte column of a protocol column, at most the end of the line.
 ---@param line string
 ---@param column integer
 ---@param encoding 'utf-8'|'utf-16'|'utf-32'
@@ -75,7 +75,7 @@ function M.byte_column(line, column, encoding)
   return vim.str_byteindex(line, column, encoding == 'utf-16')
 end
 
---- How long a text is in the protocol's units.
+--- Returns the length of a text in the protocol's units.
 ---@param text string
 ---@param encoding 'utf-8'|'utf-16'|'utf-32'
 ---@return integer

@@ -1,5 +1,5 @@
 ---@meta
--- The shapes that several modules share; nothing here runs.
+-- Types that several modules share; this file is never run.
 
 ---@class codespec.Keys Insert-mode keys; false for none. Each keeps its meaning while nothing is shown.
 ---@field accept string|false

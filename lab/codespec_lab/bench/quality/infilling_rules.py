@@ -15,7 +15,8 @@ import random
 from collections.abc import Sequence
 
 from codespec.contract.types import CompletionRequest
-from codespec.text.fim import FimMissing, build_prompt, find_template
+from codespec.text.fim import build_prompt
+from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.quality.sites import HUMANEVAL, GapSite, choose_sites, gap_between
 from codespec_lab.bench.settings import LINE, MULTI, SINGLE, SPAN, TASK_KINDS

@@ -20,7 +20,7 @@ from codespec.errors import ConfigError
 from codespec.models.loader import model_facts, weights_folder
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
-from codespec.text.fim import FimMissing, find_template
+from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.harness import Scenario
 from codespec_lab.bench.llama_client import LlamaClient, LlamaServerError

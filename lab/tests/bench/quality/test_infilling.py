@@ -24,7 +24,7 @@ from codespec_lab.corpus.held_out import HeldOut, Task
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.build import build_engine
-from codespec.text.fim import FimMissing, find_template
+from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from lab.tests.bench.fake_llama import FakeLlama, llama
 from lab.tests.bench.quality.test_run import pair, problems, short

@@ -1,6 +1,7 @@
-"""Have the daemon prefill a document before its first request, so that models are loaded and KV caches are warm.
+"""Work for the document that was opened or visited last; a user who clicks through many triggers it for one only.
 
-Only the document that was opened or visited last is warmed up, and none while a request is open.
+A warm-up has the daemon prefill the document before its first request, so that models are loaded and KV caches are
+warm. None runs while a request is open.
 """
 
 from __future__ import annotations
@@ -10,7 +11,42 @@ from collections.abc import Callable
 
 from codespec_lsp.buffer import TextPosition
 from codespec_lsp.documents import Document
-from codespec_lsp.newest import Newest
+
+
+class Newest:
+    """Delayed work for one document at a time: a newer plan replaces an older one.
+
+    `start` begins the work and returns its task, or None if none is needed.
+    """
+
+    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
+        self._start = start
+        self._uri = ""
+        self._waiting: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def plan(self, document: Document, delay: float) -> None:
+        """Begin the work in `delay` seconds, after cancelling anything planned or running."""
+        self.stop()
+        self._uri = document.uri
+        self._waiting = asyncio.get_running_loop().call_later(delay, self._begin, document)
+
+    def stop(self) -> None:
+        """Cancel the planned or running work."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._running is not None:
+            self._running.cancel()
+        self._waiting = self._running = None
+
+    def close(self, uri: str) -> None:
+        """Cancel the work for a closed document, if it is the current one."""
+        if uri == self._uri:
+            self.stop()
+
+    def _begin(self, document: Document) -> None:
+        self._running = self._start(document)
+
 
 DELAY = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
