@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import transformers
 
 from codespec.errors import ModelError
+from codespec.models import loader, transformers_loader
 from codespec.models.loader import load_model
 from codespec.models.model_check import TOLERANCE, gap
 from codespec.models.recurrent.layer import RecurrentLayer
@@ -20,6 +22,7 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 KIND = "gpt2"
 IDS = sample_ids(40)
+ELSEWHERE = "has recurrent layers, which run on one CPU: use device cpu, without tensor_parallel"
 
 
 def save(folder: Path, network: Any) -> str:
@@ -34,7 +37,7 @@ def network(architecture: str, **change: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("architecture", ["qwen3_5", "granitemoehybrid", "mamba2"])
+@pytest.mark.parametrize("architecture", ["qwen3_5", "granitemoehybrid", "mamba2", "falcon_h1"])
 def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     plain = network(architecture)
     model = load_model(save(tmp_path, plain), dtype=dtype)
@@ -70,6 +73,28 @@ def test_attention_alone_is_not_refused_for_its_name(architecture: str, tmp_path
     folder = save(tmp_path, network(architecture, layer_types=["full_attention"] * 2))
     model = load_model(folder)
     assert not model.states and not any(isinstance(part, RecurrentLayer) for part in model.network.modules())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(tmp_path, network("qwen3_5"))
+    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("meta"))
+    with pytest.raises(ModelError, match=ELSEWHERE):
+        load_model(folder, device="cuda", dtype=dtype)
+
+
+def test_tensor_parallelism_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = network("qwen3_5")
+    folder = save(tmp_path, plain)
+    monkeypatch.setattr(transformers_loader, "_network", lambda *_: plain)  # without a second process
+    with pytest.raises(ModelError, match=ELSEWHERE):
+        load_model(folder, tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
+
+
+def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
+    folder = save(tmp_path, network("qwen3_5"))
+    with pytest.raises(ModelError, match=r"^int8 is for one process on a CPU: use dtype bfloat16"):
+        load_model(folder, dtype="int8", tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
 
 
 def test_a_layer_of_another_kind_is_refused(tmp_path: Path) -> None:
