@@ -20,9 +20,9 @@ from tests.pair.folders import TEXT, toy_facts, toy_sample, write_model
 
 KEYS = [
     "output", "parameters", "size_ratio", "stored_as", "layers", "rollback", "mode", "context", "vocabulary",
-    "tokenizer", "normalizer", "byte_fallback", "dummy_prefix", "trims_offsets", "tokenizer_notes", "special_tokens", "bos",
-    "eos", "fim", "tokenizer_class", "equal_ids", "shared_vocabulary", "single_token_overlap", "bytes_per_token",
-    "oracle_4", "oracle_8", "oracle_16",
+    "tokenizer", "normalizer", "byte_fallback", "dummy_prefix", "trims_offsets", "tokenizer_notes", "special_tokens",
+    "bos", "eos", "fim", "tokenizer_class", "equal_ids", "shared_vocabulary", "single_token_overlap",
+    "bytes_per_token", "oracle_4", "oracle_8", "oracle_16",
 ]  # fmt: skip
 
 
