@@ -129,6 +129,10 @@ RECURRENT: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "qwen3_next": lambda: ("Qwen3Next", _grouped(**_DELTA, **_DELTA_EXPERTS)),
     "qwen3_5": lambda: ("Qwen3_5", _grouped(**_DELTA)),
     "qwen3_5_moe": lambda: ("Qwen3_5Moe", _grouped(**_DELTA, **_DELTA_EXPERTS)),
+    "olmo_hybrid": lambda: (
+        "OlmoHybrid",
+        _grouped(**{name: value for name, value in _DELTA.items() if name != "head_dim"}),
+    ),
     "granitemoehybrid": lambda: (
         "GraniteMoeHybrid",
         _grouped(layer_types=_LAYERS, shared_intermediate_size=96, **_MAMBA2, **_experts()),

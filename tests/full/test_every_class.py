@@ -52,6 +52,7 @@ LEAST_BUILT = 140  # of 189; the others need more than sizes: pictures, sound, o
 KNOWN = (
     "llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe",
     "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba", "granitemoehybrid", "nemotron_h", "lfm2", "falcon_h1",
+    "olmo_hybrid",
 )  # fmt: skip
 REFUSED = {"mamba": "recurrent", "jamba": "recurrent", "rwkv": "recurrent", "deepseek_v32": "an indexer"}
 

@@ -14,7 +14,9 @@ from codespec.errors import ModelError
 from codespec.models import loader, transformers_loader
 from codespec.models.loader import load_model
 from codespec.models.model_check import TOLERANCE, gap
+from codespec.models.recurrent import replace
 from codespec.models.recurrent.layer import RecurrentLayer
+from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import quiet
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_config, tiny_network
@@ -97,22 +99,10 @@ def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
         load_model(folder, dtype="int8", tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
 
 
-def test_a_layer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """OLMo's gated delta nets project and convolve queries, keys and values apart."""
-    values = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "linear_key_head_dim": 16}
-    with quiet():
-        config = transformers.OlmoHybridConfig(
-            vocab_size=toy_tokenizer(KIND).vocab_size,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            layer_types=["linear_attention", "full_attention"],
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_value_head_dim=16,
-            pad_token_id=0,
-            **values,
-        )
-        folder = save(tmp_path, transformers.OlmoHybridForCausalLM(config))
+@pytest.mark.parametrize("architecture", ["olmo_hybrid", "mamba2"])
+def test_a_layer_of_another_kind_is_refused(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replace, "KINDS", (ShortConvolution,))
+    folder = save(tmp_path, network(architecture))
     with pytest.raises(ModelError) as caught:
         load_model(folder)
     assert "its layers keep a recurrent state of a kind that can't be rolled back yet" in str(caught.value)
