@@ -85,8 +85,8 @@ def wrapped(
     network: Any, tokenizer: TextTokenizer, name: str, dtype: str = "float32", exact: bool = True
 ) -> LanguageModel:
     """Wrap the network as a LanguageModel of the given dtype."""
-    kind = getattr(torch, dtype)
-    return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact)
+    kind, int8 = (torch.float32, True) if dtype == "int8" else (getattr(torch, dtype), False)
+    return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact, int8=int8)
 
 
 def build(

@@ -119,16 +119,26 @@ _DELTA = dict(
     linear_value_head_dim=24,
 )  # fmt: skip
 _MAMBA2 = dict(mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16, mamba_d_head=32)
+_MULTIPLIERS = dict(
+    ssm_in_multiplier=1.2, ssm_multipliers=[0.7, 1.3, 0.8, 1.1, 0.9], ssm_out_multiplier=0.8, key_multiplier=0.9,
+    attention_in_multiplier=1.1, attention_out_multiplier=0.7, mlp_multipliers=[0.9, 1.2], embedding_multiplier=1.5,
+    lm_head_multiplier=0.6,
+)  # fmt: skip
 _DELTA_EXPERTS = dict(num_experts=4, shared_expert_intermediate_size=96, **_chosen())
 RECURRENT: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "qwen3_next": lambda: ("Qwen3Next", _grouped(**_DELTA, **_DELTA_EXPERTS)),
     "qwen3_5": lambda: ("Qwen3_5", _grouped(**_DELTA)),
     "qwen3_5_moe": lambda: ("Qwen3_5Moe", _grouped(**_DELTA, **_DELTA_EXPERTS)),
+    "olmo_hybrid": lambda: (
+        "OlmoHybrid",
+        _grouped(**{name: value for name, value in _DELTA.items() if name != "head_dim"}),
+    ),
     "granitemoehybrid": lambda: (
         "GraniteMoeHybrid",
         _grouped(layer_types=_LAYERS, shared_intermediate_size=96, **_MAMBA2, **_experts()),
     ),
     "bamba": lambda: ("Bamba", _grouped(attn_layer_indices=[1], **_MAMBA2)),
+    "falcon_h1": lambda: ("FalconH1", _grouped(mamba_d_ssm=256, **_MAMBA2, **_MULTIPLIERS)),
     "lfm2": lambda: ("Lfm2", _grouped(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
     "mamba2": lambda: (
         "Mamba2",

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from codespec.store.resolve import resolve
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
-    report = check_pair(target, drafter, choose_sample(options.files))
+    report = check_pair(target, drafter, choose_sample(options.files), config.mode, config.device)
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:

@@ -79,9 +79,11 @@ class PairReport:
         }
 
 
-def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
-    """Compare two models by their files and on the sample text."""
-    pair = Pair(target, drafter)
+def check_pair(
+    target: ModelFacts, drafter: ModelFacts, sample: Sample, mode: str = "exact", device: str = "cpu"
+) -> PairReport:
+    """Compare two models by their files and on the sample text, for a mode and a device of the target."""
+    pair = Pair(target, drafter, mode, device)
     texts, drafts = _measure(pair, sample)
     cross = cross_rows(pair, texts, len(sample.texts) - len(texts), drafts)
     rows = (*model_rows(pair), *tokenizer_rows(pair), *cross)

@@ -42,10 +42,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target and a drafter."""
+    """A target and a drafter, and the mode and the device that the settings ask for."""
 
     target: ModelFacts
     drafter: ModelFacts
+    mode: str = "exact"
+    device: str = "cpu"
 
     @property
     def size_ratio(self) -> float:
@@ -119,7 +121,22 @@ def _layers(pair: Pair) -> list[Row]:
         why = "all of them are in memory; a forward reads those that its rows choose"
         rows.append(Row("experts", "experts", target.mixture, drafter.mixture, why=why))
     why = "a rejected draft costs the rows since the last checkpoint" if target.recurrent or drafter.recurrent else ""
-    return [*rows, Row("rollback", "a rollback costs", target.rollback, drafter.rollback, why=why)]
+    return [*rows, Row("rollback", "a rollback costs", target.rollback, drafter.rollback, why=why), _mode(pair)]
+
+
+def _mode(pair: Pair) -> Row:
+    """Return the modes that the models will run in. Only a start can try whether exact mode holds."""
+    asked, layers = pair.mode, pair.target.layers
+    finding: Finding = "ok"
+    why = "exact: no other row changes a bit, each start tests it; drafts are verified, so fast"
+    if pair.device.startswith("cuda") and layers.recurrent:
+        asked, finding, why = "", "note", "recurrent layers run on a CPU: set device cpu"
+    elif asked != "exact":
+        why = f"mode is {asked}: near-ties may differ with speculation"
+    elif pair.device.startswith("cuda") and layers.experts:
+        asked, finding = "fast", "note"
+        why = "experts run on a GPU in fast mode only: near-ties may differ with speculation"
+    return Row("mode", "mode", asked, "fast", finding, why)
 
 
 def _context(pair: Pair) -> Row:

@@ -36,6 +36,7 @@ TINY: dict[str, Any] = {
     **dict.fromkeys(("num_nextn_predict_layers", "num_kv_shared_layers", "pad_token_id"), 0),
     "mamba_n_heads": 8,
     "mamba_num_heads": 8,
+    "mamba_d_ssm": 128,
     "linear_num_value_heads": 4,
     "encoder_attention_heads": 4,
     "index_n_heads": 2,
@@ -50,7 +51,8 @@ KINDS = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LEAST_BUILT = 140  # of 189; the others need more than sizes: pictures, sound, or an older form of configuration
 KNOWN = (
     "llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe",
-    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba", "granitemoehybrid", "nemotron_h", "lfm2",
+    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba", "granitemoehybrid", "nemotron_h", "lfm2", "falcon_h1",
+    "olmo_hybrid",
 )  # fmt: skip
 REFUSED = {"mamba": "recurrent", "jamba": "recurrent", "rwkv": "recurrent", "deepseek_v32": "an indexer"}
 

@@ -16,13 +16,13 @@ from codespec.pair.retokenization import PerfectDrafts
 from codespec.pair.rows import Pair, Row
 from codespec.store.choice import resolve_engine
 from codespec.store.resolve import resolve
-from tests.pair.folders import toy_facts, toy_sample, write_model
+from tests.pair.folders import TEXT, toy_facts, toy_sample, write_model
 
 KEYS = [
-    "output", "parameters", "size_ratio", "stored_as", "layers", "rollback", "context", "vocabulary", "tokenizer",
-    "normalizer", "byte_fallback", "dummy_prefix", "trims_offsets", "tokenizer_notes", "special_tokens", "bos", "eos",
-    "fim", "tokenizer_class", "equal_ids", "shared_vocabulary", "single_token_overlap", "bytes_per_token",
-    "oracle_4", "oracle_8", "oracle_16",
+    "output", "parameters", "size_ratio", "stored_as", "layers", "rollback", "mode", "context", "vocabulary",
+    "tokenizer", "normalizer", "byte_fallback", "dummy_prefix", "trims_offsets", "tokenizer_notes", "special_tokens",
+    "bos", "eos", "fim", "tokenizer_class", "equal_ids", "shared_vocabulary", "single_token_overlap",
+    "bytes_per_token", "oracle_4", "oracle_8", "oracle_16",
 ]  # fmt: skip
 
 
@@ -91,6 +91,35 @@ def test_a_lossy_tokenizer_cannot_work(kind: str, side: str, tmp_path: Path) -> 
     assert row(report, "tokenizer").finding == "problem" and report.perfect_drafts == ()
     settings = tomllib.loads(toml(report.settings))
     assert settings == {} if side == "target" else settings["drafter"] == "none"
+
+
+RECURRENT = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16}
+EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "mode", "device", "found", "why"),
+    [
+        ({}, "exact", "cpu", ("exact", "ok"), "no other row changes a bit"),
+        ({}, "fast", "cpu", ("fast", "ok"), "mode is fast"),
+        (EXPERTS | RECURRENT, "exact", "cpu", ("exact", "ok"), "no other row changes a bit"),
+        (EXPERTS, "exact", "cuda:1", ("fast", "note"), "experts run on a GPU in fast mode only"),
+        (RECURRENT, "exact", "cuda", ("", "note"), "recurrent layers run on a CPU: set device cpu"),
+    ],
+)
+def test_the_mode_of_each_model(
+    config: dict[str, Any], mode: str, device: str, found: tuple[str, str], why: str, tmp_path: Path
+) -> None:
+    target, drafter = toy_facts(tmp_path / "t", "gpt2", **config), toy_facts(tmp_path / "d", "gpt2", width=3)
+    told = row(check_pair(target, drafter, toy_sample(TEXT[:2000]), mode, device), "mode")
+    assert (told.target, told.finding) == found and why in told.why and told.drafter == "fast"
+
+
+def test_what_a_hybrid_keeps_and_what_a_rollback_costs(tmp_path: Path) -> None:
+    target, drafter = toy_facts(tmp_path / "t", "gpt2", **RECURRENT), toy_facts(tmp_path / "d", "gpt2", width=3)
+    report = check_pair(target, drafter, toy_sample(TEXT[:2000]))
+    assert row(report, "layers").target == "1 attention, 1 recurrent"
+    assert row(report, "rollback").target == "a length and replayed rows"
 
 
 def test_an_architecture_that_writes_no_text_cannot_work(tmp_path: Path) -> None:

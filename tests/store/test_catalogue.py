@@ -108,7 +108,7 @@ def test_an_adapter_ships_with_its_card_and_its_licence(entry: Entry) -> None:
 def test_what_must_be_there() -> None:
     names = (
         "smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b-instruct starcoder2-15b deepseek-coder-1.3b codegemma-7b"
-        " qwen3-coder-30b-a3b qwen3-coder-next granite-4.0-350m granite-4.0-1b gpt-oss-20b"
+        " qwen3-coder-30b-a3b qwen3-coder-next qwen3.5-2b qwen3.5-4b granite-4.0-350m granite-4.0-1b gpt-oss-20b"
     )
     assert set(names.split()) <= read_catalogue().keys()
     for name, parts in (("smollm2-135m", 1), ("qwen2.5-coder-0.5b-instruct", 6), ("qwen2.5-coder-1.5b-instruct", 22)):

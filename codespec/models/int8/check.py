@@ -121,8 +121,8 @@ def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -
 def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
     """Fill transformers' first layer with the converted weights and connect it to our attention."""
     layer.self_attn.codespec_seam = block.seat.codespec_seam
-    for norm in (layer.input_layernorm, layer.post_attention_layernorm):
-        norm.weight.data = torch.ones_like(norm.weight.data)
+    for norm, gains in zip((layer.input_layernorm, layer.post_attention_layernorm), block.gains, strict=True):
+        norm.weight.data = torch.ones_like(norm.weight.data) if gains is None else gains
     for name, weight in zip(("q_norm", "k_norm"), block.head_norms, strict=False):
         getattr(layer.self_attn, name).weight.data = weight
     query, key = plan.heads * plan.head_size, plan.kv_heads * plan.head_size
@@ -140,5 +140,5 @@ def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, 
         biases = [None] * len(split) if bias is None else list(bias.split(split))
         columns = zip(sizes, codes.split(split), scale.split(split), biases, strict=True)
         for target, weight, scales, added in columns:
-            setattr(parent, target, _Reference(weight, scales, added, mixes=target == "down_proj"))
+            setattr(parent, target, _Reference(weight, scales, added, mixes=block.mixes and target == "down_proj"))
     return layer

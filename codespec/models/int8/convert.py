@@ -1,6 +1,7 @@
 """Convert a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
-SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. FOLDER receives the same
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight; int8 weights that our products can
+take are copied. FOLDER receives the same
 configuration and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs as a separate process and
 prints its progress, one fraction from 0 to 1 per line. On failure, prints one sentence to stderr and exits with code 2.
 """
@@ -22,8 +23,9 @@ from codespec.models.gguf.convert import check_kind, demand_disk, write_json, wr
 from codespec.models.gguf.header import read_header
 from codespec.models.gguf.weights import check_whole
 from codespec.models.int8.check import check_block, describe
-from codespec.models.int8.kernels import choose_kernel
+from codespec.models.int8.kernels import FULL, choose_kernel
 from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
+from codespec.models.int8.row_scaled import RowScaledWeights, plan_gains, stored_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
 from codespec.models.memory_plan import demand_memory
 from codespec.models.weights_writer import write_tensors
@@ -31,6 +33,7 @@ from codespec.regular_file import copy_regular
 from codespec.store.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.store.conversions import INT8_RECIPE, text_files
 from codespec.store.model_config import check_claims
+from codespec.store.row_scaled import is_row_scaled
 from codespec.store.weights import read_weights, weight_files
 from codespec.text.control_tokens import read_json
 
@@ -46,15 +49,20 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         sizes = Sizes.of(config)
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
+        if isinstance(weights, RowScaledWeights):
+            planned += plan_gains(weights, sizes)
         needed = {name: prod(shape) * form.itemsize for name, form, shape in planned}
         demand_disk(folder, sum(needed.values()))
         demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
         choice = choose_kernel()  # on a 7-bit processor, round once now instead of again at load
-        tensors = convert_tensors(weights, sizes, choice.most)
+        if isinstance(weights, RowScaledWeights):
+            tensors, most = stored_tensors(weights, sizes), FULL
+        else:
+            tensors, most = convert_tensors(weights, sizes, choice.most), choice.most
         with closing(tensors):  # stop its threads before `stack` closes the file that they read
             write_tensors(folder / "model.safetensors", planned, tensors, "use dtype bfloat16")
     write_json(folder / "config.json", config)  # transformers reads it in `describe`
-    plan = describe(folder, weights.shapes, choice.most)
+    plan = describe(folder, weights.shapes, most)
     plan.write(config)
     write_json(folder / "config.json", config)
     check_block(folder, plan, choice)
@@ -76,11 +84,14 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     for file in text_files(source):
         if "safetensors" not in file.name and file.name != "config.json":
             copy_regular(file, folder / file.name)
+    row_scaled = is_row_scaled(source)
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
+    if row_scaled:
+        known = {"quantization": str(config.pop("quantization_config")["format"])}
     config[SOURCE] = {**known, **base_of(source, weight_files(source)), "format": FORMAT, "recipe": INT8_RECIPE}
-    return FolderWeights(source, stack), config
+    return (RowScaledWeights if row_scaled else FolderWeights)(source, stack), config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,8 @@
 
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
 embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
-each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows.
+each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows. Weights that a
+quantizer rounded (`row_scaled`) come with the norms' gains, and neither the stream nor the rows of down_proj are turned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from codespec.models.attention import Seam, attend
 from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.linear import Int8Linear, quantize, quantize_norm
-from codespec.models.int8.recipe import EMBEDDING, HEAD, stream_rotation
+from codespec.models.int8.recipe import EMBEDDING, FINAL_NORM, HEAD, NORMS, stream_rotation
 from codespec.models.int8.rotation import mix
 from codespec.models.lean import HEAD_NORMS, Angles, Output
 from codespec.models.rowwise import rms_norm, rotate, silu_mul
@@ -74,11 +75,15 @@ class Int8Block(nn.Module):
         self.floor = torch.tensor([self.eps * hidden])
         norms = [read_optional(read, f"{path}.self_attn.{name}.weight", (self.size,)) for name in HEAD_NORMS]
         self.head_norms = [norm for norm in norms if norm is not None]
+        self.gains = [read_optional(read, f"{path}.{name}.weight", (hidden,)) for name in NORMS]
+        self.mixes = self.gains[0] is None
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Run the layer on float32 rows [N, hidden]; cosine and sine are [N, 1, size]."""
         count, q, k = rows.shape[0], self.heads, self.kv_heads
-        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel)).view(count, q + 2 * k, self.size)
+        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[0])).view(
+            count, q + 2 * k, self.size
+        )
         turned = mixed[:, : q + k]
         if self.head_norms:
             parts = zip((turned[:, :q], turned[:, q:]), self.head_norms, strict=True)
@@ -87,8 +92,8 @@ class Int8Block(nn.Module):
         values = mixed[:, q + k :].transpose(0, 1)[None]
         seen, _ = attend(self.seat, turned[:, :q], turned[:, q:], values, None, self.scaling, self.window)
         rows = rows + self.out.multiply(quantize(seen.reshape(count, q * self.size), self.kernel))
-        fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel)))
-        return rows + self.down.multiply(quantize(mix(fed), self.kernel))
+        fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[1])))
+        return rows + self.down.multiply(quantize(mix(fed) if self.mixes else fed, self.kernel))
 
 
 class Int8Network(nn.Module):
@@ -109,6 +114,7 @@ class Int8Network(nn.Module):
             self.head = head.result()
         self.kernel = choice.kernel
         self.floor = torch.tensor([plan.epsilon * plan.hidden_size])
+        self.gains = read_optional(read, FINAL_NORM, (plan.hidden_size,))
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
@@ -118,8 +124,10 @@ class Int8Network(nn.Module):
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
             if self.taps is not None and number in self.taps.layers:  # heads are trained on the unrotated stream
-                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows))
-        return Output(self.head.multiply(quantize_norm(rows[logits_to_keep], self.floor, self.kernel))[None])
+                turned = self.gains is None
+                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows) if turned else rows)
+        kept = quantize_norm(rows[logits_to_keep], self.floor, self.kernel, self.gains)
+        return Output(self.head.multiply(kept)[None])
 
 
 def read_linear(

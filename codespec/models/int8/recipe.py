@@ -32,8 +32,8 @@ STREAM_SEED, HEAD_SEED = 0, 1
 EMBEDDING, HEAD, FINAL_NORM = "model.embed_tokens.weight", "lm_head", "model.norm.weight"
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _GATED = ("gate_proj", "up_proj", "down_proj")
-_HEAD_NORMS = ("q_norm", "k_norm")
-_NORMS = ("input_layernorm", "post_attention_layernorm")
+HEAD_NORMS = ("q_norm", "k_norm")
+NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
     for number in range(sizes.layers):
         parts = [f"self_attn.{name}" for name in _PROJECTIONS] + [f"mlp.{name}" for name in _GATED]
         for part in parts:
-            needed.add(f"{_layer(number)}.{part}.weight")
-            known.add(f"{_layer(number)}.{part}.bias")
-        needed |= {f"{_layer(number)}.{name}.weight" for name in _NORMS}
-        known |= {f"{_layer(number)}.self_attn.{name}.weight" for name in _HEAD_NORMS}
+            needed.add(f"{layer_path(number)}.{part}.weight")
+            known.add(f"{layer_path(number)}.{part}.bias")
+        needed |= {f"{layer_path(number)}.{name}.weight" for name in NORMS}
+        known |= {f"{layer_path(number)}.self_attn.{name}.weight" for name in HEAD_NORMS}
     there = set(weights.shapes)
     if strange := there - needed - known:
         raise ModelError(f"The weight {min(strange)} is unknown to the int8 conversion", "use dtype bfloat16")
@@ -95,12 +95,12 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
     vocabulary, hidden = shapes[EMBEDDING]
     planned: list[tuple[str, torch.dtype, tuple[int, ...]]] = [(EMBEDDING, torch.float16, (vocabulary, hidden))]
     for number in range(sizes.layers):
-        for name, sources in _groups(number).items():
+        for name, sources in fused_groups(number).items():
             rows, columns = sum(shapes[f"{source}.weight"][0] for source in sources), shapes[f"{sources[0]}.weight"][1]
             biased = any(f"{source}.bias" in shapes for source in sources)
             planned += [(f"{name}.weight", torch.int8, (rows, columns)), (f"{name}.scale", torch.float32, (rows,))]
             planned += [(f"{name}.bias", torch.float32, (rows,))] if biased else []
-        norms = (f"{_layer(number)}.self_attn.{name}.weight" for name in _HEAD_NORMS)
+        norms = (f"{layer_path(number)}.self_attn.{name}.weight" for name in HEAD_NORMS)
         planned += [(name, torch.float32, shapes[name]) for name in norms if name in shapes]
     head = shapes.get(f"{HEAD}.weight", (vocabulary, hidden))
     return [*planned, (f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
@@ -152,14 +152,14 @@ class _Turn:
 
 
 def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[tuple[str, Tensor]]:
-    layer = _layer(number)
-    for name, sources in _groups(number).items():
+    layer = layer_path(number)
+    for name, sources in fused_groups(number).items():
         rounded = [part for source in sources for part in _round(weights, layer, source, turn)]
         yield f"{name}.weight", torch.cat([codes for codes, _ in rounded])
         yield f"{name}.scale", torch.cat([scale for _, scale in rounded])
         if any(f"{source}.bias" in weights.shapes for source in sources):
             yield f"{name}.bias", torch.cat([_bias(weights, source, turn) for source in sources])
-    for name in _HEAD_NORMS:
+    for name in HEAD_NORMS:
         if f"{layer}.self_attn.{name}.weight" in weights.shapes:
             yield f"{layer}.self_attn.{name}.weight", read_whole(weights, f"{layer}.self_attn.{name}.weight")
 
@@ -177,7 +177,7 @@ def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Itera
         for rows in matrix.split(max(1, PIECE // matrix.shape[1])):
             yield quantize_weight(rows, turn.most)
         return
-    gains = read_whole(weights, f"{layer}.{_NORMS[part in _GATED]}.weight")
+    gains = read_whole(weights, f"{layer}.{NORMS[part in _GATED]}.weight")
     pieces: Iterable[Tensor] = weights.pieces(name)
     if part == "v_proj":
         heads = read_whole(weights, name).split(len(turn.heads.signs))
@@ -196,13 +196,13 @@ def _bias(weights: FloatWeights, source: str, turn: _Turn) -> Tensor:
     return turn.stream.turn(bias) if part in ("o_proj", "down_proj") else bias
 
 
-def _layer(number: int) -> str:
+def layer_path(number: int) -> str:
     return f"model.layers.{number}"
 
 
-def _groups(number: int) -> dict[str, tuple[str, ...]]:
+def fused_groups(number: int) -> dict[str, tuple[str, ...]]:
     """Return the converted matrices of a layer, each with the projections that it fuses."""
-    attention, mlp = f"{_layer(number)}.self_attn", f"{_layer(number)}.mlp"
+    attention, mlp = f"{layer_path(number)}.self_attn", f"{layer_path(number)}.mlp"
     return {
         f"{attention}.qkv": tuple(f"{attention}.{name}" for name in _PROJECTIONS[:3]),
         f"{attention}.out": (f"{attention}.o_proj",),

@@ -86,7 +86,11 @@ class FolderWeights:
 
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a weight as float32, some rows at a time."""
+        yield from (piece.float() for piece in self.stored_pieces(name))
+
+    def stored_pieces(self, name: str) -> Iterator[Tensor]:
+        """Yield a weight as it is stored, some rows at a time."""
         stored, shape = self._files[name].get_slice(name), self._shapes[name]
         step = max(1, PIECE // max(1, shape[-1])) if len(shape) > 1 else shape[0]
         for first in range(0, shape[0], step):
-            yield stored[first : first + step].float()
+            yield stored[first : first + step]

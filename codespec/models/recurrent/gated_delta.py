@@ -1,4 +1,4 @@
-"""Gated delta nets (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next and Qwen3.5.
+"""Gated delta nets (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid.
 
 A head's state S [key size, value size] decays, forgets what it returns for the key, and learns the value instead:
 S ← e^g·S; S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, which round
@@ -18,9 +18,10 @@ from codespec.models.recurrent.layer import RecurrentLayer, Step, inverse_rms, n
 from codespec.models.recurrent.states import StateShape
 from codespec.models.rowwise import steady
 
-COMMON = {"conv1d", "norm", "out_proj", "dt_bias", "A_log"}
-FUSED = {"in_proj_qkvz", "in_proj_ba"}  # Qwen3-Next: interleaved by key head
-SINGLE = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}  # Qwen3.5
+COMMON = {"conv1d", "dt_bias", "A_log"}
+FUSED = {"in_proj_qkvz", "in_proj_ba", "norm", "out_proj"}  # Qwen3-Next: interleaved by key head
+SINGLE = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "norm", "out_proj"}  # Qwen3.5
+SEPARATE = {"q_proj", "k_proj", "v_proj", "a_proj", "b_proj", "g_proj", "o_norm", "o_proj"}  # OLMo-Hybrid
 EPS = 1e-6  # of the norm of keys and queries
 
 
@@ -29,10 +30,7 @@ class GatedDeltaNet(RecurrentLayer):
 
     in_proj_qkvz: Any
     in_proj_ba: Any
-    in_proj_qkv: Any
-    in_proj_z: Any
-    in_proj_b: Any
-    in_proj_a: Any
+    gate: Any
     out_proj: Any
     norm: Any
     rate: Tensor
@@ -41,8 +39,17 @@ class GatedDeltaNet(RecurrentLayer):
     def __init__(self, mixer: Any) -> None:
         super().__init__(mixer.layer_idx, mixer.conv1d)
         self.fused = hasattr(mixer, "in_proj_qkvz")
-        for name in (*(FUSED if self.fused else SINGLE), "out_proj", "norm"):
-            setattr(self, name, getattr(mixer, name))
+        if hasattr(mixer, "q_proj"):
+            self.inputs = nn.ModuleList([mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.b_proj, mixer.a_proj])
+            self.gate, self.norm, self.out_proj = mixer.g_proj, mixer.o_norm, mixer.o_proj
+        else:
+            self.norm, self.out_proj = mixer.norm, mixer.out_proj
+            if self.fused:
+                self.in_proj_qkvz, self.in_proj_ba = mixer.in_proj_qkvz, mixer.in_proj_ba
+            else:
+                self.inputs = nn.ModuleList([mixer.in_proj_qkv, mixer.in_proj_b, mixer.in_proj_a])
+                self.gate = mixer.in_proj_z
+        self.most_beta = 2.0 if getattr(mixer, "allow_neg_eigval", False) else 1.0
         self.key_heads: int = mixer.num_k_heads
         self.heads: int = mixer.num_v_heads
         self.key_size: int = mixer.head_k_dim
@@ -56,14 +63,14 @@ class GatedDeltaNet(RecurrentLayer):
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
-        """Return whether the layer has exactly the parts of Qwen3-Next's or Qwen3.5's."""
-        return names_of(mixer) in (COMMON | FUSED, COMMON | SINGLE)
+        """Return whether the layer has exactly the parts of Qwen3-Next's, Qwen3.5's or OLMo-Hybrid's."""
+        return names_of(mixer) in (COMMON | FUSED, COMMON | SINGLE, COMMON | SEPARATE)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries, keys, values, β's and g's inputs side by side, and the output gate [N, heads, value size]."""
         if not self.fused:
-            rows = [self.in_proj_qkv(hidden), self.in_proj_b(hidden), self.in_proj_a(hidden)]
-            return torch.cat(rows, dim=1), self.in_proj_z(hidden).view(-1, self.heads, self.value_size)
+            rows = [layer(hidden) for layer in self.inputs]
+            return torch.cat(rows, dim=1), self.gate(hidden).view(-1, self.heads, self.value_size)
         count, share = len(hidden), self.heads // self.key_heads
         sizes = [self.key_size, self.key_size, share * self.value_size, share * self.value_size]
         mixed = self.in_proj_qkvz(hidden).view(count, self.key_heads, sum(sizes)).split(sizes, dim=2)
@@ -78,7 +85,7 @@ class GatedDeltaNet(RecurrentLayer):
         query, key = (self._normed(mixed[:, at : at + size]) for at in (0, size))
         query = query * self.key_size**-0.5
         value = mixed[:, 2 * size :].reshape(count, self.heads, 1, self.value_size)
-        beta = steady(torch.sigmoid, more[:, : self.heads].contiguous()).view(count, self.heads, 1, 1)
+        beta = steady(torch.sigmoid, more[:, : self.heads].contiguous()).view(count, self.heads, 1, 1) * self.most_beta
         raised = steady(functional.softplus, more[:, self.heads :] + self.step_bias)
         decay = steady(torch.exp, raised * self.rate).view(count, self.heads, 1, 1)
         columns = key.view(count, self.heads, self.key_size, 1)

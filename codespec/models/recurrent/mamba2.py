@@ -1,6 +1,7 @@
-"""Mamba2 (Dao and Gu 2024, "Transformers are SSMs"), as in Mamba2, Bamba and GraniteMoeHybrid.
+"""Mamba2 (Dao and Gu 2024, "Transformers are SSMs"), as in Mamba2, Bamba, GraniteMoeHybrid and Falcon-H1.
 
 A head's state S [head size, state size] decays and adds the input: S ← e^(A·dt)·S + dt·x ⊗ B; the output is S·C + D·x.
+Falcon-H1 multiplies the layer's input and each part of its projection by constants, and may leave out the norm.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from codespec.models.recurrent.states import StateShape
 from codespec.models.rowwise import steady
 
 PARTS = {"act", "conv1d", "in_proj", "norm", "out_proj", "dt_bias", "A_log", "D"}
-MULTIPLIED = "ssm_in_multiplier"  # Falcon-H1 scales the parts of its projection
+GROUPS = ("group_size", "n_groups")  # a norm over groups of the outputs says their size or their number
 
 
 class Mamba2(RecurrentLayer):
@@ -29,6 +30,7 @@ class Mamba2(RecurrentLayer):
     rate: Tensor
     step_bias: Tensor
     skip: Tensor
+    multipliers: Tensor | None
 
     def __init__(self, mixer: Any) -> None:
         super().__init__(mixer.layer_idx, mixer.conv1d)
@@ -40,6 +42,10 @@ class Mamba2(RecurrentLayer):
         self.state_size: int = mixer.ssm_state_size
         self.inner: int = mixer.intermediate_size
         self.least_step, self.most_step = mixer.time_step_limit
+        self.input_multiplier: float = getattr(mixer, "ssm_in_multiplier", 1.0)
+        multipliers = getattr(mixer, "mup_vector", None)
+        self.register_buffer("multipliers", None if multipliers is None else multipliers.flatten(), persistent=False)
+        self.normed = not isinstance(mixer.norm, nn.Identity)
         self.register_buffer("rate", -mixer.A_log.detach().float().exp(), persistent=False)
         self.register_buffer("step_bias", mixer.dt_bias.detach().float(), persistent=False)
         self.register_buffer("skip", mixer.D.detach().float()[:, None], persistent=False)
@@ -49,12 +55,18 @@ class Mamba2(RecurrentLayer):
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
         """Return whether the layer has exactly the parts of a Mamba2 layer."""
-        known = names_of(mixer) == PARTS and hasattr(mixer.norm, "group_size") and not hasattr(mixer, MULTIPLIED)
-        return known and isinstance(getattr(mixer, "time_step_limit", None), tuple | list)
+        if names_of(mixer) != PARTS or not isinstance(getattr(mixer, "time_step_limit", None), tuple | list):
+            return False
+        norm: Any = mixer.norm
+        gate_first = any(hasattr(norm, name) for name in GROUPS) and not getattr(norm, "norm_before_gate", False)
+        return isinstance(norm, nn.Identity) or gate_first
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return x, B, C and the time steps' inputs side by side, and the output gate [N, inner]."""
-        both: Tensor = self.in_proj(hidden)
+        if self.multipliers is None:
+            both: Tensor = self.in_proj(hidden)
+        else:
+            both = self.in_proj(hidden * self.input_multiplier) * self.multipliers
         return both[:, self.inner :], both[:, : self.inner]
 
     def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
@@ -70,12 +82,14 @@ class Mamba2(RecurrentLayer):
         return steps, inputs * self.skip
 
     def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:
-        """Add D·x, apply the gate, normalize each group, and project."""
+        """Add D·x, apply the gate, normalize each group if there is a norm, and project."""
         assert added is not None
         rows = (out[..., 0] + added).flatten(1) * steady(functional.silu, gate.float().contiguous())
-        split = rows.view(len(rows), -1, self.norm.group_size)
-        normed = (split * inverse_rms(split, self.norm.variance_epsilon)).flatten(1).to(dtype)
-        projected: Tensor = self.out_proj((self.norm.weight * normed).to(dtype))
+        if self.normed:
+            split = rows.view(len(rows), -1, self.inner // self.groups)
+            normed = (split * inverse_rms(split, self.norm.variance_epsilon)).flatten(1).to(dtype)
+            rows = self.norm.weight * normed
+        projected: Tensor = self.out_proj(rows.to(dtype))
         return projected
 
     def _per_head(self, rows: Tensor) -> Tensor:

@@ -135,6 +135,14 @@ def _compressed(form: str, **weights: Any) -> dict[str, Any]:
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}
 
 
+def _rows(**activations: Any) -> dict[str, Any]:
+    """Return W8A8's settings: a scale an output, and one a row of activations."""
+    settings = _compressed("int-quantized", num_bits=8, type="int", strategy="channel")
+    rows = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True, **activations}
+    settings["config_groups"]["group_0"]["input_activations"] = rows
+    return settings
+
+
 FOUR = {"bits": 4, "group_size": GROUP}
 Quantizer = Callable[[str, Tensor], tuple[Stored, Tensor]]
 SCHEMES: dict[str, tuple[Quantizer, dict[str, Any]]] = {
@@ -142,6 +150,8 @@ SCHEMES: dict[str, tuple[Quantizer, dict[str, Any]]] = {
     "fp8 of a tensor": (fp8_tensor, _compressed("float-quantized", num_bits=8, strategy="tensor")),
     "fp8 of a channel": (fp8_channel, _compressed("float-quantized", num_bits=8, strategy="channel")),
     "int8": (int8, _compressed("int-quantized", num_bits=8, strategy="channel")),
+    "int8 by row": (int8, _rows()),
+    "int8 by static scales": (int8, _rows(strategy="tensor", dynamic=False)),
     "gptq": (gptq, {"quant_method": "gptq", "desc_act": False, "sym": False, **FOUR}),
     "gptq in another order": (gptq_shuffled, {"quant_method": "gptq", "desc_act": True, "sym": False, **FOUR}),
     "awq": (awq, {"quant_method": "awq", "version": "gemm", "zero_point": True, **FOUR}),

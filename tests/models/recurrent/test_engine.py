@@ -36,6 +36,7 @@ from tests.toy_tokenizers import held_out_texts, toy_backend, toy_tokenizer
 
 KIND = "gpt2"
 BOTH = ["qwen3_5", "granitemoehybrid"]
+FORMATS = ["float32", "bfloat16", "int8"]
 NEAR = 64  # tokens that a keystroke may read again
 
 
@@ -46,7 +47,7 @@ def plain(architecture: str, dtype: str = "float32") -> list[Completion]:
     return run(engine, varied_requests(), together=False, speculate=False)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("architecture", RECURRENT)
 def test_on_equals_off(architecture: str, dtype: str) -> None:
     """One at a time and eight together, greedy and sampled, with drafts that are right, wrong or both."""
@@ -75,8 +76,8 @@ def test_the_text_is_that_of_generate(architecture: str) -> None:
         assert tuple(token for token in done.token_ids if token not in ends) == wanted
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("architecture", BOTH)
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("architecture", [*BOTH, "bamba", "falcon_h1"])
 def test_as_a_drafter(architecture: str, dtype: str) -> None:
     """With the target's weights and noise: sharing its ids, and spelling bytes with others."""
     for kind, drafter in ((KIND, sibling(architecture, KIND, dtype)), ("bytes", cousin(architecture, dtype))):

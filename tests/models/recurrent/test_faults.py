@@ -74,7 +74,7 @@ def the_tip_after_a_rejection(patch: Patch) -> None:
 FAULTS = (one_row_too_few, convolution_not_rolled_back, a_neighbours_state, the_tip_after_a_rejection)
 
 
-@pytest.mark.parametrize("architecture", ["qwen3_5", "mamba2"])
+@pytest.mark.parametrize("architecture", ["qwen3_5", "mamba2", "falcon_h1"])
 @pytest.mark.parametrize("plant", [no_fault, *FAULTS])
 def test_a_planted_fault_changes_a_bit(plant: Callable[[Patch], None], architecture: str) -> None:
     replay = Replay(tiny_model(architecture), 120)

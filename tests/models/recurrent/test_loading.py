@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 import transformers
 
 from codespec.errors import ModelError
+from codespec.models import loader, transformers_loader
 from codespec.models.loader import load_model
 from codespec.models.model_check import TOLERANCE, gap
+from codespec.models.recurrent import replace
 from codespec.models.recurrent.layer import RecurrentLayer
+from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import quiet
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_config, tiny_network
@@ -20,6 +24,7 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 KIND = "gpt2"
 IDS = sample_ids(40)
+ELSEWHERE = "has recurrent layers, which run on one CPU: use device cpu, without tensor_parallel"
 
 
 def save(folder: Path, network: Any) -> str:
@@ -34,7 +39,7 @@ def network(architecture: str, **change: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("architecture", ["qwen3_5", "granitemoehybrid", "mamba2"])
+@pytest.mark.parametrize("architecture", ["qwen3_5", "granitemoehybrid", "mamba2", "falcon_h1"])
 def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     plain = network(architecture)
     model = load_model(save(tmp_path, plain), dtype=dtype)
@@ -72,22 +77,32 @@ def test_attention_alone_is_not_refused_for_its_name(architecture: str, tmp_path
     assert not model.states and not any(isinstance(part, RecurrentLayer) for part in model.network.modules())
 
 
-def test_a_layer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """OLMo's gated delta nets project and convolve queries, keys and values apart."""
-    values = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "linear_key_head_dim": 16}
-    with quiet():
-        config = transformers.OlmoHybridConfig(
-            vocab_size=toy_tokenizer(KIND).vocab_size,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            layer_types=["linear_attention", "full_attention"],
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_value_head_dim=16,
-            pad_token_id=0,
-            **values,
-        )
-        folder = save(tmp_path, transformers.OlmoHybridForCausalLM(config))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(tmp_path, network("qwen3_5"))
+    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("meta"))
+    with pytest.raises(ModelError, match=ELSEWHERE):
+        load_model(folder, device="cuda", dtype=dtype)
+
+
+def test_tensor_parallelism_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = network("qwen3_5")
+    folder = save(tmp_path, plain)
+    monkeypatch.setattr(transformers_loader, "_network", lambda *_: plain)  # without a second process
+    with pytest.raises(ModelError, match=ELSEWHERE):
+        load_model(folder, tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
+
+
+def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
+    folder = save(tmp_path, network("qwen3_5"))
+    with pytest.raises(ModelError, match=r"^int8 is for one process on a CPU: use dtype bfloat16"):
+        load_model(folder, dtype="int8", tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("architecture", ["olmo_hybrid", "mamba2"])
+def test_a_layer_of_another_kind_is_refused(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replace, "KINDS", (ShortConvolution,))
+    folder = save(tmp_path, network(architecture))
     with pytest.raises(ModelError) as caught:
         load_model(folder)
     assert "its layers keep a recurrent state of a kind that can't be rolled back yet" in str(caught.value)
