@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from codespec.contract.types import Owner
@@ -52,6 +52,10 @@ class Writer(Protocol):
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the caches."""
+
+    @property
+    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
+        """The files of `look_up_in` by owner, the least recently sent first."""
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
         """Set the files that drafts may copy from."""
