@@ -1,14 +1,16 @@
 """Score when and in which shape suggestions appear, at hand-judged places in code: `python -m tools.manners`.
 
 Each place goes through the language server's own session. A fake daemon ends texts as the real one does; its target
-writes the text of the place and then ten more lines, so no model is needed. Held-out places are counted separately,
-and their mistakes are never shown.
+writes the text of the place and then ten more lines, so no model is needed. With --url, a running daemon's own model
+writes, and a suggestion may take as long as it needs. Held-out places are counted separately, and their mistakes are
+never shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -19,14 +21,19 @@ from typing import Any
 from codespec_grammars import Cursor, read_surroundings
 from codespec_lsp.daemon import ConfiguredDaemon, Streamer
 from codespec_lsp.session import Session
+from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from lsprotocol import types
 
-from codespec.client.daemon_client import Health, RawEvent
+from codespec.client.daemon_client import DaemonClient, Health, RawEvent
+from codespec.client.proven_connections import ProvenConnections
+from codespec.errors import DaemonError
 from codespec.text.ending import Ending
+from codespec.token_file import read_token
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
 SHAPES = ("nothing", "line", "block")
+MOST_MS = 60_000  # for a suggestion
 MOST_LINES = 12  # a longer block is a wall of text
 SUFFIXES = {"javascript": "js", "typescript": "ts", "python": "py", "rust": "rs", "ruby": "rb", "c_sharp": "cs"}
 IDS = {"bash": "shellscript", "c_sharp": "csharp"}
@@ -146,8 +153,16 @@ class ForcedDaemon(ConfiguredDaemon):
         """Do nothing: the fake daemon always runs."""
 
 
-def new_session(daemon: ForcedDaemon) -> Session:
-    """Return a client's session in front of a forced daemon."""
+class RunningDaemon(DaemonClient):
+    """A daemon that runs already."""
+
+    async def ensure(self) -> None:
+        """Raise DaemonError: it is gone."""
+        raise DaemonError(f"No daemon answers at {self.url}", "start it with `codespec serve`")
+
+
+def new_session(daemon: ConfiguredDaemon) -> Session:
+    """Return a client's session in front of a daemon."""
 
     streamer = Streamer(daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
@@ -155,10 +170,11 @@ def new_session(daemon: ForcedDaemon) -> Session:
     return Session(streamer, status, lambda document: False, clock, lambda sentence: None)
 
 
-async def suggest(place: Place) -> Judged:
-    """Return the language server's suggestion at a place."""
-    session = new_session(ForcedDaemon(place.said))
-    uri = f"file:///places/place.{SUFFIXES.get(place.language, place.language)}"
+async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Judged:
+    """Return the language server's suggestion at a place, whose document has this number."""
+    session = new_session(daemon)
+    session.use(EditorSettings(budget_ms=MOST_MS))
+    uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
     session.opened(uri, language, 1, place.before + place.after)
     row, column = place.before.count("\n"), len(place.before.rpartition("\n")[2])
@@ -168,11 +184,16 @@ async def suggest(place: Place) -> Judged:
     return Judged(place, suggestions[0].shown if suggestions else "")
 
 
-def judge(places: Sequence[Place]) -> list[Judged]:
-    """Return the suggestions at all places, one after the other."""
+def judge(places: Sequence[Place], url: str = "") -> list[Judged]:
+    """Return the suggestions at all places, one after the other; those of the daemon at `url` unless it is ""."""
 
     async def all_of_them() -> list[Judged]:
-        return [await suggest(place) for place in places]
+        if not url:
+            return [await suggest(place, ForcedDaemon(place.said)) for place in places]
+        daemon = RunningDaemon(ProvenConnections(url, read_token("")))
+        judged = [await suggest(place, daemon, number) for number, place in enumerate(places)]
+        await daemon.close()
+        return judged
 
     return asyncio.run(all_of_them())
 
@@ -199,12 +220,24 @@ def _shares(judged: Sequence[Judged]) -> tuple[str, str]:
     return f"{sum(each.shape_is_right for each in judged)} of {of}", f"{sum(e.text_is_right for e in judged)} of {of}"
 
 
+def _named(judged: Judged) -> str:
+    """Return a suggestion, or the digest of one at a held-out place."""
+    held_out = judged.place.held_out
+    return hashlib.sha256(judged.shown.encode()).hexdigest()[:16] if held_out else judged.shown
+
+
 def main() -> None:
-    """Prints the table, and with --wrong what is wrong at the places that are not held out."""
+    """Print the table, and with --wrong what is wrong at the places that are not held out."""
     parser = argparse.ArgumentParser(prog="python -m tools.manners", description=main.__doc__)
     parser.add_argument("--wrong", action="store_true", help="show the mistakes; never those at held-out places")
-    judged = judge(read_places())
-    if parser.parse_args().wrong:
+    parser.add_argument("--url", default="", help="a running daemon, whose model writes; default: a forced text")
+    parser.add_argument("--json", type=Path, help="write the suggestions, of held-out places their digests")
+    options = parser.parse_args()
+    judged = judge(read_places(), options.url)
+    if options.json:
+        shown = {f"{number}: {each.place}": _named(each) for number, each in enumerate(judged)}
+        options.json.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if options.wrong:
         for each in judged:
             if not each.text_is_right and not each.place.held_out:
                 wanted = f"{each.place.shape} {json.dumps(each.place.kept, ensure_ascii=False)}"

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
+from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from codespec.contract.engine_config import EngineConfig
     from codespec.server.loading import Loaded, Progress
+
+PAIR = ("model", "target", "drafter")
 
 
 def add_parser(commands: Any) -> None:
@@ -63,10 +66,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
     """Serve what another server writes, without torch."""
-    named = [f"--{name}" for name in ("model", "target", "drafter") if getattr(options, name) is not None]
+    named = [f"--{name}" for name in PAIR if getattr(options, name) is not None]
     if named:
         what = f"{' and '.join(named)} can't go with an upstream server ({settings.upstream}), which has its own model"
         raise ConfigError(what, "leave one of the two out")
+    for level in read_levels(EngineConfig, {}, options.config, None):
+        unused = [name for name in PAIR if level.values.get(name)]
+        if unused:
+            names = " and ".join(unused)
+            sentence = f"{settings.upstream} has its own model: remove {names} from {level.place}, or the upstream."
+            print(f"codespec: {sentence}", file=sys.stderr, flush=True)
     require_aiohttp()
     from codespec.server.lifecycle import serve_from
     from codespec.server.upstream import connect

@@ -168,6 +168,11 @@ class Engine:
             self.proposer.check(job.request, sequences[0].length_limit)
         job.sequences = sequences
 
+    @property
+    def files(self) -> collections.abc.Mapping[Owner, tuple[bytes, ...]]:
+        """The files of `look_up_in` by owner, the least recently sent first."""
+        return self.proposer.files
+
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
         self.proposer.look_up_in(owner, files)

@@ -84,6 +84,10 @@ class KeptFiles:
         """Return an owner's files in the order sent."""
         return [self._indexes[owner.scope, digest] for digest in self._digests.get(owner, ())]
 
+    def all(self) -> dict[Owner, tuple[bytes, ...]]:
+        """Return the files by owner, the least recently sent first."""
+        return {owner: tuple(index.data for index in self.of(owner)) for owner in self._digests}
+
     def _drop_unused(self) -> None:
         used = {(owner.scope, digest) for owner, digests in self._digests.items() for digest in digests}
         self._indexes = {key: index for key, index in self._indexes.items() if key in used}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections.abc
 from collections import deque
+from collections.abc import Mapping
 
 from codespec.contract.types import Owner
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
@@ -41,6 +42,11 @@ class SuffixProposer(Proposer):
         """Return what followed the longest match, up to each cap."""
         own = [cap.of(self.name) for cap in caps]
         return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
+
+    @property
+    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
+        """The kept files."""
+        return self._files.all()
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Also copy from these files in texts of this owner."""

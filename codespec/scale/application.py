@@ -19,12 +19,18 @@ from codespec.errors import ConfigError
 from codespec.scale.replica import END_SECONDS, Replica
 
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
+DEPLOYMENT = "codespec"
+GATHER_SECONDS = 5.0
 MOST_OPEN = 512  # requests in one replica: the daemon's own queue refuses earlier
 OWN = ("replicas", "cpus", "gpus", "token_file")
 
 
 class Daemon:
     """A replica's class; the ASGI application does the work."""
+
+    async def metrics(self, authorization: str) -> tuple[str, bytes]:
+        """Return the replica's name and metrics, for the page that gathers those of all."""
+        return await Replica.here.metrics(authorization)
 
 
 def app(settings: Mapping[str, Any]) -> Any:
@@ -35,10 +41,10 @@ def app(settings: Mapping[str, Any]) -> Any:
     """
     words = [word for name, value in settings.items() if name not in OWN for word in _flag(name, value)]
     token_file = os.path.abspath(settings["token_file"]) if settings.get("token_file") else ""
-    replica = Replica(with_absolute_paths(words), token_file, _replica_name)
+    replica = Replica(with_absolute_paths(words), token_file, _replica_name, gather=gather_metrics)
     deployment = serve.deployment(serve.ingress(replica)(Daemon))
     return deployment.options(
-        name="codespec",
+        name=DEPLOYMENT,
         num_replicas=_whole(settings, "replicas", 1),
         max_ongoing_requests=MOST_OPEN,
         request_router_config=RequestRouterConfig(request_router_class=ROUTER),
@@ -50,6 +56,18 @@ def app(settings: Mapping[str, Any]) -> Any:
             "num_gpus": _whole(settings, "gpus", 0),
         },
     ).bind()
+
+
+async def gather_metrics(authorization: str) -> dict[str, bytes]:
+    """Return the metrics of all replicas by name, without those that do not answer in time."""
+    handle = serve.get_deployment_handle(DEPLOYMENT, serve.get_replica_context().app_name)
+    try:
+        found = await handle.broadcast("metrics", authorization).results_async(
+            timeout_s=GATHER_SECONDS, return_exceptions=True
+        )
+    except TimeoutError:
+        return {}
+    return dict(one for one in found if not isinstance(one, BaseException))
 
 
 def _whole(settings: Mapping[str, Any], name: str, default: int) -> int:

@@ -14,9 +14,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import aiohttp
@@ -29,6 +30,7 @@ from codespec.errors import ConfigError
 from codespec.scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json
 from codespec.token_file import read_token
 
+Gather = Callable[[str], Awaitable[Mapping[str, bytes]]]
 READY = "codespec: ready"
 DRAIN_SECONDS = 30  # for open requests, in the daemon
 END_SECONDS = 40.0  # for the daemon's end
@@ -53,8 +55,11 @@ raise SystemExit(main())
 class Replica:
     """One daemon and the way to it.
 
-    `words` are arguments of `codespec serve`, `name` returns the replica's name, and `leave` ends this process.
+    `words` are arguments of `codespec serve`, `name` returns the replica's name, `gather` the metrics of all replicas
+    by name, for a client with this Authorization, and `leave` ends this process.
     """
+
+    here: ClassVar[Replica]  # the one that runs in this process
 
     def __init__(
         self,
@@ -62,9 +67,10 @@ class Replica:
         token_file: str = "",
         name: Callable[[], str] = lambda: "replica",
         leave: Callable[[int], Any] = os._exit,
+        gather: Gather | None = None,
     ) -> None:
         self._words, self._token_file = tuple(words), token_file
-        self._find_name, self._leave = name, leave
+        self._find_name, self._leave, self._gather = name, leave, gather
         self._stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,6 +120,7 @@ class Replica:
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         )
+        Replica.here = self
         self._copying = asyncio.create_task(self._copy_output())
         self._watching = asyncio.create_task(self._watch())
 
@@ -170,7 +177,10 @@ class Replica:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept]
         headers.append((REPLICA, self._name.encode("latin-1", "replace")))
         if scope["path"] == METRICS:
-            page = labelled(await reply.read(), self._name)
+            pages = {self._name: labelled(await reply.read(), self._name)}
+            if reply.status == 200 and self._gather is not None:
+                pages |= await self._gather(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1"))
+            page = merged(pages.values())
             headers = [(name, value) for name, value in headers if name != b"content-length"]
             await send({"type": "http.response.start", "status": reply.status, "headers": headers})
             await send(_piece(page))
@@ -179,6 +189,14 @@ class Replica:
             async for piece in reply.content.iter_any():
                 await send(_piece(piece))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def metrics(self, authorization: str) -> tuple[str, bytes]:
+        """Return the replica's name, and its metrics for a client with this Authorization. Raises ConnectionError."""
+        headers = {"Authorization": authorization} if authorization else {}
+        async with self._session.get(f"http://localhost{METRICS}", headers=headers) as reply:
+            if reply.status != 200:
+                raise ConnectionError(f"the daemon answers {reply.status} at {METRICS}")
+            return self._name, labelled(await reply.read(), self._name)
 
     async def _prove(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a challenge for the address that the client connected to, which the daemon does not know."""
@@ -229,6 +247,18 @@ def labelled(page: bytes, replica: str) -> bytes:
     sample = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
     text = sample.sub(lambda m: f"{m[1]}{{{label}{',' if m[2] else ''}{m[2] or ''}}} {m[3]}", page.decode())
     return text.encode()
+
+
+def merged(pages: Iterable[bytes]) -> bytes:
+    """Return one page of Prometheus' text format with the samples of all pages, each metric's together."""
+    heads, samples = dict[str, str](), defaultdict[str, list[str]](list)
+    for page in pages:
+        for block in re.split(r"^(?=# HELP )", page.decode(), flags=re.MULTILINE):
+            head = "".join(re.findall(r"^#.*\n", block, re.MULTILINE))
+            name = head.split(" ", 3)[2] if head.startswith("# HELP ") else ""
+            heads.setdefault(name, head)
+            samples[name] += re.findall(r"^[^#\n].*\n", block, re.MULTILINE)
+    return "".join(head + "".join(samples[name]) for name, head in heads.items()).encode()
 
 
 def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The limits and the usage of each key, and reloading of the keys file.
 
-All counts are kept in memory, on the event loop, and begin at the daemon's start.
+All counts are kept in memory, on the event loop, since the daemon's start; `daily_counts` keeps a day's tokens over a
+restart.
 """
 
 from __future__ import annotations
@@ -77,6 +78,14 @@ class Account:
         self.tokens += handle.num_tokens
         self._tokens_today += handle.num_tokens
 
+    def tokens_on(self, day: int) -> int:
+        """Return the tokens written on a day, which is today or an earlier one; days count from 1970 in UTC."""
+        return self._tokens_today if day == self._day else 0
+
+    def resume(self, day: int, tokens: int) -> None:
+        """Begin with the tokens that an earlier daemon counted on a day."""
+        self._day, self._tokens_today = day, tokens
+
     def _begin_day(self, now: float) -> None:
         if int(now // DAY) != self._day:
             self._day, self._tokens_today = int(now // DAY), 0
@@ -149,8 +158,13 @@ class Keyring:
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
-    """Notice changes of the keys file, by time and when `woken` is set; call `end` for each key that was revoked."""
+async def watch(
+    keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None], save: Callable[[], None]
+) -> NoReturn:
+    """Notice changes of the keys file, by time and when `woken` is set; call `end` for each key that was revoked.
+
+    `save` is called each time.
+    """
     while True:
         try:
             async with asyncio.timeout(WATCH_SECONDS):
@@ -160,3 +174,4 @@ async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account],
         woken.clear()
         for account in keyring.refresh():
             end(account)
+        save()

@@ -26,6 +26,7 @@ from codespec.server.app import build_app
 from codespec.server.audit_log import AuditLog
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
+from codespec.server.daily_counts import DailyCounts
 from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import safe_output, start_logging
@@ -125,8 +126,12 @@ def follow_files(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wake)
     if keyring is None:
         return None
-    daemon.faults.append(lambda: keyring.fault)
-    return asyncio.create_task(watch(keyring, woken, daemon.revoke))
+    counts = DailyCounts(keyring)
+    counts.load()
+    daemon.faults += [lambda: keyring.fault, lambda: counts.fault]
+    watching = asyncio.create_task(watch(keyring, woken, daemon.revoke, counts.save))
+    watching.add_done_callback(lambda _: counts.save(at_once=True))
+    return watching
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:

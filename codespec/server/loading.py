@@ -38,7 +38,7 @@ class Progress:
 
 
 class WritingModel(Protocol):
-    """What handlers read of the model that decides."""
+    """The attributes that handlers read from the target."""
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -50,14 +50,14 @@ class WritingModel(Protocol):
 
 
 class Writer(Protocol):
-    """What handlers read of an engine, or of its stand-in for another server."""
+    """The attributes that handlers read from an engine, or from its stand-in for another server."""
 
     notes: list[str]
     metrics: Metrics
 
     @property
     def target(self) -> WritingModel:
-        """The model that decides."""
+        """The target."""
 
     @property
     def mode(self) -> str:
@@ -78,6 +78,10 @@ class Writer(Protocol):
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the caches."""
+
+    @property
+    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
+        """The files of `look_up_in` by owner, the least recently sent first."""
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
         """Set the files that drafts may copy from."""

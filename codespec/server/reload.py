@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from codespec.contract.body import ReloadBody
+from codespec.contract.types import Owner
 from codespec.errors import CodespecError, Fault, RequestError, ServeError
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.engine_thread import EngineThread
@@ -79,7 +80,7 @@ class Reloader:
         plan = await asyncio.to_thread(self._plan, changes)
         if plan.fits and not unload_first:
             former, fresh = self._daemon.current, await self._load(plan.load)
-            self._use(fresh)
+            await self._use(fresh, await files_of(former))
             task = asyncio.create_task(self._retire(former))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
@@ -99,12 +100,13 @@ class Reloader:
         except TimeoutError as error:
             sentence = f"Requests did not end within {self._patience:g} s, so the old model is kept: try again later."
             raise ServeError(sentence, 503, RETRY_SECONDS) from error
+        files = await files_of(former)
         await self._unload(former)
         try:
             fresh = await self._load(load)
         except CodespecError as error:
             failure, fresh = error, await self._restore(former.load)
-        self._use(fresh)
+        await self._use(fresh, files)
         if failure is not None:
             raise failure
         return fresh
@@ -124,7 +126,16 @@ class Reloader:
         await fresh.until_loaded()
         return fresh
 
-    def _use(self, fresh: EngineThread) -> None:
+    async def _use(self, fresh: EngineThread, files: Mapping[Owner, Sequence[bytes]]) -> None:
+        """Give new requests to an engine, which takes over the files that drafts may copy from."""
+        assert fresh.loaded is not None
+        engine = fresh.loaded.engine
+
+        def keep() -> None:
+            for owner, texts in files.items():
+                engine.look_up_in(owner, texts)
+
+        await fresh.call(keep)
         self._daemon.use(fresh)
         self._announce()
 
@@ -142,6 +153,17 @@ class Reloader:
         thread.loaded = thread.dispatcher = None
         self._daemon.forget(thread)
         gc.collect()
+
+
+async def files_of(thread: Source) -> Mapping[Owner, Sequence[bytes]]:
+    """Return the files that an engine's drafts may copy from; none if too many calls wait for it."""
+    if thread.loaded is None:
+        return {}
+    engine = thread.loaded.engine
+    try:
+        return await thread.call(lambda: engine.files)
+    except ServeError:
+        return {}
 
 
 async def reload(request: web.Request) -> web.StreamResponse:

@@ -32,7 +32,7 @@ from codespec.upstream.prompt import Prompt
 from codespec.upstream.writer import RemoteWriter, begin, finish, refuse_tokens
 
 SLOTS = 32  # requests at once; more wait in the server's own queue
-LOOK_EVERY = 0.01  # seconds between two looks at a time limit
+LOOK_EVERY = 0.01  # seconds between two looks at a time limit that depends on the text
 Result = TypeVar("Result")
 
 
@@ -275,8 +275,10 @@ class Upstream:
 
     async def _expire(self, work: Work) -> None:
         """End a completion when one of its time limits has passed."""
-        while not work.job.is_overdue(time.perf_counter()):
-            await asyncio.sleep(LOOK_EVERY)
+        job = work.job
+        while not job.is_overdue(now := time.perf_counter()):
+            wait = LOOK_EVERY if job.deadline is None or job.after_first is not None else job.deadline - now
+            await asyncio.sleep(wait)
         assert self.writer is not None
         for sequence in work.job.sequences:
             if not sequence.finish_reason:

@@ -70,7 +70,7 @@ class PromptBuilder:
         self.context = context
         self.budget = budget
         self._by_suffix = by_suffix
-        self._names = {number: marker for marker, number in self.tokenizer.vocab.items()}
+        self._spelling = [bytes((byte,)) for byte in range(256)] + [marker.encode() for marker in markers]
         self._template = find_template(self.tokenizer)
         known = {*markers, *(family_tokens(family) if family else ())}
         self._markers = sorted(known, key=len, reverse=True)
@@ -118,5 +118,4 @@ class PromptBuilder:
         return self._spelled(ids[first + 1 : second]), self._spelled(ids[second + 1 : last])
 
     def _spelled(self, ids: Iterable[int]) -> str:
-        names = self._names
-        return b"".join(names[number].encode() if number >= 256 else bytes((number,)) for number in ids).decode()
+        return b"".join(map(self._spelling.__getitem__, ids)).decode()

@@ -40,6 +40,7 @@ class RemoteWriter:
         self.prompt_budget = budget
         self.metrics = Metrics()
         self.caches: dict[str, Any] = {}
+        self.files: dict[Owner, tuple[bytes, ...]] = {}
         self.retries = 0
         self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
         if not facts.fill_in:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from codespec import proof
 from codespec.scale.replica import Replica, daemon_environment, kept_headers, labelled
 from tests.cli.conftest import Models, plain_environment  # noqa: F401
@@ -54,6 +56,26 @@ def test_requests_and_replies_pass_as_they_are(models: Models) -> None:  # noqa:
             assert len(samples) > 30 and all('{replica="r1"' in line for line in samples)
             pid = replica._daemon.pid
         assert said[-1] == "lifespan.shutdown.complete" and not alive(pid)
+
+    asyncio.run(run())
+
+
+def test_one_page_has_the_metrics_of_all_replicas(models: Models) -> None:  # noqa: F811
+    async def others(authorization: str) -> dict[str, bytes]:
+        assert authorization == "Bearer of metrics"
+        return dict([await first.metrics(authorization), await second.metrics(authorization)])
+
+    first, second = Replica(words(models), name=lambda: "r1"), Replica(words(models), name=lambda: "r2", gather=others)
+
+    async def run() -> None:
+        async with living(first), living(second):
+            page = (await ask(second, "GET", "/metrics", authorization="Bearer of metrics")).body.decode()
+        heads = [line for line in page.splitlines() if line.startswith("# TYPE ")]
+        states = [line for line in page.splitlines() if line.startswith("codespec:state{")]
+        assert len(heads) == len(set(heads)) > 20
+        assert states == [f'codespec:state{{replica="{name}",state="ready"}} 1.0' for name in ("r2", "r1")]
+        by_family = [{one.labels["replica"] for one in each.samples} for each in text_string_to_metric_families(page)]
+        assert all(names in ({"r1", "r2"}, set()) for names in by_family) and {"r1", "r2"} in by_family
 
     asyncio.run(run())
 

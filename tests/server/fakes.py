@@ -88,6 +88,7 @@ class FakeEngine:
         self.notes: list[str] = []
         self.faults: list[str] = []
         self.caches: dict[str, object] = {}
+        self.files: dict[Owner, tuple[bytes, ...]] = {}
         self.target = SimpleNamespace(tokenizer=toy_tokenizer("bytes"), device="cpu")
 
     def start(self, job: Job) -> None:
@@ -109,7 +110,8 @@ class FakeEngine:
         return self._begin(request)
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Ignore the files."""
+        """Record the files."""
+        self.files[owner] = tuple(files)
 
     def step(self, chosen: Collection[FakeSequence]) -> None:
         """Write one more character of each given sequence."""

@@ -16,6 +16,7 @@ from codespec.keys_file import Key, add_key, revoke_key
 from codespec.proof import PATH as PROOF
 from codespec.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
 from codespec.server.accounts import DAY, Account, Keyring
+from codespec.server.daily_counts import usage_file
 from codespec.server.loading import Loaded
 from codespec.server.security import Access
 from tests.cli.processes import TOKEN
@@ -132,6 +133,37 @@ def test_who_leaves_early_has_used_what_was_written(tmp_path: Path) -> None:
         account = own.served.daemon.keyring.find(own.keys["ana"])  # type: ignore[union-attr]
         assert account is not None and wait_for(lambda: not account.open)
         assert 2 <= account.tokens < 400
+
+
+def test_a_days_tokens_outlive_the_daemon_and_are_bounded_by_the_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = add_key(file, "ana", tokens_per_day=5)
+    add_key(file, "bo", tokens_per_day=5)
+
+    def statuses() -> tuple[int, int]:
+        access = Access(TOKEN, METRICS_TOKEN, Keyring(file))
+        with serving_load(lambda _: Loaded(FakeEngine(), "toy", 512, 4), access=access) as served:
+            return tuple(served.post(PATH, body("abc", max_tokens=8), **bearer(key)).status for _ in range(2))  # type: ignore[return-value]
+
+    assert statuses() == (200, 429) and statuses() == (429, 429)
+    kept = json.loads(usage_file(file).read_text())["content"]
+    assert kept["tokens"] == {hash_of_key(key): 8}, "no name, no key, and no entry for a key that was not used"
+    yesterday = {**kept, "day": kept["day"] - 1}
+    usage_file(file).write_text(json.dumps({"format": 1, "content": yesterday}))
+    assert statuses() == (200, 429), "a new day begins with none"
+    revoke_key(file, "ana")
+    key = add_key(file, "ana", tokens_per_day=5)
+    assert statuses() == (200, 429), "a new key begins with none"
+    assert list(json.loads(usage_file(file).read_text())["content"]["tokens"]) == [hash_of_key(key)]
+    usage_file(file).write_text('{"format": 1, "content": {"day": 1, "tokens": {"x": -1}}}')
+    assert statuses() == (200, 429), "a broken file counts from zero"
+
+
+def test_counts_that_can_not_be_kept_are_reported(tmp_path: Path) -> None:
+    with team(tmp_path) as own:
+        usage_file(own.file).mkdir()
+        assert own.post(own.keys["ana"]).status == 200
+        assert wait_for(lambda: "usage by key can't be kept" in own.get(TOKEN, "/health").json["warning"], 20)
 
 
 def test_a_minute_is_earned_again_evenly() -> None:

@@ -117,6 +117,17 @@ def test_without_room_for_both_requests_wait_for_the_new_one() -> None:
             one.close()
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_new_engine_copies_from_the_same_files(fits: bool) -> None:
+    with reloading(fits=fits) as (served, _):
+        files = {"document": "a.py", "files": [{"path": "b.py", "text": "x = 1"}, {"path": "c.py", "text": "y = 2"}]}
+        assert served.post("/v1/codespec/files", files, **OWN).status == 200
+        assert served.post(RELOAD, {"model": "second"}, **OWN).status == 200
+        assert served.daemon.current.loaded is not None
+        ((owner, texts),) = served.daemon.current.loaded.engine.files.items()
+        assert owner.document == "a.py" and texts == (b"x = 1", b"y = 2")
+
+
 def test_a_deadline_goes_on_while_a_request_waits() -> None:
     with reloading(fits=False) as (served, models):
         models.begin.clear()

@@ -12,6 +12,12 @@ from tests.server.daemons import Served, serving_source
 from tests.upstream.servers import FakeServer, fake_server
 
 
+@pytest.fixture(autouse=True)
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name no model, which a daemon with an upstream server would say that it does not use."""
+    monkeypatch.delenv("CODESPEC_MODEL")
+
+
 @pytest.fixture
 def upstream() -> Iterator[FakeServer]:
     with fake_server() as server:

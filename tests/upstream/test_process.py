@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import run, start, start_python
+from tests.lsp.test_process import ended, on_pipes, started
 from tests.server.test_process import Process
 from tests.upstream.servers import FakeServer, fake_server
 from tests.upstream.test_daemon import PLACE, wait_for
@@ -67,6 +70,26 @@ def test_complete_stats_and_doctor_use_it(upstream: FakeServer, tmp_path: Path) 
     assert all(sent.headers["authorization"] == "Bearer k-1" for sent in upstream.requests)
 
 
+def test_an_editor_gets_its_suggestions(upstream: FakeServer) -> None:
+    """The language server over pipes, a daemon, and the server upstream, which gets the document's session id."""
+
+    async def scenario(process: subprocess.Popen[bytes]) -> None:
+        async with on_pipes(process) as client:
+            await client.start(initializationOptions={"budgetMs": 60_000})
+            client.open("def add(a, b):\n    return \n\n\nprint(add(1, 2))\n")
+            assert await client.texts(1, 11) == ["    return a + b"]
+            await client.shut_down()
+            await ended(process)
+
+    with served("--upstream", upstream.url) as daemon:
+        with started("--daemon", f"http://127.0.0.1:{daemon.port}") as process:
+            asyncio.run(scenario(process))
+        stats = run("stats", CODESPEC_SERVE_PORT=str(daemon.port)).stdout
+        assert f"upstream: {upstream.url}/v1" in stats, stats
+    written = [sent for sent in upstream.streams if "return " in str(sent.body["prompt"])]
+    assert written and all(len(sent.headers["x-session-id"]) == 32 for sent in written)
+
+
 def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
     upstream.key = "k-123"
     for words, said in (
@@ -83,6 +106,22 @@ def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
         ended = run("serve", "--port", "0", "--socket", "none", *words)
         assert ended.returncode == 2 and said in ended.stderr, ended.stderr
         assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+def test_a_configured_model_is_named(upstream: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'target = "a/b"\ndrafter = "none"\n[serve]\nupstream = "{upstream.url}"\n')
+    monkeypatch.setenv("CODESPEC_MODEL", "starter")
+    process = start("serve", "--port", "0", "--socket", "none", "--config", file)
+    with process:
+        Process(process).until_ready()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    begin = f"codespec: {upstream.url} has its own model: remove"
+    assert err.decode().splitlines()[:2] == [
+        f"{begin} target and drafter from {file}, or the upstream.",
+        f"{begin} model from the environment, or the upstream.",
+    ]
 
 
 def test_doctor_says_what_is_wrong() -> None:

@@ -26,6 +26,7 @@ from codespec_lab.bench.typing_sites import TypingSite, typing_sites
 from codespec_lab.progress import ProgressBar
 
 MOST_MS = 1000 * IN_TIME
+HIT = 0.5  # share of a prompt that must be cached for a hit: a router that errs finds nothing, an edit a part
 SETTLE_SECONDS = 1.0  # between two runs, for cancelled requests to end
 
 
@@ -117,6 +118,7 @@ def figures(changes: Sequence[Change], developers: int, seconds: float) -> dict[
     waited = [change for change in changes if change.waits and (change.sent or change.answered is not None)]
     times = percentiles([1000 * waiting_time(change) for change in waited])
     right = sum(change.right for change in waited)
+    cached = [change.cached for change in sent if change.cached is not None and not change.opens]
     return {
         "developers": developers,
         "seconds": seconds,
@@ -132,6 +134,8 @@ def figures(changes: Sequence[Change], developers: int, seconds: float) -> dict[
         "in_time": sum(waiting_time(change) <= IN_TIME for change in waited) / max(1, len(waited)),
         "right_in_time": sum(change.timely for change in waited) / max(1, len(waited)),
         "right_share": sum(change.timely for change in waited) / right if right else None,
+        "cached_share": sum(cached) / len(cached) if cached else None,
+        "cache_hits": sum(share >= HIT for share in cached) / len(cached) if cached else None,
         "fits": bool(times) and times["p95"] <= MOST_MS,
     }
 
@@ -171,9 +175,16 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         "at these, ms at 50, 95, 99 %": lambda r: format_percentiles(r["pause_ms"]),
         "answered in time": lambda r: f"{r['in_time']:.0%}",
         "right characters in time, a pause": lambda r: f"{r['right_in_time']:.1f}",
-        "of those that came at all": lambda r: "" if r["right_share"] is None else f"{r['right_share']:.0%}",
+        "of those that came at all": lambda r: _share(r["right_share"]),
+        "found their document in a cache, tokens from it": lambda r: (
+            f"{_share(r['cache_hits'])}, {_share(r['cached_share'])}"
+        ),
     }
     return table([[name, *map(text, runs)] for name, text in rows.items()])
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else f"{share:.1%}"
 
 
 SCENARIO = Scenario(run_team_bench, report)

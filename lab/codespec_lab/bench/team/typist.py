@@ -35,6 +35,8 @@ class Change:
     `answered`  until the text was complete (None: never)
     `timely`    characters of the text after IN_TIME that are the ones to be typed; `right` of the last text seen
     `refused`   whether the daemon answered with an error
+    `opens`     whether its request is the first for its document
+    `cached`    share of the prompt's tokens that the daemon had in its cache (None: not known)
     """
 
     at: float
@@ -44,6 +46,8 @@ class Change:
     timely: int = 0
     right: int = 0
     refused: bool = False
+    opens: bool = False
+    cached: float | None = None
 
     @property
     def waits(self) -> bool:
@@ -69,7 +73,7 @@ class Developer:
         except ValueError as error:
             raise ConfigError(f"{url} is no address: give one like http://127.0.0.1:8765.") from error
         self._client = DaemonClient(self._connections)
-        self._ghost = ""
+        self._ghost, self._is_open = "", False
         self.changes: list[Change] = []
 
     async def type(self, end: float) -> None:
@@ -83,7 +87,7 @@ class Developer:
             await self._client.close()
 
     async def _type_at(self, turn: int, end: float) -> None:
-        site, self._ghost = self._sites[turn % len(self._sites)], ""
+        site, self._ghost, self._is_open = self._sites[turn % len(self._sites)], "", False
         document = f"{site.name}#{self._number}.{turn}"
         self._connections.name_session(document)
         request: asyncio.Task[None] | None = None
@@ -115,7 +119,7 @@ class Developer:
 
     async def _request(self, change: Change, body: dict[str, object], left: str) -> None:
         await asyncio.sleep(change.at + DEBOUNCE - time.perf_counter())
-        change.sent = True
+        change.sent, change.opens, self._is_open = True, not self._is_open, True
         try:
             async with aclosing(self._client.events(body)) as events:
                 async for name, value in events:
@@ -126,6 +130,8 @@ class Developer:
                         change.timely = change.right if spent <= IN_TIME else change.timely
                     elif name == "done":
                         change.answered = spent
+                        tokens = value["cached_tokens"] + value["new_tokens"]
+                        change.cached = value["cached_tokens"] / tokens if tokens else None
         except Absent:
             raise
         except DaemonError:

@@ -142,6 +142,10 @@ def test_only_pauses_decide() -> None:
     assert found["fits"] and found["in_time"] == 0.95
     assert found["right_in_time"] == 77 / 20 and found["right_share"] == 77 / 81
     assert not figures([*waited, *late, *late], 2, 10.0)["fits"]
+    typed = [Change(0.0, sent=True, opens=True, cached=0.0), Change(0.0, sent=True, cached=0.0)]
+    typed += [Change(0.0, sent=True, cached=0.9) for _ in range(3)]
+    found = figures(typed, 1, 1.0)
+    assert (found["cache_hits"], found["cached_share"]) == (0.75, pytest.approx(0.675))
     refused = Change(0.0, sent=True, refused=True)
     assert figures([refused], 1, 1.0)["pause_ms"]["p50"] > 1000 * IN_TIME
 
