@@ -153,12 +153,27 @@ class ForcedDaemon(ConfiguredDaemon):
         """Do nothing: the fake daemon always runs."""
 
 
-class RunningDaemon(DaemonClient):
+class RunningDaemon(ConfiguredDaemon):
     """A daemon that runs already."""
+
+    def __init__(self, client: DaemonClient) -> None:
+        self._running = client
+
+    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
+        """Yield the events of one completion. Raises DaemonError."""
+        return self._running.events(body)
+
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Send the files that drafts in a document may copy from. Raises DaemonError."""
+        await self._running.send_files(body)
+
+    async def health(self) -> Health:
+        """Return the daemon's health."""
+        return await self._running.health()
 
     async def ensure(self) -> None:
         """Raise DaemonError: it is gone."""
-        raise DaemonError(f"No daemon answers at {self.url}", "start it with `codespec serve`")
+        raise DaemonError(f"No daemon answers at {self._running.url}", "start it with `codespec serve`")
 
 
 def new_session(daemon: ConfiguredDaemon) -> Session:
@@ -190,9 +205,9 @@ def judge(places: Sequence[Place], url: str = "") -> list[Judged]:
     async def all_of_them() -> list[Judged]:
         if not url:
             return [await suggest(place, ForcedDaemon(place.said)) for place in places]
-        daemon = RunningDaemon(ProvenConnections(url, read_token("")))
-        judged = [await suggest(place, daemon, number) for number, place in enumerate(places)]
-        await daemon.close()
+        client = DaemonClient(ProvenConnections(url, read_token("")))
+        judged = [await suggest(place, RunningDaemon(client), number) for number, place in enumerate(places)]
+        await client.close()
         return judged
 
     return asyncio.run(all_of_them())
