@@ -70,7 +70,7 @@ class Fields:
         known = tuple(names)
         for name in self._values:
             if name not in known:
-                shown = clip(self.label(name))
+                shown = clip(self.label(name)) or '""'
                 raise RequestError(f"{shown} is not known here: the fields are {', '.join(known)}.", shown)
 
     def read(self, schema: type[B]) -> B:
