@@ -10,17 +10,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
 from codespec.cli import main
 from codespec.models.call_shape import FAST
+from codespec.models.int8.convert import convert
 from codespec.startup.call_search import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
+FOLDERS = TemporaryDirectory(prefix="codespec-light-")  # for the whole test run
 SOURCE = '''"""Shapes."""
 
 import math
@@ -69,12 +73,18 @@ class Models:
 
     target: Path
     drafter: Path
+    dtype: str = ""
+
+    @property
+    def pair(self) -> list[str]:
+        """Flags that select the pair."""
+        number_format = ["--dtype", self.dtype] if self.dtype else []
+        return ["--target", str(self.target), "--drafter", str(self.drafter), *number_format]
 
     @property
     def flags(self) -> list[str]:
         """Flags that select the pair and always draft: random models would never pay."""
-        pair = ["--target", str(self.target), "--drafter", str(self.drafter)]
-        return [*pair, "--warmup", "0", "--policy", "fixed", "--draft-tokens", "8"]
+        return [*self.pair, "--warmup", "0", "--policy", "fixed", "--draft-tokens", "8"]
 
 
 def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Path:
@@ -96,6 +106,28 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """Return a pair with different tokenizers and different weights."""
     folder = tmp_path_factory.mktemp("models")
     return Models(write_model(folder / "target", "gpt2", 0), write_model(folder / "drafter", "bytes", 1))
+
+
+@cache
+def convert_pair() -> Models:
+    """Write the same pair in int8, once in a run."""
+    own = Path(FOLDERS.name)
+    made = []
+    for name, kind, seed in (("target", "gpt2", 0), ("drafter", "bytes", 1)):
+        folder = own / name
+        folder.mkdir()
+        convert(write_model(own / "float" / name, kind, seed), folder, "0" * 64)
+        made.append(folder)
+    return Models(*made, dtype="int8")
+
+
+@pytest.fixture(scope="session")
+def light_models() -> Models:
+    """Return the pair in int8, which a process loads without transformers: importing it is half of a start.
+
+    For processes of which a test checks something else than the model.
+    """
+    return convert_pair()
 
 
 @pytest.fixture

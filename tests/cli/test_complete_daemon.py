@@ -43,12 +43,12 @@ class Asking:
 
 
 @pytest.fixture(scope="module")
-def asking(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+def asking(light_models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("asking")
-    flags = [*models.flags, "--proposers", "draft_model"]
+    flags = [*light_models.flags, "--proposers", "draft_model"]
     with daemon(*flags, env=user_environment(XDG_STATE_HOME=str(folder))) as served:
         served.until_ready()
-        yield Asking(models, served, folder)
+        yield Asking(light_models, served, folder)
 
 
 def untimed(out: str) -> str:
@@ -91,7 +91,7 @@ def test_local_does_not_ask(asking: Asking) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--dtype", "bfloat16"], "its dtype is 'float32' and not 'bfloat16'"),
+        (["--dtype", "bfloat16"], "its dtype is 'int8' and not 'bfloat16'"),
         (["--mode", "fast"], "its mode is 'exact' and not 'fast'"),
         (["--context", "512"], "its context is 0 and not 512"),
         (["--policy", "fixed:2", "--show-draft"], "its policy is 'fixed' and not 'fixed:2'"),
@@ -104,12 +104,12 @@ def test_another_text_is_loaded_here_and_said(words: list[str], reason: str, ask
     assert done.stderr.splitlines()[0] == said and "torch is not installed" in done.stderr
 
 
-def test_another_model_is_loaded_here_and_said(asking: Asking, models: Models) -> None:
-    done = asking.complete("--target", str(models.drafter), torch=False)
+def test_another_model_is_loaded_here_and_said(asking: Asking, light_models: Models) -> None:
+    done = asking.complete("--target", str(light_models.drafter), torch=False)
     assert "(it runs another target)" in done.stderr
-    done = asking.complete("--drafter", str(models.target), torch=False)
+    done = asking.complete("--drafter", str(light_models.target), torch=False)
     assert done.returncode == 0 and done.stderr == "", "another drafter writes the same text"
-    done = asking.complete("--drafter", str(models.target), "--show-draft", torch=False)
+    done = asking.complete("--drafter", str(light_models.target), "--show-draft", torch=False)
     assert "(it runs another drafter)" in done.stderr
 
 
@@ -128,15 +128,17 @@ def test_a_request_that_the_daemon_refuses_is_one_sentence(asking: Asking) -> No
     [(knows_nothing, "can't prove that it is yours"), (plays_daemon, "asks for a token (CODESPEC_SERVE_TOKEN)")],
     ids=["knows nothing", "plays"],
 )
-def test_an_impostor_gets_no_text(answer: Answer, reason: str, models: Models, source: Path, tmp_path: Path) -> None:
+def test_an_impostor_gets_no_text(
+    answer: Answer, reason: str, light_models: Models, source: Path, tmp_path: Path
+) -> None:
     with impostor(answer) as one:
-        words = ["complete", f"{source}:11:20", *models.flags, "--max-tokens", "4"]
+        words = ["complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4"]
         done = run(*words, CODESPEC_SERVE_PORT=str(one.port), XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and "circumference" not in one
     assert done.returncode == 0 and done.stdout.strip()
     assert done.stderr.splitlines()[0] == f"{LOADING}the daemon at {one.url} can't be asked (it {reason})"
 
 
-def test_nobody_there_is_no_news(models: Models, source: Path) -> None:
-    done = run("complete", f"{source}:11:20", *models.flags, "--max-tokens", "4")
+def test_nobody_there_is_no_news(light_models: Models, source: Path) -> None:
+    done = run("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4")
     assert (done.returncode, done.stderr) == (0, "")

@@ -19,8 +19,8 @@ def long_text(models: Models, source: Path) -> list[str]:
     return ["complete", f"{source}:11:20", *models.flags, "--shape", "raw", "--max-tokens", "1800", "--no-speculation"]
 
 
-def test_text_is_streamed_and_an_interrupt_ends_it(models: Models, source: Path) -> None:
-    with start(*long_text(models, source)) as process:
+def test_text_is_streamed_and_an_interrupt_ends_it(light_models: Models, source: Path) -> None:
+    with start(*long_text(light_models, source)) as process:
         assert process.stdout and process.stderr
         first = process.stdout.read(20)
         assert len(first) == 20 and process.poll() is None  # it is shown before the rest is written
@@ -30,8 +30,8 @@ def test_text_is_streamed_and_an_interrupt_ends_it(models: Models, source: Path)
     assert len(rest) < 1800
 
 
-def test_a_reader_that_goes_ends_it_quietly(models: Models, source: Path) -> None:
-    with start(*long_text(models, source)) as process:
+def test_a_reader_that_goes_ends_it_quietly(light_models: Models, source: Path) -> None:
+    with start(*long_text(light_models, source)) as process:
         assert process.stdout and process.stderr
         process.stdout.read(1)
         process.stdout.close()

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.test_daemon_process import free_port
@@ -109,7 +110,7 @@ def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> Non
     (tmp_path / "clone" / "small").mkdir(parents=True)
     (tmp_path / "clone" / "big").symlink_to(models.target)
     (tmp_path / "clone" / "small" / "one").symlink_to(models.drafter)
-    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--warmup", "0"]
+    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--dtype", "int8", "--warmup", "0"]
 
     async def scenario() -> None:
         async with editing(tmp_path, arguments, cwd=tmp_path / "clone") as here:
@@ -131,7 +132,7 @@ def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> No
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     shutil.copytree(models.drafter, tmp_path / "clone" / "owner" / "name")
     shutil.copytree(models.drafter, tmp_path / "clone" / "Qwen" / "Qwen2.5-Coder-0.5B")
-    arguments = ["--target", "owner/name", "--drafter", "none", "--warmup", "0"]
+    arguments = ["--target", "owner/name", "--drafter", "none", "--dtype", "int8", "--warmup", "0"]
     where: dict[str, Any] = {"cwd": tmp_path / "clone", "variables": {"HF_HOME": str(tmp_path / "hub")}}
 
     async def scenario() -> None:
@@ -158,7 +159,7 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arguments = ["--target", str(models.target), "--drafter", str(models.drafter), "--warmup", "0"]
+    arguments = [*models.pair, "--warmup", "0"]
     settings: dict[str, Any] = {"preexec_fn": without_room} if everything else {}
     if not everything:
         port = free_port()

@@ -19,7 +19,8 @@ import pytest
 from aiohttp import web
 
 from codespec.proof import PATH
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN, user_environment
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon

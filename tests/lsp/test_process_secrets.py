@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.config.test_secret_files import OTHERS, SECRETS
 from tests.lsp.conversation import Editor, run
 from tests.lsp.test_process import on_pipes, started

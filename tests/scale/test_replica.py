@@ -12,7 +12,8 @@ from typing import Any
 
 from codespec import proof
 from codespec.scale.replica import Replica, daemon_environment, kept_headers, labelled
-from tests.cli.conftest import Models, models, plain_environment  # noqa: F401
+from tests.cli.conftest import Models, plain_environment  # noqa: F401
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN
 from tests.scale.asgi import SERVER, Client, ask, living, scope
 from tests.server.daemons import wait_for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.pairs import build, model
 from tests.server.daemons import Served, serving
@@ -54,7 +56,7 @@ def real(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     facts = target / "tokenizer_config.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "chat_template": TEMPLATE}))
     homes = user_environment(XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache"))
-    words = [*Models(target, models.drafter).flags, "--threads", "1", "--no-prefetch", "--audit-every", "0"]
+    words = [*replace(models, target=target).flags, "--threads", "1", "--no-prefetch", "--audit-every", "0"]
     with daemon(*words, env=homes) as served:
         served.until_ready()
         yield served

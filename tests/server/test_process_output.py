@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start, user_environment
 from tests.lsp.test_daemon_process import free_port
 from tests.server.daemons import wait_for
@@ -60,7 +61,7 @@ def test_a_full_disk_ends_no_daemon(device: bool, models: Models, tmp_path: Path
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     settings = {} if device else {"preexec_fn": without_room}
     log = Path("/dev/full") if device else tmp_path / "log"
-    pair = ["--target", models.target, "--drafter", models.drafter, "--warmup", "0", "--access-log"]
+    pair = [*models.pair, "--warmup", "0", "--access-log"]
     with logging_to(log, *pair, env=homes, **settings) as (process, port):
         status, events = ask(port, "POST", PATH, BODY)
         assert status == 200 and b'"finish_reason"' in events

@@ -14,7 +14,8 @@ from itertools import count
 import pytest
 
 from codespec.engine.queue import OLDEST_SHARE
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS
 from tests.pairs import prompts
 from tests.server.daemons import Answer, wait_for

@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start
 from tests.server.test_process import Process, daemon, over_unix
 

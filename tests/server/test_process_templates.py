@@ -7,12 +7,14 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from codespec.server.chat_template_process import MOST_ADDED, SECONDS
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
@@ -39,7 +41,7 @@ def talker(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     target = Path(shutil.copytree(models.target, home / "target"))
     (target / "chat_template.jinja").write_text(TEMPLATE)
     homes = user_environment(XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache"))
-    with daemon(*Models(target, models.drafter).flags, "--threads", "1", env=homes) as served:
+    with daemon(*replace(models, target=target).flags, "--threads", "1", env=homes) as served:
         served.until_ready()
         yield served
         children = children_of(served)
