@@ -29,8 +29,26 @@ RAY = "Only the replicas know Ray"
 UPSTREAM = "What another server writes"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
+# Checks each tree in a process of its own, forked after the import that takes most of the time.
+CHECK_EACH = """
+import os, sys
+from importlinter.cli import lint_imports_command as run
+for tree in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        os.chdir(tree)
+        sys.path.insert(0, tree)
+        os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT), 1)
+        sys.argv[1:] = ["--no-cache", "--no-logo"]
+        run()
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+Case = tuple[str, str, list[str]]  # module, planted line, violated contracts
+
+
+def make_tree(tmp_path: Path) -> Path:
+    """Make a tree of empty modules with our contracts."""
     for package in (
         "codespec",
         "codespec_lsp",
@@ -64,19 +82,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def broken(tree: Path) -> list[str]:
-    """Return the violated contracts, by the start of their names."""
-    code = "from importlinter.cli import lint_imports_command as run; run()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--no-cache", "--no-logo"],
-        cwd=tree,
-        env={"PYTHONPATH": str(tree), "PATH": "", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    found = [line for line in done.stdout.splitlines() if line.endswith(" BROKEN")]
-    assert bool(found) == bool(done.returncode), done.stdout + done.stderr
+def broken(said: str, code: int) -> list[str]:
+    """Return the violated contracts, by the start of their names, from the linter's output."""
+    found = [line for line in said.splitlines() if line.endswith(" BROKEN")]
+    assert bool(found) == bool(code), said
     names = (
         LAYERS,
         TORCH_FREE,
@@ -102,58 +111,79 @@ def plant(tree: Path, module: str, line: str) -> None:
     path.write_text(line + "\n")
 
 
-def test_allowed_imports_hold(tree: Path) -> None:
-    plant(tree, "codespec/text/a.py", "import codespec.contract.types, codespec.errors, tokenizers")
-    plant(tree, "codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify")
-    plant(tree, "codespec/verify/a.py", "import codespec.models, codespec.text")
-    plant(tree, "codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify")
-    plant(tree, "codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.models")
-    plant(tree, "codespec/cli/a.py", "import codespec.engine, codespec.server")
-    plant(tree, "codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training")
-    plant(
-        tree,
+ALLOWED = (
+    ("codespec/text/a.py", "import codespec.contract.types, codespec.errors, tokenizers"),
+    ("codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify"),
+    ("codespec/verify/a.py", "import codespec.models, codespec.text"),
+    ("codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify"),
+    ("codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.models"),
+    ("codespec/cli/a.py", "import codespec.engine, codespec.server"),
+    ("codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training"),
+    (
         "codespec_lsp/a.py",
         "import codespec.contract.types, codespec.errors, codespec.contract.declared, codespec_grammars",
-    )
-    assert broken(tree) == []
-
-
-@pytest.mark.parametrize(
-    ("module", "line", "contracts"),
-    [
-        ("codespec/contract/types.py", "import codespec.text", [LAYERS]),
-        ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
-        ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
-        ("codespec/server/a.py", "import codespec.scale", [LAYERS]),
-        ("codespec/scale/a.py", "import codespec.server", [ALONE]),
-        ("codespec/models/a.py", "import ray", [RAY]),
-        ("codespec/upstream/writer.py", "import torch", [UPSTREAM]),
-        ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
-        ("codespec/server/a.py", "import codespec_lab.bench", [LAB]),
-        ("codespec_lsp/a.py", "import codespec_lab.corpus", [LAB]),
-        ("codespec_lab/bench/a.py", "import codespec_lab.training", [LAB_LAYERS]),
-        ("codespec_lab/corpus/a.py", "import codespec_lab.training", [LAB_LAYERS]),
-        ("codespec_lab/corpus/a.py", "import torch", [CORPUS]),
-        ("codespec/proposers/a.py", "import codespec.speculation", [LAYERS]),
-        ("codespec/attic.py", "", [LAYERS]),
-        ("codespec/text/a.py", "import torch", [TORCH_FREE]),
-        ("codespec/store/a.py", "import torch", [TORCH_FREE]),
-        ("codespec/store/a.py", "import codespec.pair", [LAYERS]),
-        ("codespec/text/a.py", "import codespec.store", [LAYERS]),
-        ("codespec/store/pulled.py", "import codespec.text", [DOWNLOADS]),
-        ("codespec/store/disk.py", "import codespec.store.pulled", [STORE]),
-        ("codespec/contract/engine_config.py", "import codespec.store", [LAYERS]),
-        ("codespec/contract/types.py", "import codespec.contract.levels", [CONTRACT_LAYERS]),
-        ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
-        ("codespec/speculation/a.py", "from torch.nn import Module", [TORCH_FREE]),
-        ("codespec/speculation/a.py", "import codespec.verify", [CONTROL]),
-        ("codespec_lsp/a.py", "import codespec.text", [LSP]),
-        ("codespec_lsp/a.py", "from codespec import Engine", [LSP]),
-        ("codespec_lsp/a.py", "import torch", [LSP]),
-        ("codespec_grammars/a.py", "import codespec.contract.types", [GRAMMARS]),
-        ("codespec_grammars/a.py", "import transformers", [GRAMMARS]),
-    ],
+    ),
 )
-def test_planted_import_is_caught(module: str, line: str, contracts: list[str], tree: Path) -> None:
-    plant(tree, module, line)
-    assert broken(tree) == contracts
+PLANTED: list[Case] = [
+    ("codespec/contract/types.py", "import codespec.text", [LAYERS]),
+    ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
+    ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
+    ("codespec/server/a.py", "import codespec.scale", [LAYERS]),
+    ("codespec/scale/a.py", "import codespec.server", [ALONE]),
+    ("codespec/models/a.py", "import ray", [RAY]),
+    ("codespec/upstream/writer.py", "import torch", [UPSTREAM]),
+    ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
+    ("codespec/server/a.py", "import codespec_lab.bench", [LAB]),
+    ("codespec_lsp/a.py", "import codespec_lab.corpus", [LAB]),
+    ("codespec_lab/bench/a.py", "import codespec_lab.training", [LAB_LAYERS]),
+    ("codespec_lab/corpus/a.py", "import codespec_lab.training", [LAB_LAYERS]),
+    ("codespec_lab/corpus/a.py", "import torch", [CORPUS]),
+    ("codespec/proposers/a.py", "import codespec.speculation", [LAYERS]),
+    ("codespec/attic.py", "", [LAYERS]),
+    ("codespec/text/a.py", "import torch", [TORCH_FREE]),
+    ("codespec/store/a.py", "import torch", [TORCH_FREE]),
+    ("codespec/store/a.py", "import codespec.pair", [LAYERS]),
+    ("codespec/text/a.py", "import codespec.store", [LAYERS]),
+    ("codespec/store/pulled.py", "import codespec.text", [DOWNLOADS]),
+    ("codespec/store/disk.py", "import codespec.store.pulled", [STORE]),
+    ("codespec/contract/engine_config.py", "import codespec.store", [LAYERS]),
+    ("codespec/contract/types.py", "import codespec.contract.levels", [CONTRACT_LAYERS]),
+    ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
+    ("codespec/speculation/a.py", "from torch.nn import Module", [TORCH_FREE]),
+    ("codespec/speculation/a.py", "import codespec.verify", [CONTROL]),
+    ("codespec_lsp/a.py", "import codespec.text", [LSP]),
+    ("codespec_lsp/a.py", "from codespec import Engine", [LSP]),
+    ("codespec_lsp/a.py", "import torch", [LSP]),
+    ("codespec_grammars/a.py", "import codespec.contract.types", [GRAMMARS]),
+    ("codespec_grammars/a.py", "import transformers", [GRAMMARS]),
+]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """Return the violated contracts of a tree with all allowed imports, then of each planted case."""
+    trees = [make_tree(tmp_path_factory.mktemp("tree")) for _ in range(1 + len(PLANTED))]
+    for module, line in ALLOWED:
+        plant(trees[0], module, line)
+    for tree, (module, line, _) in zip(trees[1:], PLANTED, strict=True):
+        plant(tree, module, line)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK_EACH, *map(str, trees)],
+        cwd=trees[0],
+        env={"PATH": "", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    codes = [int(line) for line in done.stdout.split()]
+    return [broken((tree / "said").read_text(), code) for tree, code in zip(trees, codes, strict=True)]
+
+
+def test_allowed_imports_hold(results: list[list[str]]) -> None:
+    assert results[0] == []
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED)), ids=lambda number: ": ".join(PLANTED[number][:2]))
+def test_planted_import_is_caught(number: int, results: list[list[str]]) -> None:
+    assert results[1 + number] == PLANTED[number][2]

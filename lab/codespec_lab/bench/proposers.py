@@ -20,7 +20,6 @@ from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.heads.drafting import HeadRunner, make_runner
-from codespec.progress import ProgressBar
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.head import make_proposer
@@ -37,6 +36,7 @@ from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import ProposerBench
 from codespec_lab.bench.sites import Site, mixed_sites
+from codespec_lab.progress import ProgressBar
 
 OFF, CHAIN = "off", "chain"
 TABLE_SECONDS = 6.0

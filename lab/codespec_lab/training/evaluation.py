@@ -12,7 +12,6 @@ from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model, model_facts
-from codespec.progress import ProgressBar
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import (
     MAX_BLOCKS,
@@ -28,6 +27,7 @@ from codespec_lab.corpus.gaps import (
 )
 from codespec_lab.corpus.held_out import HeldOut
 from codespec_lab.corpus.infilling import BATCH, Complete, infill_request, is_exact
+from codespec_lab.progress import ProgressBar
 from codespec_lab.training.scores import (
     DRAFT_LENGTHS,
     Acceptance,

@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from codespec.errors import TrainingError
-from codespec.progress import TrainingBar
 from codespec_lab.corpus.documents import write_atomically
+from codespec_lab.progress import TrainingBar
 
 LONGEST_STEP_SECONDS = 10.0  # a longer step was paused or swapped out
 FASTER = 1.2  # minimum speed-up of bfloat16 to accept its rounding

@@ -12,6 +12,7 @@ from codespec_grammars import ContextTracker
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import Excerpt, Gap, line_gaps, spread
 from codespec_lab.corpus.infilling import LOOP_BYTES, LOOP_TIMES, is_loop
+from codespec_lab.progress import ProgressBar
 from codespec_lab.training.scores import (
     DRAFT_LENGTHS,
     DRAFTED_TOKENS,
@@ -29,7 +30,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.contract.types import Completion, CompletionRequest, RoundEvent, Stats
-from codespec.progress import ProgressBar
 from tests.pairs import Garbage, Oracle, Silent, build, model
 from tests.parrot import SURE, Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

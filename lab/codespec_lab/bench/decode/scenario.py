@@ -23,7 +23,6 @@ from codespec import __version__
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.models.loader import find_device, weights_folder
-from codespec.progress import ProgressBar
 from codespec.store.conversions import source_quantization
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
@@ -41,6 +40,7 @@ from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.results import Deadline, Results, commit_name
 from codespec_lab.bench.settings import DecodeBench
 from codespec_lab.bench.sites import Site, digest, mixed_sites
+from codespec_lab.progress import ProgressBar
 
 
 def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.progress import ProgressBar
 from codespec.proposers.chain import ChainProposer
 from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario
@@ -44,6 +43,7 @@ from codespec_lab.bench.results import first_difference
 from codespec_lab.bench.settings import PolicyBench
 from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
 from codespec_lab.bench.steps import Prices, measure_costs, read_costs
+from codespec_lab.progress import ProgressBar
 
 RULES = ("plus2minus1", "confidence:0.4", "ds4-80")
 LEARNERS = ("cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")

@@ -18,7 +18,6 @@ from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.loader import model_facts, weights_folder
-from codespec.progress import ProgressBar
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.fim import FimMissing, find_template
@@ -42,6 +41,7 @@ from codespec_lab.bench.sites import read_held_out_code
 from codespec_lab.bench.statistics import common
 from codespec_lab.corpus.held_out import HeldOut
 from codespec_lab.corpus.infilling import BATCH, begins_right, infill_request, is_exact
+from codespec_lab.progress import ProgressBar
 
 GROUP = 4 * BATCH  # requests in the queue at once, to keep the batch full
 Writer = Callable[[Sequence[GapSite]], list[str]]  # the texts for gaps

@@ -15,7 +15,6 @@ from datetime import date
 from itertools import product
 from typing import Any
 
-from codespec.progress import ProgressBar
 from codespec_lab.bench.daemon import Client, Reply, connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.plot import Bar, Chart
@@ -34,6 +33,7 @@ from codespec_lab.bench.serve.summary import Cell, keystrokes, mismatches, overh
 from codespec_lab.bench.settings import ServeBench
 from codespec_lab.bench.sites import Site, serve_sites
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
+from codespec_lab.progress import ProgressBar
 
 # (speculation, half of the sites). Between two visits of a site come all sites of the other half, whichever side is
 # next: the caches hold as much of its prompt for both sides, and its text has left the memory of recent texts, where

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from codespec.progress import ProgressBar
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.report import format_load, format_percentiles, table
@@ -24,6 +23,7 @@ from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.team.settings import TeamBench
 from codespec_lab.bench.team.typist import IN_TIME, Change, Developer
 from codespec_lab.bench.typing_sites import TypingSite, typing_sites
+from codespec_lab.progress import ProgressBar
 
 MOST_MS = 1000 * IN_TIME
 SETTLE_SECONDS = 1.0  # between two runs, for cancelled requests to end

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from codespec.progress import ProgressBar
 from codespec.store.processor import processor
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.harness import Figures, Scenario
@@ -39,6 +38,7 @@ from codespec_lab.bench.typing.editor import Desktop, open_desktop
 from codespec_lab.bench.typing.summary import OFF, ON, TAKING, both_exact, mismatches, record, summarize
 from codespec_lab.bench.typing.typist import complete_unhurried, keystrokes, type_site
 from codespec_lab.bench.typing_sites import TypingSite, typing_sites
+from codespec_lab.progress import ProgressBar
 
 NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
 LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0

@@ -24,9 +24,9 @@ from codespec.engine.admission import Admission
 from codespec.errors import RequestError, TrainingError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
-from codespec.progress import ProgressBar
 from codespec.store.conversion_cache import hash_once
 from codespec_lab.corpus.documents import write_atomically
+from codespec_lab.progress import ProgressBar
 from codespec_lab.training.distill.texts import DistillationExample
 
 SHARD = 64  # texts
