@@ -81,11 +81,11 @@ async def editing(
     folder: Path, arguments: list[str], options: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Started]:
     """Run an editor whose language server starts its own daemons; `settings` are the process's."""
-    port, home = free_port(), {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
-    environment = user_environment(**{**home, **settings.pop("variables", {})})
+    port, state = free_port(), str(folder / "XDG_STATE_HOME")
+    environment = user_environment(XDG_STATE_HOME=state, **settings.pop("variables", {}))
     given = {"url": f"http://127.0.0.1:{port}", "daemonArguments": arguments, "budgetMs": 60_000, **(options or {})}
     with started(env=environment, stderr=subprocess.DEVNULL, **settings) as process:
-        found = Path(home["XDG_STATE_HOME"]) / "codespec"
+        found = Path(state) / "codespec"
         async with on_pipes(process) as client:
             here = Started(client, found, port)
             try:
@@ -160,7 +160,8 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arguments = [*models.pair, "--warmup", "0"]
-    settings: dict[str, Any] = {"preexec_fn": without_room} if everything else {}
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}  # what is measured can't be kept either
+    settings: dict[str, Any] = {"preexec_fn": without_room, "variables": own_cache} if everything else {}
     if not everything:
         port = free_port()
         monkeypatch.setattr(sys.modules[__name__], "free_port", lambda: port)

@@ -22,7 +22,7 @@ BODY = {"prefix": "def f(x):\n", "max_tokens": 6, "shape": "raw"}
 @contextmanager
 def shared(models: Models, folder: Path, *words: str | Path) -> Iterator[Process]:  # noqa: F811
     (folder / "token").write_text(TOKEN)
-    homes = user_environment(XDG_STATE_HOME=str(folder / "state"), XDG_CACHE_HOME=str(folder / "cache"))
+    homes = user_environment(XDG_STATE_HOME=str(folder / "state"))
     flags = [*models.flags, "--threads", "1", "--no-prefetch", "--audit-every", "0", "--socket", "none"]
     files = ["--token-file", folder / "token", "--keys", folder / "keys", "--audit-log", folder / "log"]
     with daemon(*flags, *files, *words, env=homes) as served:

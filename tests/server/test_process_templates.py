@@ -40,7 +40,7 @@ def talker(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     home = tmp_path_factory.mktemp("home")
     target = Path(shutil.copytree(models.target, home / "target"))
     (target / "chat_template.jinja").write_text(TEMPLATE)
-    homes = user_environment(XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache"))
+    homes = user_environment(XDG_STATE_HOME=str(home / "state"))
     with daemon(*replace(models, target=target).flags, "--threads", "1", env=homes) as served:
         served.until_ready()
         yield served
