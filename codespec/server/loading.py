@@ -1,12 +1,12 @@
-"""Loading on the engine's thread: its progress, and the model properties that handlers need."""
+"""Loading on the engine's thread: its progress, and the properties of engine and model that handlers need."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ServeError
@@ -17,8 +17,11 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.server.served import Writer
+    from codespec.contract.types import Owner
+    from codespec.engine.metrics import Metrics
+    from codespec.models.slots import CacheUse
     from codespec.store.catalogue import Entry
+    from codespec.text.tokenizer import TextTokenizer
 
 
 @dataclass(slots=True)
@@ -32,6 +35,52 @@ class Progress:
     def seconds(self) -> float:
         """Seconds since the daemon began to load."""
         return time.monotonic() - self.begun
+
+
+class WritingModel(Protocol):
+    """What handlers read of the model that decides."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Its tokenizer."""
+
+    @property
+    def device(self) -> object:
+        """Where it runs."""
+
+
+class Writer(Protocol):
+    """What handlers read of an engine, or of its stand-in for another server."""
+
+    notes: list[str]
+    metrics: Metrics
+
+    @property
+    def target(self) -> WritingModel:
+        """The model that decides."""
+
+    @property
+    def mode(self) -> str:
+        """exact, fast or upstream."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel for int8 weights, or ""."""
+
+    @property
+    def variance(self) -> str:
+        """Why exact mode does not hold, or ""."""
+
+    @property
+    def prompt_budget(self) -> int:
+        """Maximum tokens of an editor prompt."""
+
+    @property
+    def caches(self) -> dict[str, CacheUse]:
+        """Usage of the caches."""
+
+    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
+        """Set the files that drafts may copy from."""
 
 
 @dataclass(frozen=True, slots=True)
