@@ -22,16 +22,25 @@ demo: $(READY) ## complete real code, show who wrote what and the speed-up (pull
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
-# Two processes, each in an order that stays: these folders, and all others.
-FIRST  = lab/tests/bench tests/cli tests/grammars tests/lsp tests/server
+# Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
+# part is one process with its own caches, and its order stays.
+PARTS       = lint part-server part-models part-lab part-lsp part-cli part-rest
+part_server = tests/server tests/upstream tests/scale
+part_models = tests/models tests/startup
+part_lab    = lab/tests
+part_lsp    = tests/lsp tests/client tests/grammars
+part_cli    = tests/cli tests/store
+NAMED       = $(part_server) $(part_models) $(part_lab) $(part_lsp) $(part_cli)
+part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/vllm/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
-test: lint ## lint and tests; lists every skip at the end
+test: $(READY) ## lint and tests; lists every skip
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
-	@$(BIN)/python -m pytest -q -m "not full" $(FIRST) >.tests.log 2>&1 & first=$$!; \
-	$(BIN)/python -m pytest -q -m "not full" $(FIRST:%=--ignore=%); status=$$?; \
-	wait $$first || status=1; cat .tests.log; exit $$status
+	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
+
+part-%: $(READY)
+	@$(BIN)/python -m pytest -q -m "not full" $(part_$*)
 
 test-lab: $(READY) ## the laboratory's tests alone (benchmarks, training, distillation, the demo)
 	@$(BIN)/python -m pytest -q -m "not full" lab/tests

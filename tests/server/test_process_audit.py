@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import run, start_python, user_environment
 from tests.server.daemons import wait_for
 from tests.server.test_jobs import PATH
@@ -96,7 +97,7 @@ def test_a_planted_fault_is_found(models: Models, tmp_path: Path) -> None:  # no
 def check_reproduces(content: dict[str, Any], models: Models) -> None:  # noqa: F811
     """Assert that the same request without the fault gives the plain text recorded in the file."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in content["request"].items()}
-    engine = Engine.load(target=models.target, drafter=None, learn=False)
+    engine = Engine.load(target=models.target, dtype=models.dtype, drafter=None, learn=False)
     (done,) = engine.complete([replace(CompletionRequest(**values), speculate=False)])
     (choice,) = content["choices"]
     assert values["seed"] == 1, "the second of two"

@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from codespec_lab.bench.daemon import connect
 
 from codespec.errors import DaemonError
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start_python, user_environment
 from tests.server.daemons import serving, wait_for
 from tests.server.fakes import FakeEngine
@@ -82,9 +84,10 @@ def test_a_killed_client_holds_no_slot() -> None:
 @pytest.fixture
 def pair(models: Models, tmp_path: Path) -> Models:  # noqa: F811
     """Return a pair that may be deleted."""
-    return Models(
-        *(Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (models.target, models.drafter))
+    target, drafter = (
+        Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (models.target, models.drafter)
     )
+    return replace(models, target=target, drafter=drafter)
 
 
 def test_killed_restarted_damaged_and_without_room(
@@ -94,7 +97,7 @@ def test_killed_restarted_damaged_and_without_room(
     place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "acceptance"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # the client must know the daemon's secret
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    words: list[Any] = ["--target", pair.target, "--drafter", pair.drafter, "--warmup", "0", "--socket", place]
+    words: list[Any] = [*pair.pair, "--warmup", "0", "--socket", place]
     with daemon(*words, env=homes) as served:  # killed in mid-stream
         served.until_ready()
         assert asyncio.run(_read_until_killed(served)).startswith("The daemon broke off")

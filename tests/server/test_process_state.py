@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.server.test_process import daemon
 
@@ -52,7 +53,7 @@ def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path,
 def live(models: Models, homes: Path) -> str:  # noqa: F811
     """Run a daemon for one request, to its end; return its output."""
     environment = user_environment(XDG_STATE_HOME=str(homes / "state"), XDG_CACHE_HOME=str(homes / "cache"))
-    words = ["--target", models.target, "--drafter", models.drafter, "--warmup", "0", "--audit-every", "0"]
+    words = [*models.pair, "--warmup", "0", "--audit-every", "0"]
     with daemon(*words, env=environment) as served:
         served.until_ready()
         body = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from codespec.models.heads.dflash import DFlash
 from codespec.models.heads.eagle3 import Eagle3
-from codespec.models.heads.parts import Rotation
+from codespec.models.heads.parts import HeadRotary
 from codespec_lab.training.heads.features import Lesson
 
 CHUNK = 512  # rows whose logits are in memory at once
@@ -54,7 +54,7 @@ class Guess:
     begins: Tensor
 
 
-def eagle3_guesses(head: Eagle3, rotation: Rotation, embed: Any, lesson: Lesson, steps: int) -> Iterator[Guess]:
+def eagle3_guesses(head: Eagle3, rotation: HeadRotary, embed: Any, lesson: Lesson, steps: int) -> Iterator[Guess]:
     """Yield one guess per draft step. Row t reads the target's features up to t; step j predicts token t + 2 + j."""
     length, device = len(lesson.ids), lesson.ids.device
     first = max(0, lesson.begin - BEFORE - 2)  # the first row that drafts further than one step
@@ -95,7 +95,7 @@ def _attend_unrolled(q: Tensor, keys: list[Tensor], values: list[Tensor], begins
 
 
 def dflash_guesses(
-    head: DFlash, rotation: Rotation, embed: Any, lesson: Lesson, anchors: int, generator: torch.Generator
+    head: DFlash, rotation: HeadRotary, embed: Any, lesson: Lesson, anchors: int, generator: torch.Generator
 ) -> Iterator[Guess]:
     """Yield a single guess that covers all blocks after random anchors."""
     block, length, device = head.config.block, len(lesson.ids), lesson.ids.device

@@ -17,7 +17,7 @@ from codespec.models.heads.config import HeadConfig
 from codespec.models.heads.dflash import DFlash
 from codespec.models.heads.eagle3 import Eagle3
 from codespec.models.heads.host import Host
-from codespec.models.heads.parts import Rotation
+from codespec.models.heads.parts import HeadRotary
 from codespec_lab.training.heads.features import FeatureStore, Lesson
 from codespec_lab.training.heads.losses import (
     ANCHORS,
@@ -82,7 +82,7 @@ class HeadRun:
         self.head.lm_head = nn.Identity()  # the target's output head is not trained
         self.head.to(self.device)
         self._begin()
-        self.rotation = Rotation(config, self.device)
+        self.rotation = HeadRotary(config, self.device)
         matrices = [p for p in self.head.parameters() if p.ndim == 2]
         others = [p for p in self.head.parameters() if p.ndim != 2]
         self._matrices = Muon(matrices, lr=recipe.matrix_rate)
