@@ -101,6 +101,14 @@ def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Pa
     return folder
 
 
+def write_light_model(folder: Path, kind: str, seed: int) -> Path:
+    """Write the model of `write_model` in int8."""
+    folder.mkdir()
+    with TemporaryDirectory() as whole:
+        convert(write_model(Path(whole), kind, seed), folder, "0" * 64)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """Return a pair with different tokenizers and different weights."""
@@ -112,13 +120,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def convert_pair() -> Models:
     """Write the same pair in int8, once in a run."""
     own = Path(FOLDERS.name)
-    made = []
-    for name, kind, seed in (("target", "gpt2", 0), ("drafter", "bytes", 1)):
-        folder = own / name
-        folder.mkdir()
-        convert(write_model(own / "float" / name, kind, seed), folder, "0" * 64)
-        made.append(folder)
-    return Models(*made, dtype="int8")
+    return Models(
+        write_light_model(own / "target", "gpt2", 0), write_light_model(own / "drafter", "bytes", 1), dtype="int8"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -25,10 +25,10 @@ def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path
     assert done.stderr == f"codespec: {said}\n"
 
 
-def test_the_doctor_sends_it_neither_token_nor_text(models: Models, token_file: Path, tmp_path: Path) -> None:
+def test_the_doctor_sends_it_neither_token_nor_text(light_models: Models, token_file: Path, tmp_path: Path) -> None:
     with impostor(plays_daemon) as one:
         done = run(
-            *("doctor", *models.flags, "--url", one.url, "--token-file", token_file), XDG_STATE_HOME=str(tmp_path)
+            *("doctor", *light_models.flags, "--url", one.url, "--token-file", token_file), XDG_STATE_HOME=str(tmp_path)
         )
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
     assert f"{one.url} is used by another HTTP server" in done.stdout and done.returncode == 1, done.stdout

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.conftest import Models
+from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, TOKEN, run, start
 from tests.server.daemons import wait_for
 
