@@ -6,9 +6,8 @@ import torch
 
 from codespec.models.heads.checkpoint import Head, LoadedHead
 from codespec.models.heads.config import HeadConfig, Kind
-from codespec.models.heads.dflash import DFlash
-from codespec.models.heads.eagle3 import Eagle3
 from codespec.models.heads.host import Host
+from codespec.models.heads.networks import DFlash, Eagle3
 from codespec.models.language_model import LanguageModel
 
 BLOCK = 5

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.heads.config import WEIGHTS, HeadConfig, read_head_config
-from codespec.models.heads.dflash import DFlash
-from codespec.models.heads.eagle3 import Eagle3
 from codespec.models.heads.host import Host, draft_ids, to_d2t
+from codespec.models.heads.networks import DFlash, Eagle3
 from codespec.store.weights import read_header
 
 Head = Eagle3 | DFlash

@@ -17,9 +17,7 @@ from codespec.models.cache import KVCache
 from codespec.models.call_shape import FAST
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.heads.config import HeadConfig
-from codespec.models.heads.dflash import DFlash
-from codespec.models.heads.eagle3 import Eagle3
-from codespec.models.heads.parts import HeadRotary
+from codespec.models.heads.networks import DFlash, Eagle3, HeadRotary
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import can_pack, tile_linears
 

@@ -11,10 +11,8 @@ from codespec_lab.training.heads.features import Lesson
 from codespec_lab.training.heads.losses import Vocabulary, accepted_runs, dflash_guesses, eagle3_guesses, guess_loss
 
 from codespec.models.heads.config import Kind
-from codespec.models.heads.dflash import DFlash
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
-from codespec.models.heads.eagle3 import Eagle3
-from codespec.models.heads.parts import Rotation
+from codespec.models.heads.networks import DFlash, Eagle3, HeadRotary
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from tests.random_heads import BLOCK, random_head
@@ -56,7 +54,7 @@ def test_an_unrolled_eagle3_head_is_the_drafting_one(target: LanguageModel) -> N
     head = random_head(target, "eagle3")
     lesson = lesson_of(target, head.config.layers)
     assert isinstance(head.network, Eagle3)
-    rotation = Rotation(head.config, target.device)
+    rotation = HeadRotary(head.config, target.device)
     weight = head.network.lm_head.weight
     with torch.no_grad():
         guesses = list(eagle3_guesses(head.network, rotation, head.embed, lesson, STEPS))
@@ -81,7 +79,7 @@ def test_a_block_in_a_lesson_is_the_drafted_one(target: LanguageModel) -> None:
     head = random_head(target, "dflash")
     lesson = lesson_of(target, head.config.layers)
     assert isinstance(head.network, DFlash)
-    rotation, generator = Rotation(head.config, target.device), torch.Generator().manual_seed(0)
+    rotation, generator = HeadRotary(head.config, target.device), torch.Generator().manual_seed(0)
     weight = head.network.lm_head.weight
     with torch.no_grad():
         (guess,) = dflash_guesses(head.network, rotation, head.embed, lesson, 6, generator)
@@ -103,7 +101,7 @@ def test_the_loss_is_the_cross_entropy_of_the_known_chances(kind: Kind, target: 
     vocabulary = vocabulary_of(target, kind)
     head = random_head(target, kind)
     lesson = lesson_of(target, head.config.layers)
-    rotation, generator = Rotation(head.config, target.device), torch.Generator().manual_seed(0)
+    rotation, generator = HeadRotary(head.config, target.device), torch.Generator().manual_seed(0)
     for parameter in head.network.parameters():
         parameter.requires_grad_(True)
     if isinstance(head.network, Eagle3):
@@ -135,7 +133,7 @@ def test_accepted_runs_end_at_the_first_wrong_token(target: LanguageModel) -> No
     vocabulary = vocabulary_of(target, "eagle3")
     assert isinstance(head.network, Eagle3)
     with torch.no_grad():
-        guesses = list(eagle3_guesses(head.network, Rotation(head.config, target.device), head.embed, lesson, STEPS))
+        guesses = list(eagle3_guesses(head.network, HeadRotary(head.config, target.device), head.embed, lesson, STEPS))
     chosen = {
         (int(b), int(p)): int(vocabulary.ids[(s @ vocabulary.rows.T).argmax()])
         for g in guesses

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from codespec.models.heads.dflash import DFlash
-from codespec.models.heads.eagle3 import Eagle3
-from codespec.models.heads.parts import HeadRotary
+from codespec.models.heads.networks import DFlash, Eagle3, HeadRotary
 from codespec_lab.training.heads.features import Lesson
 
 CHUNK = 512  # rows whose logits are in memory at once

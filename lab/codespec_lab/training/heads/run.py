@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from codespec.errors import TrainingError
 from codespec.models.heads.config import HeadConfig
-from codespec.models.heads.dflash import DFlash
-from codespec.models.heads.eagle3 import Eagle3
 from codespec.models.heads.host import Host
-from codespec.models.heads.parts import HeadRotary
+from codespec.models.heads.networks import DFlash, Eagle3, HeadRotary
 from codespec_lab.training.heads.features import FeatureStore, Lesson
 from codespec_lab.training.heads.losses import (
     ANCHORS,
