@@ -9,9 +9,12 @@ models stay, or are loaded again.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +156,14 @@ class Reloader:
         thread.loaded = thread.dispatcher = None
         self._daemon.forget(thread)
         gc.collect()
+        await asyncio.to_thread(return_memory)
+
+
+def return_memory() -> None:
+    """Return freed memory to the system: glibc keeps what an ended thread has freed, tens of MB for each engine."""
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 async def files_of(thread: Source) -> Mapping[Owner, Sequence[bytes]]:
