@@ -1,1 +1,1 @@
-"""Recurrent layers of known kinds, computed row by row, with states that can be rolled back."""
+"""Recurrent layers of known kinds, computed exactly, with states that can be rolled back."""

@@ -1,13 +1,14 @@
 """The part that all recurrent layers share: gather rows and states, compute row by row, keep what a rollback needs.
 
 Each row is one step of the recurrence, a few small operations of the same shapes whatever the batch holds, so a row's
-bits never depend on other rows. Everything that is not recurrent (the convolution, gates, norms) is computed for all
-rows at once, element by element or within a row.
+bits never depend on other rows; Mamba2 has a form of its own, in chunks. Everything that is not recurrent (the
+convolution, gates, norms) is computed for all rows at once, element by element or within a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class RecurrentLayer(nn.Module):
         """Return the recurrence's inputs [N, channels + more] and the output gate, for rows [N, hidden]."""
         raise NotImplementedError
 
-    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
+    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Any, Tensor | None]:
         """Return a step for each row and what is added to its output, or None.
 
         `mixed` [N, channels] are convolved and activated inputs, `more` [N, …] the other ones.
@@ -81,7 +82,7 @@ class RecurrentLayer(nn.Module):
             added = torch.cat([added[new] for new in news])
         return self.finish(out, added, gate, hidden_states.dtype)[None]
 
-    def _steps(self, parts: Sequence[Tensor]) -> tuple[list[Step], Tensor | None]:
+    def _steps(self, parts: Sequence[Tensor]) -> tuple[Any, Tensor | None]:
         """Return a step for each row of the parts, which begin with rows that only the convolution reads.
 
         Steps of rows that overlap two parts are never taken.
@@ -91,7 +92,7 @@ class RecurrentLayer(nn.Module):
         mixed = steady(functional.silu, mixed) if self.activated else mixed
         return self.prepare(mixed, rows[self.history :, self.channels :])
 
-    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
+    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Any, out: Tensor) -> None:
         """Take the steps of one sequence, and keep what the next forwards need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:

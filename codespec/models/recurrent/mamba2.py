@@ -1,24 +1,54 @@
 """Mamba2 (Dao and Gu 2024, "Transformers are SSMs"), as in Mamba2, Bamba, GraniteMoeHybrid and Falcon-H1.
 
 A head's state S [head size, state size] decays and adds the input: S ← e^(A·dt)·S + dt·x ⊗ B; the output is S·C + D·x.
+
+Rows are computed in chunks of CHUNK positions (section 6 of the paper): a row reads the state before its chunk, and the
+rows of its chunk up to itself as attention does. The chunks lie on a fixed grid, and all arrays have the size of a
+whole chunk, so a row is always at the same place of a computation of the same shape; rows behind it count as zero. Thus
+its bits depend neither on how many rows follow nor on what was computed with it.
+
 Falcon-H1 multiplies the layer's input and each part of its projection by constants, and may leave out the norm.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from codespec.models.recurrent.layer import RecurrentLayer, Step, inverse_rms, names_of
-from codespec.models.recurrent.states import StateShape
+from codespec.models.recurrent.layer import RecurrentLayer, inverse_rms, names_of
+from codespec.models.recurrent.states import GRID, LayerStates, Plan, StateShape
 from codespec.models.rowwise import steady
 
 PARTS = {"act", "conv1d", "in_proj", "norm", "out_proj", "dt_bias", "A_log", "D"}
+CHUNK = GRID
+BLOCK = 8  # rows of a chunk whose outputs are computed at once
 GROUPS = ("group_size", "n_groups")  # a norm over groups of the outputs says their size or their number
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the recurrence reads, for each row: A·dt [N, heads], dt·x [N, heads, size], B and C [N, groups, state]."""
+
+    decays: Tensor
+    scaled: Tensor
+    keys: Tensor
+    queries: Tensor
+
+    def __getitem__(self, rows: slice) -> Inputs:
+        return Inputs(self.decays[rows], self.scaled[rows], self.keys[rows], self.queries[rows])
+
+    def chunk(self, first: int, last: int) -> Inputs:
+        """Return rows first…last-1, filled up with zeros to a whole chunk; A·dt is summed, and [heads, CHUNK].
+
+        Whole chunks are copied too: the layout of a product's operands may decide how it rounds.
+        """
+        part = self[first:last]
+        summed = _fill(part.decays).cumsum(0).t().contiguous()
+        return Inputs(summed, _fill(part.scaled), _fill(part.keys), _fill(part.queries))
 
 
 class Mamba2(RecurrentLayer):
@@ -31,6 +61,7 @@ class Mamba2(RecurrentLayer):
     step_bias: Tensor
     skip: Tensor
     multipliers: Tensor | None
+    behind: Tensor
 
     def __init__(self, mixer: Any) -> None:
         super().__init__(mixer.layer_idx, mixer.conv1d)
@@ -49,8 +80,12 @@ class Mamba2(RecurrentLayer):
         self.register_buffer("rate", -mixer.A_log.detach().float().exp(), persistent=False)
         self.register_buffer("step_bias", mixer.dt_bias.detach().float(), persistent=False)
         self.register_buffer("skip", mixer.D.detach().float()[:, None], persistent=False)
-        self.shape = StateShape((self.heads, self.size, self.state_size), self.history, self.channels + self.heads)
-        self.outputs = (self.heads, self.size, 1)
+        self.shape = StateShape(
+            (self.heads, self.size, self.state_size), self.history, self.channels + self.heads, CHUNK
+        )
+        self.outputs = (self.heads, self.size)
+        behind = torch.arange(CHUNK)[None] > torch.arange(CHUNK)[:, None]
+        self.register_buffer("behind", behind, persistent=False)
 
     @classmethod
     def fits(cls, mixer: nn.Module) -> bool:
@@ -69,22 +104,19 @@ class Mamba2(RecurrentLayer):
             both = self.in_proj(hidden * self.input_multiplier) * self.multipliers
         return both[:, self.inner :], both[:, : self.inner]
 
-    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
-        """Return each row's step, and D·x."""
+    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Inputs, Tensor | None]:
+        """Return the rows' inputs, and D·x."""
         count, shared = len(mixed), self.groups * self.state_size
         inputs = mixed[:, : self.inner].reshape(count, self.heads, self.size)
-        keys, queries = (self._per_head(mixed[:, at : at + shared]) for at in (self.inner, self.inner + shared))
+        parts = mixed[:, self.inner : self.inner + 2 * shared].reshape(count, 2, self.groups, self.state_size)
         length = steady(functional.softplus, more + self.step_bias).clamp_(self.least_step, self.most_step)
-        decay = steady(torch.exp, length * self.rate).view(count, self.heads, 1, 1)
-        scaled = (inputs * length[:, :, None])[..., None]
-        parts = (decay, scaled, keys[:, :, None], queries[..., None])
-        steps: list[Step] = [partial(step, *row) for row in zip(*(part.unbind(0) for part in parts), strict=True)]
-        return steps, inputs * self.skip
+        scaled = inputs * length[:, :, None]
+        return Inputs(length * self.rate, scaled, parts[:, 0], parts[:, 1]), inputs * self.skip
 
     def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:
         """Add D·x, apply the gate, normalize each group if there is a norm, and project."""
         assert added is not None
-        rows = (out[..., 0] + added).flatten(1) * steady(functional.silu, gate.float().contiguous())
+        rows = (out + added).flatten(1) * steady(functional.silu, gate.float().contiguous())
         if self.normed:
             split = rows.view(len(rows), -1, self.inner // self.groups)
             normed = (split * inverse_rms(split, self.norm.variance_epsilon)).flatten(1).to(dtype)
@@ -92,17 +124,50 @@ class Mamba2(RecurrentLayer):
         projected: Tensor = self.out_proj(rows.to(dtype))
         return projected
 
-    def _per_head(self, rows: Tensor) -> Tensor:
-        """Return [N, heads, state size] of rows [N, groups · state size]."""
-        split = rows.reshape(len(rows), self.groups, self.state_size)
-        return split.repeat_interleave(self.heads // self.groups, dim=1)
+    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Inputs, out: Tensor) -> None:
+        """Compute the chunks of one sequence, and keep what the next forwards need."""
+        states = store.states[plan.slot]
+        for run in plan.runs:
+            source = run.source
+            for begin in range(run.first, run.last, CHUNK):
+                end = min(begin + CHUNK, run.last)
+                chunk = steps.chunk(begin - plan.first, end - plan.first)
+                if end > plan.start:
+                    new = max(begin, plan.start)
+                    rows = self._outputs(chunk, states[source], new - begin, end - begin)
+                    out[new - plan.start : end - plan.start] = rows
+                if end < run.last or run.source == run.target or end in plan.copies:
+                    self._advance(chunk, states[source], states[run.target])
+                    source = run.target
+                if end in plan.copies:
+                    self._keep(store, plan, part, end, source)
+        store.rows[plan.slot, plan.write_at : plan.write_at + plan.kept_rows] = part[-plan.kept_rows :]
+
+    def _outputs(self, chunk: Inputs, state: Tensor, first: int, last: int) -> Tensor:
+        """Return the outputs [last - first, heads, size] of a chunk's rows, without D·x."""
+        grouped = state.view(self.groups, -1, self.state_size).transpose(1, 2)
+        keys, inputs = chunk.keys.permute(1, 2, 0), chunk.scaled.transpose(0, 1)
+        found, at = [], first // BLOCK * BLOCK
+        for begin in range(at, last, BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            queries, summed = chunk.queries[rows].transpose(0, 1), chunk.decays[:, rows, None]
+            gaps = (summed - chunk.decays[:, None]).masked_fill_(self.behind[rows], -torch.inf).exp_()
+            scores = torch.bmm(queries, keys)[:, None] * gaps.view(self.groups, -1, BLOCK, CHUNK)
+            within = torch.bmm(scores.view(self.heads, BLOCK, CHUNK), inputs).transpose(0, 1)
+            before = torch.bmm(queries, grouped).transpose(0, 1).reshape(BLOCK, self.heads, self.size)
+            found.append(torch.addcmul(within, before, summed.exp().transpose(0, 1)))
+        return torch.cat(found)[first - at : last - at]
+
+    def _advance(self, chunk: Inputs, source: Tensor, target: Tensor) -> None:
+        """Compute the state behind a whole chunk from the state before it."""
+        last = chunk.decays[:, -1:]
+        inputs = (chunk.scaled * (last - chunk.decays).exp().t()[..., None]).view(CHUNK, self.groups, -1)
+        added = torch.bmm(inputs.permute(1, 2, 0), chunk.keys.transpose(0, 1)).view(source.shape)
+        torch.addcmul(added, source, last.exp()[..., None], out=target)
 
 
-def step(
-    decay: Tensor, scaled: Tensor, key: Tensor, query: Tensor, source: Tensor, target: Tensor, out: Tensor | None
-) -> None:
-    """Compute one row: state [heads, size, state size] `source` into `target`, and its output [heads, size, 1]."""
-    torch.mul(source, decay, out=target)
-    target.baddbmm_(scaled, key)
-    if out is not None:
-        torch.bmm(target, query, out=out)
+def _fill(rows: Tensor) -> Tensor:
+    """Return rows [N, …] with zeros behind them, CHUNK in all."""
+    filled = rows.new_zeros(CHUNK, *rows.shape[1:])
+    filled[: len(rows)] = rows
+    return filled

@@ -27,7 +27,7 @@ def replace_recurrent(model: nn.Module) -> int:
 
 
 def kind_of(module: nn.Module) -> Kind | None:
-    """Return the class that computes a layer of transformers' row by row, or None."""
+    """Return the class that computes a layer of transformers', or None."""
     return next((kind for kind in KINDS if kind.fits(module)), None)
 
 

@@ -10,6 +10,9 @@ A later prompt shares a prefix with a slot's text. The state at the end of that 
 kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and one
 behind the text that was written. `resumable` returns the last position with a state.
 
+Layers that are computed in chunks (`StateShape.grid`) have states at multiples of the chunk's length only. Their base
+lies there, there is no tip, and the recorded rows behind the base are computed again in each forward.
+
 All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
 """
 
@@ -36,15 +39,24 @@ PARTS = 2  # of a prompt, in addition to its end
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Sizes of one layer: its float32 state, the rows that its convolution looks back, and the values of a row."""
+    """Sizes of one layer: its float32 state, the rows that its convolution looks back, and the values of a row.
+
+    States exist at positions that are multiples of `grid`.
+    """
 
     state: tuple[int, ...]
     history: int
     width: int
+    grid: int = 1
+
+    @property
+    def recorded(self) -> int:
+        """The most rows behind the base."""
+        return WINDOW + self.grid - 1
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of one slot."""
-        rows = (self.history + WINDOW + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
+        rows = (self.history + self.recorded + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
         return rows + (FIRST_KEPT + ANCHORS + 1) * math.prod(self.state) * torch.float32.itemsize
 
 
@@ -53,7 +65,7 @@ class LayerStates:
     """Buffers of one layer.
 
     states  [slots, 2 + kept, …]: base and tip, in changing order, and the kept ones
-    rows    [slots, history + WINDOW, width]: the rows before and after the base
+    rows    [slots, history + recorded, width]: the rows before and after the base
     before  [slots, kept, history, width]: the rows before each kept state
     """
 
@@ -120,14 +132,15 @@ class States:
         self.slots = slots
         self.dtype = dtype
         self.history = max(shape.history for shape in shapes.values())
-        assert all(shape.history == self.history for shape in shapes.values())
+        self.grid = max(shape.grid for shape in shapes.values())
+        assert all((shape.history, shape.grid) == (self.history, self.grid) for shape in shapes.values())
         self.places = [Place() for _ in range(slots)]
         self.layers: dict[int, LayerStates] = {}
         kept = ANCHORS + 1
         for layer, shape in shapes.items():
             self.layers[layer] = LayerStates(
                 zeros((slots, FIRST_KEPT + kept, *shape.state), torch.float32, device),
-                zeros((slots, shape.history + WINDOW, shape.width), dtype, device),
+                zeros((slots, shape.history + shape.recorded, shape.width), dtype, device),
                 zeros((slots, kept, shape.history, shape.width), dtype, device),
             )
 
@@ -160,11 +173,11 @@ class States:
 
     def assume(self, slot: int, length: int) -> None:
         """Pretend that the slot holds `length` positions, for timing."""
-        self.places[slot] = Place(length, length, length)
+        self.places[slot] = Place(self._floor(length), length, length)
 
     def want(self, slot: int, positions: Collection[int]) -> None:
-        """Keep the states at these positions when they are computed, at most ANCHORS."""
-        self.places[slot].wanted = tuple(sorted(set(positions)))[-ANCHORS:]
+        """Keep the states at these positions when they are computed, or shortly before them, at most ANCHORS."""
+        self.places[slot].wanted = tuple(sorted({self._floor(position) for position in positions}))[-ANCHORS:]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Replace slot `target` by the first `length` positions of slot `source`, which must be resumable there."""
@@ -188,7 +201,8 @@ class States:
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
         """Plan a forward. Until `finish` its slots hold nothing, so an interrupted forward leaves no wrong state."""
-        return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
+        make = self._plan if self.grid == 1 else self._plan_chunks
+        return [make(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:
         """Record that every layer has computed its rows."""
@@ -196,13 +210,7 @@ class States:
             self.places[plan.slot] = plan.after
 
     def _plan(self, slot: int, start: int, count: int) -> Plan:
-        if not self.places[slot].base <= start <= self.places[slot].end:
-            self.cut(slot, start)  # a text that begins again, without a rollback
-        place = self.places[slot]
-        if place.blank:
-            self._clear(slot)
-        self.places[slot] = Place()
-        after = replace(place, kept=dict(place.kept), blank=False)
+        place, after = self._begin(slot, start)
         tip = place.tip if place.tip is not None and place.tip <= start else None
         settled = min(place.settled, start)
         if start > place.base and start + count - settled > WINDOW:
@@ -227,6 +235,31 @@ class States:
             runs.append(Run(start, start + count, tip_at, tip_at))
         after.tip = after.end = start + count
         after.settled = after.base
+        return self._made(slot, start, count, place, after, runs)
+
+    def _plan_chunks(self, slot: int, start: int, count: int) -> Plan:
+        """Plan a forward of layers that are computed in chunks: the base follows the certain rows in whole chunks."""
+        place, after = self._begin(slot, start)
+        after.tip, after.end, after.settled = None, start + count, min(place.settled, start)
+        if after.end - after.settled > WINDOW:
+            after.settled = max(start, after.end - WINDOW)
+        after.base, base_at = self._floor(after.settled), place.base_at
+        runs = [Run(place.base, after.base, base_at, base_at)] if after.base > place.base else []
+        if after.end > after.base:
+            runs.append(Run(after.base, after.end, base_at, 1 - base_at))
+        return self._made(slot, start, count, place, after, runs)
+
+    def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
+        """Return a slot's place before a forward from `start` on, and a copy to change."""
+        if not self.places[slot].base <= start <= self.places[slot].end:
+            self.cut(slot, start)  # a text that begins again, without a rollback
+        place = self.places[slot]
+        if place.blank:
+            self._clear(slot)
+        self.places[slot] = Place()
+        return place, replace(place, kept=dict(place.kept), blank=False)
+
+    def _made(self, slot: int, start: int, count: int, place: Place, after: Place, runs: Sequence[Run]) -> Plan:
         first, moved = runs[0].first, after.base - place.base
         return Plan(
             slot=slot,
@@ -240,6 +273,10 @@ class States:
             copies=_copies(after, first, start, bool(moved)),
             after=after,
         )
+
+    def _floor(self, position: int) -> int:
+        """Return the last position with a state that is not behind this one."""
+        return position // self.grid * self.grid
 
     def _clear(self, slot: int) -> None:
         """Set the base to the state before any text."""

@@ -118,7 +118,6 @@ def test_a_folder_is_taken_by_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert int8_recipe(config) and source_quantization(config) == "int-quantized"
     assert "quantization_config" not in config
     assert "model.norm.weight" in load_file(model.folder("int8") / "model.safetensors")
-    assert not int8_recipe(read_json(model.folder("bfloat16") / "config.json"))
 
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name not in ("int8 by row", "mxfp4")])

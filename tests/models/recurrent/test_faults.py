@@ -2,61 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
-from codespec.models.recurrent.layer import RecurrentLayer, Step
+from codespec.models.recurrent.layer import RecurrentLayer
+from codespec.models.recurrent.mamba2 import Mamba2
 from codespec.models.recurrent.states import LayerStates, Plan, Run, States
 from tests.models.rounds import Replay, random_rounds
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch
-RUN, CUT = RecurrentLayer._run, States.cut
+CUT = States.cut
+LAYERS = (RecurrentLayer, Mamba2)  # both have a `_run`
 
 
 def no_fault(patch: Patch) -> None:
     """Plant nothing."""
 
 
+def around_runs(patch: Patch, wrong: Callable[..., None]) -> None:
+    """Replace `_run` of every kind of layer by `wrong(run, layer, store, plan, part, steps, out)`."""
+
+    def around(run: Callable[..., None]) -> Callable[..., None]:
+        return lambda *given: wrong(run, *given)
+
+    for kind in LAYERS:
+        patch.setattr(kind, "_run", around(kind._run))
+
+
 def one_row_too_few(patch: Patch) -> None:
     """Repeat all accepted rows but the first."""
 
-    def wrong(
-        self: RecurrentLayer, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor
-    ) -> None:
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, *rest: Any) -> None:
         runs = tuple(
-            Run(run.first + 1, run.last, run.source, run.target) if run.last <= plan.start else run for run in plan.runs
+            Run(one.first + 1, one.last, one.source, one.target) if one.last <= plan.start else one for one in plan.runs
         )
-        RUN(self, store, replace(plan, runs=runs), part, steps, out)
+        run(layer, store, replace(plan, runs=runs), *rest)
 
-    patch.setattr(RecurrentLayer, "_run", wrong)
+    around_runs(patch, wrong)
 
 
 def convolution_not_rolled_back(patch: Patch) -> None:
     """Let the convolution look back at the rows before the tip."""
 
-    def wrong(
-        self: RecurrentLayer, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor
-    ) -> None:
-        RUN(self, store, plan, part, steps, out)
-        store.rows[plan.slot, : self.history] = part[-self.history :]
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, part: Tensor, *rest: Any) -> None:
+        run(layer, store, plan, part, *rest)
+        store.rows[plan.slot, : layer.history] = part[-layer.history :]
 
-    patch.setattr(RecurrentLayer, "_run", wrong)
+    around_runs(patch, wrong)
 
 
 def a_neighbours_state(patch: Patch) -> None:
     """Read and write the state of another slot."""
 
-    def wrong(
-        self: RecurrentLayer, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor
-    ) -> None:
+    def wrong(run: Any, layer: RecurrentLayer, store: LayerStates, plan: Plan, *rest: Any) -> None:
         moved = LayerStates(store.states.roll(1, 0), store.rows, store.before) if plan.slot == 1 else store
-        RUN(self, moved, plan, part, steps, out)
+        run(layer, moved, plan, *rest)
 
-    patch.setattr(RecurrentLayer, "_run", wrong)
+    around_runs(patch, wrong)
 
 
 def the_tip_after_a_rejection(patch: Patch) -> None:
@@ -71,11 +79,28 @@ def the_tip_after_a_rejection(patch: Patch) -> None:
     patch.setattr(States, "cut", wrong)
 
 
-FAULTS = (one_row_too_few, convolution_not_rolled_back, a_neighbours_state, the_tip_after_a_rejection)
+def rows_behind_count(patch: Patch) -> None:
+    """Let a row see the one that follows it in its chunk."""
+    outputs = Mamba2._outputs
+
+    def wrong(self: Mamba2, *given: Any) -> Tensor:
+        self.behind = torch.ones_like(self.behind).triu(2)
+        return outputs(self, *given).nan_to_num(0.0).clamp(-1e4, 1e4)  # what follows grows instead of decaying
+
+    patch.setattr(Mamba2, "_outputs", wrong)
 
 
-@pytest.mark.parametrize("architecture", ["qwen3_5", "mamba2", "falcon_h1"])
-@pytest.mark.parametrize("plant", [no_fault, *FAULTS])
+ALL = (no_fault, one_row_too_few, convolution_not_rolled_back, a_neighbours_state)
+BY_ROW, BY_CHUNK = (*ALL, the_tip_after_a_rejection), (*ALL, rows_behind_count)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "plant"),
+    [
+        *(("qwen3_5", plant) for plant in BY_ROW),
+        *((architecture, plant) for architecture in ("mamba2", "falcon_h1") for plant in BY_CHUNK),
+    ],
+)
 def test_a_planted_fault_changes_a_bit(plant: Callable[[Patch], None], architecture: str) -> None:
     replay = Replay(tiny_model(architecture), 120)
     with pytest.MonkeyPatch.context() as patch:

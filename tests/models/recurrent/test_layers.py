@@ -34,14 +34,15 @@ def load(architecture: str, form: str = "float32") -> LanguageModel:
 
 
 def states_at(model: LanguageModel, slot: int, length: int) -> list[Tensor]:
-    """Return the states behind the first `length` positions of a slot, and the rows that convolutions look back."""
+    """Return the states behind the first `length` positions of a slot, and the rows from which it goes on."""
     assert model.cache is not None and model.cache.states is not None
     store = model.cache.states
     model.rollback(slot, length)
     model.forward([Rows(slot, length, [7])])  # moves the base to `length`
     place = store.places[slot]
-    assert place.base == length
-    parts = [(layer.states[slot, place.base_at], layer.rows[slot, : store.history]) for layer in store.layers.values()]
+    assert place.base == length // store.grid * store.grid
+    rows = store.history + length - place.base
+    parts = [(layer.states[slot, place.base_at], layer.rows[slot, :rows]) for layer in store.layers.values()]
     return [part.clone() for pair in parts for part in pair]
 
 

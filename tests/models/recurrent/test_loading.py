@@ -99,7 +99,7 @@ def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
         load_model(folder, dtype="int8", tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("architecture", ["olmo_hybrid", "mamba2"])
+@pytest.mark.parametrize("architecture", ["olmo_hybrid", "falcon_h1"])
 def test_a_layer_of_another_kind_is_refused(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replace, "KINDS", (ShortConvolution,))
     folder = save(tmp_path, network(architecture))
