@@ -10,7 +10,7 @@ LIVE_SECONDS, LOG_SECONDS = 0.5, 20.0  # between two updates
 WIDTH = 24
 
 
-class StatusLine:
+class ProgressLine:
     """A status line that a terminal overwrites and a log repeats, at a limited rate."""
 
     def __init__(self, name: str, stream: TextIO | None) -> None:
@@ -53,7 +53,7 @@ class StageBar:
     """Show the consecutive stages of a run, each with its own details. `share` is the stage's progress."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
-        self._line = StatusLine(name, stream)
+        self._line = ProgressLine(name, stream)
 
     def update(self, share: float, details: str, *, ended: bool = False) -> None:
         """Show the stage's progress and details, if an update is due or the stage has ended."""

@@ -34,9 +34,9 @@ class Other:
         self.slowest = max(self.slowest, time.perf_counter() - began)
 
 
-async def try_texts(client: Editor, other: Other, language: str, texts: list[str]) -> None:
+async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
     """Open each text, request a completion at its end, edit it, and close it."""
-    data = languages()[language]
+    other, data = Other(client), languages()[language]
     await other.ask()
     other.slowest = 0.0
     for number, text in enumerate(texts):
@@ -50,27 +50,23 @@ async def try_texts(client: Editor, other: Other, language: str, texts: list[str
             await asyncio.sleep(0.05)
         await other.ask()
         client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-    assert other.slowest < PATIENCE, language
+    assert other.slowest < PATIENCE
 
 
-def test_files_of_nested_openers() -> None:
-    """Of every language, in one server."""
-
+@pytest.mark.parametrize("language", language_names())
+def test_files_of_nested_openers(language: str) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
-        other = Other(client)
-        for language in language_names():
-            await try_texts(client, other, language, [piece * (DEEP // len(piece)) for piece in PIECES])
+        await try_texts(client, language, [piece * (DEEP // len(piece)) for piece in PIECES])
 
-    on_a_server(scenario, seconds=1800)
+    on_a_server(scenario)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("language", language_names())
 def test_files_of_all_nested_openers(language: str) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
-        other = Other(client)
         for piece in openers(language):
-            await try_texts(client, other, language, [piece * 300, piece * DEEP])
+            await try_texts(client, language, [piece * 300, piece * DEEP])
 
     on_a_server(scenario, seconds=3600)
 

@@ -16,8 +16,7 @@ PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
 
 
 def complete(served: Process, prefix: str, language: str = "python", suffix: str = "") -> None:
-    sizes = {"max_tokens": 2, "speculate": False}  # the text is parsed to find its end; what drafts read is not
-    body = {"prefix": prefix, "suffix": suffix, "language": language, **sizes}
+    body = {"prefix": prefix, "suffix": suffix, "language": language, "max_tokens": 2}
     status, said = served.ask("POST", "/v1/codespec/complete", body)
     assert status == 200, said
 
