@@ -37,8 +37,8 @@ MINUTES = float(os.environ.get("SOAK_MINUTES") or 60)
 LIVES, CHUNKS = 5, 6  # daemons one after another; parts of a life, each with two reloads
 SETTLED = 2  # parts of a life after which its memory must be flat
 SLOTS = 4
-# oneDNN keeps a kernel of up to 0.6 MB for each matrix and number of rows, 1024 in all, which random requests reach only
-# after thousands (lab/LOG.md). The daemon gets room for so many that its memory must soon be flat.
+# oneDNN keeps a kernel of up to 0.6 MB for each matrix and number of rows, 1024 in all, which random requests reach
+# only after thousands (lab/LOG.md). With room for fewer, memory must soon be flat.
 KERNELS = 64
 POOL = min(32, (os.cpu_count() or 1) + 4)  # threads that the event loop starts one by one, and keeps
 MOST_GROWTH = 0.02
