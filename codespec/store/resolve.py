@@ -148,7 +148,12 @@ def resolve(name: str) -> ModelRef:
 
     Raises ModelError for a name that is neither on this machine nor a hub id.
     """
-    path, hub = Path(name).expanduser(), is_hub_id(name)
+    try:
+        path, hub = Path(name).expanduser(), is_hub_id(name)
+        path.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, a user who is unknown
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"The model {name[:80]} can't be looked up ({why})", "check its name or path") from error
     entry = find_entry(name)
     pulled = find_pulled(name) if hub or "/" not in name else None
     if pulled is not None:  # takes precedence over a folder of the same name

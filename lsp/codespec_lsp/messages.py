@@ -31,6 +31,7 @@ MOST_BODY = 64 << 20
 MOST_LINE = 16 << 20
 HOST = "127.0.0.1"
 MOST_HEADER_LINES = 32
+MOST_TOLD = 100  # different sentences on stderr
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
@@ -109,7 +110,7 @@ class Messages:
     def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
         """Report a failed notification, which gets no response, on stderr, which editors show. Each sentence once."""
         self._protocol.left_out(data)
-        if sentence not in self._told:
+        if sentence not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(sentence)
             sys.stderr.write(f"codespec lsp: {sentence}\n")
 
@@ -123,7 +124,8 @@ class Messages:
             cause: Exception = error  # pygls raises some without a sentence
         except Exception as error:  # lsprotocol raises various errors for values of wrong types
             cause = error
-        name = data.get("method", "A response")
+        method = data.get("method", "A response")
+        name = ascii(method[:80])[1:-1] if isinstance(method, str) else "A method"
         raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import random
+import re
 import subprocess
 import threading
 from tempfile import TemporaryFile
@@ -29,6 +30,7 @@ URIS = [
     "a:b",
     "\0",
 ]
+REFUSED = re.compile(r"codespec lsp: .{1,400} Please report it to the makers of the editor\.\n")
 ANSWERS = (-32700, -32600, -32601, -32602, -32002, -32800, -32801, -32803)  # allowed error codes
 
 
@@ -105,8 +107,9 @@ class Server:
         return code, self.complaints()
 
     def complaints(self) -> str:
-        """Return its stderr, which editors show."""
-        return os.pread(self.log.fileno(), 1 << 16, 0).decode("utf-8", "replace")
+        """Return its stderr, which editors show, without the sentences about messages of a wrong form."""
+        lines = os.pread(self.log.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines(keepends=True)
+        return "".join(line for line in lines if not REFUSED.fullmatch(line))
 
     def _listen(self, stream: BinaryIO) -> None:
         length = 0

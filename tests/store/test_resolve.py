@@ -47,6 +47,12 @@ def test_a_folder_is_itself_however_it_is_written(here: Path, monkeypatch: pytes
     assert resolve("a/b/c").folder() == Path("a/b/c")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "./" + "a" * 300, "b/" * 3000, "~nobody-of-this-name/model"])
+def test_a_name_that_the_system_refuses_gets_a_sentence(name: str) -> None:
+    with pytest.raises(ModelError, match=r"^The model .{26,80} can't be looked up \(.+\): check its name or path\.$"):
+        resolve(name)
+
+
 def test_owner_and_name_mean_the_hub_wherever_one_is(here: Path) -> None:
     """A project cannot contain a folder that is used in place of a hub model."""
     (here / "mine" / "best").mkdir(parents=True)
