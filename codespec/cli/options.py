@@ -58,13 +58,14 @@ def add_config_option(group: argparse._ActionsContainer) -> None:
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str, *aliases: str) -> None:
     """Add the flag for one setting, as described by its declaration; its default is None.
 
-    `--help` shows it only if it is common, `--help-all` always.
+    `--help-all` shows it with its default, and `--help`, if it is common, with the first part of its text.
     """
     facts, default = declared(schema)[name], getattr(schema(), name)
     kind = type(default)
     shown = facts.shown or (("yes" if default else "no") if kind is bool else str(default))
     ending = f" (default: {shown.strip('`')})" if shown and "](" not in shown else ""
-    words: dict[str, Any] = {"help": facts.help.replace("`", "") + ending, "default": None}
+    text = facts.help.replace("`", "")
+    words: dict[str, Any] = {"help": text + ending, "default": None}
     if kind is bool:
         words["action"] = argparse.BooleanOptionalAction
     elif facts.choices:
@@ -72,10 +73,8 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
     else:
         words |= {"metavar": facts.metavar, "type": count if facts.automatic else {dict: read_caps}.get(kind, kind)}
     flags = (f"--{name.replace('_', '-')}", *aliases)
-    if facts.common:
-        group.add_argument(*flags, **words)
-    else:
-        parser.add_rare(group, *flags, **words)
+    short = text.partition("; ")[0]
+    parser.add_short(short if facts.common else argparse.SUPPRESS, group, *flags, **words)
 
 
 def load_engine(config: EngineConfig) -> Engine:

@@ -14,24 +14,28 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
-        self._rare: list[argparse.Action] = []
+        self._short: dict[argparse.Action, str] = {}  # the texts in --help of flags with more in --help-all
 
     def add_rare(self, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
         """Add a flag that only --help-all shows."""
-        if not self._rare:
+        self.add_short(argparse.SUPPRESS, group, *flags, **settings)
+
+    def add_short(self, short: str, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+        """Add a flag whose text in --help is `short`; its `help` is in --help-all."""
+        if not self._short:
             self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
-        self._rare.append(group.add_argument(*flags, **settings))
+        self._short[group.add_argument(*flags, **settings)] = short
 
     def format_help(self) -> str:
-        """Return the help without the rare flags."""
-        texts = [action.help for action in self._rare]
-        for action in self._rare:
-            action.help = argparse.SUPPRESS
+        """Return the help with short texts and without the rare flags."""
+        texts = {action: action.help for action in self._short}
+        for action, text in self._short.items():
+            action.help = text
         try:
             return self.format_help_all()
         finally:
-            for action, text in zip(self._rare, texts, strict=True):
-                action.help = text
+            for action, whole in texts.items():
+                action.help = whole
 
     def format_help_all(self) -> str:
         """Return the help with all flags."""

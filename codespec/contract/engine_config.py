@@ -78,8 +78,8 @@ class EngineConfig:
     )
     mode: str = setting(
         "exact",
-        "`exact`: the target's own bits; `fast`: equal up to near-ties",
-        page="`exact`: the target's own bits; `fast`: equal up to near-ties ([more](speculation.md#exact-and-fast))",
+        "`exact`: the target's own bits, `fast`: up to near-ties",
+        page="`exact`: the target's own bits, `fast`: up to near-ties ([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,
     )

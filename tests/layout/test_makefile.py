@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["help", "demo", "serve", "test", "test-lab", "test-full", "e2e", "gpu", "mutants", "dist", "lint", "clean"]
+TARGETS = ["help", "demo", "serve", "test", "test-lab", "test-full", "fuzz", "e2e", "gpu"]
+TARGETS += ["mutants", "dist", "lint", "clean"]
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
