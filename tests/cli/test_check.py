@@ -17,10 +17,11 @@ from tests.pair.folders import TEXT, write_model
 
 # The command without torch and transformers, as on an editor's machine.
 WITHOUT_TORCH = """
-import argparse, sys
+import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
 from codespec.cli import check
-parser = argparse.ArgumentParser()
+from codespec.cli.parser import Parser
+parser = Parser()
 check.add_parser(parser.add_subparsers())
 options = parser.parse_args(sys.argv[1:])
 sys.exit(options.run(options))
