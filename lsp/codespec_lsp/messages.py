@@ -124,8 +124,7 @@ class Messages:
             cause: Exception = error  # pygls raises some without a sentence
         except Exception as error:  # lsprotocol raises various errors for values of wrong types
             cause = error
-        method = data.get("method", "A response")
-        name = ascii(method[:80])[1:-1] if isinstance(method, str) else "A method"
+        name = data.get("method", "A response")
         raise JsonRpcInvalidParams(f"{name} can't be read: its fields are not those of the protocol.") from cause
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:

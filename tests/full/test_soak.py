@@ -230,7 +230,8 @@ def test_soak(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     }
     print(json.dumps(rows, indent=1))
     if "SOAK_REQUESTS" in os.environ:
-        write_report("soak", f"SOAK_REQUESTS={REQUESTS} pytest -m full tests/full/test_soak.py", rows)
+        command = f"SOAK_REQUESTS={REQUESTS} SOAK_MINUTES={MINUTES:g} pytest -m full tests/full/test_soak.py"
+        write_report("soak", command, rows)
     assert not load.wrong, load.wrong[:5]
     for life in settled:
         for name, more in (("files", 0), ("children", 0), ("threads", POOL)):

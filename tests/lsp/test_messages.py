@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from codespec_lsp.messages import MOST_TOLD
 from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.settings import EditorSettings
 
@@ -106,6 +107,23 @@ def test_a_response_that_is_none_is_reported_in_a_sentence(
     run(scenario())
     sentence = "A response can't be read: its fields are not those of the protocol."
     assert capsys.readouterr().err == f"codespec lsp: {sentence} {REPORT}\n"
+
+
+def test_sentences_about_wrong_messages_are_short_and_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            for number in range(150):  # the sentence names the place of the wrong change
+                changes = [*[{"text": "x = \n"}] * number, {"text": 5}]
+                params = {"textDocument": {"uri": "file:///a.py", "version": 2}, "contentChanges": changes}
+                client.notify("textDocument/didChange", params)
+            client.open("x = \n")
+            fake.script = ["1"]
+            assert await client.texts(0, 4) == ["x = 1"]
+
+    run(scenario())
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == MOST_TOLD and all(line.startswith("codespec lsp: ") and len(line) < 250 for line in lines)
 
 
 def test_a_notification_that_fails_is_told_where_editors_show_it(
