@@ -14,7 +14,6 @@ from codespec.text.align import retokenize_batch
 from codespec.text.tokenizer import TextTokenizer
 
 NONE = Candidates()
-WINDOW = 64  # bytes of committed text before a draft, as encoding context
 
 
 def to_candidates(
@@ -25,7 +24,7 @@ def to_candidates(
 ) -> list[Candidates]:
     """Return the drafts in target tokens, cut to their caps."""
     spelled = [i for i, draft in enumerate(drafts) if draft.text and draft.ids is None]
-    pairs = [(sequences[i].window(WINDOW), drafts[i].text) for i in spelled]
+    pairs = [(sequences[i].window(), drafts[i].text) for i in spelled]
     encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
     result = []
     for i, (draft, cap) in enumerate(zip(drafts, caps, strict=True)):

@@ -18,7 +18,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 LENGTHS = (4, 8, 16)
 POSITIONS = 1500  # drafts per length, for a standard error of the share below 0.5 %
-_WINDOW = 256  # bytes before a position that a tail window may need
+_WINDOW = 32  # bytes before a position that a tail window may need
 
 
 @dataclass(frozen=True, slots=True)

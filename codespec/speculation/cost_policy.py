@@ -16,8 +16,8 @@ from functools import partial
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel
 from codespec.speculation.budget import Losses, Throughput
-from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable, StepCosts, admit
+from codespec.speculation.policy import DraftLengthPolicy, follow_syntax
 from codespec.speculation.running_costs import RunningCosts
 
 UNITS = 1.2  # initial estimate of drafter tokens per target token
@@ -36,7 +36,7 @@ class AdaptiveCap(Cap):
         return self.pays(confidences)
 
 
-class CostPolicy:
+class CostPolicy(DraftLengthPolicy):
     """Draft-length policy based on a cost table and learned acceptance.
 
     `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
@@ -78,7 +78,7 @@ class CostPolicy:
         context = sum(len(s.ids) for s in deciding) / batch
         self._step = self._steps.of(rows, batch, context, bool(deciding), self._throughput.speedup)
         if self.follows_syntax:
-            follow([s for s in sequences if s.room])
+            follow_syntax(sequences)
         return [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
-from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable
 
 LIKELY = 0.4  # lookup confidence for an 8-byte match: its first token is right in 6 of 10 cases (lab/LOG.md)
@@ -21,35 +19,40 @@ MARKED, ELSEWHERE = 10, 3  # ds4-80: in comments and after TRIGGERS; elsewhere, 
 TRIGGERS = b"-=*"
 
 
-class DraftLengthPolicy(Protocol):
+class DraftLengthPolicy:
     """Caps drafts before drafting, trims them across the batch after retokenization, and learns from verdicts.
 
-    `follows_syntax` is whether it uses syntax contexts (`contexts.follow`). `costs` is its cost table, if any.
+    `follows_syntax` is whether it uses syntax contexts (`Sequence.follow_syntax`). `costs` is its cost table, if any.
+    All methods except `caps` have defaults that suit a policy that neither trims nor learns.
     """
 
     name: str
-    follows_syntax: bool
-    costs: CostTable | None
+    follows_syntax = False
+    costs: CostTable | None = None
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """Return each sequence's cap. The engine lowers it to what the request still needs."""
-        ...
+        raise NotImplementedError
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """Return the candidates worth verifying, one entry per sequence."""
-        ...
+        return candidates
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Learn from one round of a sequence, with or without a draft. Called after the commit."""
-        ...
 
     def timed(self, drafting: float, verifying: float) -> None:
         """Learn from the seconds that the last step's drafting and verify took."""
-        ...
 
     def close(self) -> None:
         """Save the learned state, if configured."""
-        ...
+
+
+def follow_syntax(sequences: collections.abc.Sequence[Sequence]) -> None:
+    """Update the syntax context of every sequence that may draft."""
+    for sequence in sequences:
+        if sequence.room:
+            sequence.follow_syntax()
 
 
 def blind_cap(tokens: int) -> Cap:
@@ -60,12 +63,10 @@ def blind_cap(tokens: int) -> Cap:
     return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
 
 
-class FixedLength:
+class FixedLength(DraftLengthPolicy):
     """Always drafts `tokens` target tokens; uses only likely lookups."""
 
     name = "fixed"
-    follows_syntax = False
-    costs: CostTable | None = None
 
     def __init__(self, tokens: int) -> None:
         self.cap = blind_cap(tokens)
@@ -73,19 +74,6 @@ class FixedLength:
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """Return the same cap for all sequences."""
         return [self.cap] * len(sequences)
-
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """Keep all candidates."""
-        return candidates
-
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Do nothing."""
-
-    def timed(self, drafting: float, verifying: float) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class ConfidenceStopped(FixedLength):
@@ -128,7 +116,7 @@ class Ds4Table(FixedLength):
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """Return the table's cap for each sequence, or ELSEWHERE if the table has none."""
-        follow([sequence for sequence in sequences if sequence.room])
+        follow_syntax(sequences)
         return [blind_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in sequences]
 
 
@@ -139,36 +127,47 @@ def _tabled(sequence: Sequence) -> int:
     return MARKED if sequence.outlook.context == "comment" or (tip and tip in TRIGGERS) else ELSEWHERE
 
 
-class UserCapped:
-    """Another policy limited by user caps, by `class` or `language.class`. The language's cap takes precedence."""
+class WrappedPolicy(DraftLengthPolicy):
+    """Another policy whose methods a subclass may change or watch. By default all go to `policy`."""
 
-    follows_syntax = True
-
-    def __init__(self, policy: DraftLengthPolicy, limits: Mapping[str, int]) -> None:
-        self.name, self.costs = policy.name, policy.costs
-        self._policy, self._limits = policy, dict(limits)
+    def __init__(self, policy: DraftLengthPolicy) -> None:
+        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
+        self.policy = policy
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Return the policy's caps, limited to the user's."""
-        follow([sequence for sequence in sequences if sequence.room])
-        return [self._limited(s, cap) for s, cap in zip(sequences, self._policy.caps(sequences), strict=True)]
+        """Delegate to the policy."""
+        return self.policy.caps(sequences)
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """Delegate to the policy."""
-        return self._policy.trim(sequences, candidates)
+        return self.policy.trim(sequences, candidates)
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Delegate to the policy."""
-        self._policy.observe(sequence, candidates, verdict)
+        self.policy.observe(sequence, candidates, verdict)
 
     def timed(self, drafting: float, verifying: float) -> None:
         """Delegate to the policy, and take over its costs."""
-        self._policy.timed(drafting, verifying)
-        self.costs = self._policy.costs
+        self.policy.timed(drafting, verifying)
+        self.costs = self.policy.costs
 
     def close(self) -> None:
         """Delegate to the policy."""
-        self._policy.close()
+        self.policy.close()
+
+
+class UserCapped(WrappedPolicy):
+    """Another policy limited by user caps, by `class` or `language.class`. The language's cap takes precedence."""
+
+    def __init__(self, policy: DraftLengthPolicy, limits: Mapping[str, int]) -> None:
+        super().__init__(policy)
+        self.follows_syntax = True
+        self._limits = dict(limits)
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """Return the policy's caps, limited to the user's."""
+        follow_syntax(sequences)
+        return [self._limited(s, cap) for s, cap in zip(sequences, super().caps(sequences), strict=True)]
 
     def _limited(self, sequence: Sequence, cap: Cap) -> Cap:
         outlook = sequence.outlook

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from codespec_grammars import ContextTracker, look_ups
 
-from codespec.speculation.contexts import follow
 from tests.speculation.sequences import sequence
 
 
@@ -16,5 +15,5 @@ def test_a_round_parses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "find", refuse)
     made = sequence()
     made.outlook.tracker, made.outlook.read = ContextTracker("python", b"x = 1\ny = '"), -1
-    follow([made])
+    made.follow_syntax()
     assert made.outlook.context == "string" and made.outlook.seconds > 0.0

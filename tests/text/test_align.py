@@ -92,8 +92,8 @@ def test_an_emoji_is_finished_byte_by_byte() -> None:
 
 class TestTailWindow:
     def test_begins_behind_a_line_break_or_before_a_space(self) -> None:
-        assert tail_window(b"a" * 90 + b"\n" + b"b" * 70) == b"b" * 70
-        assert tail_window(b"a" * 90 + b" " + b"b" * 70) == b" " + b"b" * 70
+        assert tail_window(b"a" * 90 + b"\n" + b"b" * 70, 64) == b"b" * 70
+        assert tail_window(b"a" * 90 + b" " + b"b" * 70, 64) == b" " + b"b" * 70
         assert tail_window(b"short") == b"short"
 
     @settings(max_examples=100, deadline=None)

@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from codespec.errors import ConfigError
-from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.cost_model import CostTable
-from codespec.speculation.policy import DraftLengthPolicy
+from codespec.speculation.policy import WrappedPolicy
 from codespec.startup.costs import table_of
 from codespec.startup.timing import Shape, measure
 from codespec_lab.bench.pair import Pair
@@ -63,24 +62,8 @@ class Prices:
         )
 
 
-class WatchedPolicy:
+class WatchedPolicy(WrappedPolicy):
     """Wraps a policy and passes its decisions on unchanged; subclasses record its rounds."""
-
-    def __init__(self, policy: DraftLengthPolicy) -> None:
-        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
-        self.policy = policy
-
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Return the policy's caps."""
-        return self.policy.caps(sequences)
-
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """Return the policy's trimmed candidates."""
-        return self.policy.trim(sequences, candidates)
-
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Pass a verdict to the policy."""
-        self.policy.observe(sequence, candidates, verdict)
 
     def timed(self, drafting: float, verifying: float) -> None:
         """Do nothing: recorded steps are priced with a table, and the time to repeat them is meaningless."""

@@ -20,7 +20,6 @@ from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.speculation.contexts import follow
 from codespec.speculation.policy import FixedLength
 from codespec_lab.bench.pair import LONGEST, Pair
 from codespec_lab.bench.sites import Site
@@ -75,7 +74,7 @@ class RecordingProposer(Proposer):
         drafting = [sequence for sequence in sequences if sequence.room]
         for sequence in drafting:
             recording, position = self.recordings[sequence], sequence.num_generated
-            follow([sequence])
+            sequence.follow_syntax()
             recording.contexts[position] = sequence.outlook.context
             recording.drafts[position] = {}
         full = [Cap(min(LONGEST, sequence.room)) for sequence in drafting]
