@@ -16,10 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from pathlib import Path
 from typing import Any
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
-from codespec.client.proven_connections import ProvenConnections
-from codespec.client.serve_command import serve_command, with_absolute_paths
-from codespec.client.starter import Starter
+from codespec.client.starter import Starter, serve_command, with_absolute_paths
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.token_file import read_token
 from codespec_lsp.completions import CachedCompletion
@@ -50,10 +49,12 @@ class Daemons:
         From now on, only this starter replaces a dead daemon at that address. Raises DaemonError if the token can't be
         read or a relative path can't be resolved.
         """
-        starts = settings.start_daemon and settings.daemon_is_here
-        arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
-        key = (settings.url, settings.token_file, starts, arguments)
+        key = (settings.url, settings.token_file, settings.start_daemon, settings.model, settings.daemon_arguments)
         if key not in self._known:
+            starts = settings.start_daemon and settings.daemon_is_here
+            model = ("--model", settings.model) if settings.model else ()
+            token = ("--token-file", settings.token_file) if settings.token_file else ()
+            arguments = (*model, *settings.daemon_arguments, *token)
             client = DaemonClient(ProvenConnections(settings.url, _token(settings), "set codespec.url"))
             command = self._command(settings.port, with_absolute_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
@@ -74,14 +75,6 @@ def _token(settings: EditorSettings) -> str:
         return read_token(settings.token_file)
     except ConfigError as error:
         raise DaemonError(error.fault) from error
-
-
-def _model_flag(settings: EditorSettings) -> tuple[str, ...]:
-    return ("--model", settings.model) if settings.model else ()
-
-
-def _token_flag(settings: EditorSettings) -> tuple[str, ...]:
-    return ("--token-file", settings.token_file) if settings.token_file else ()
 
 
 class ConfiguredDaemon:

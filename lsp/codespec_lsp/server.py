@@ -18,12 +18,11 @@ from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
-from codespec_lsp.documents import Document
+from codespec_lsp.documents import CELL, NAMES_FILES, Document
 from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
 from codespec_lsp.status import VERSION, Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
-from codespec_lsp.uris import CELL, NAMES_FILES
 
 CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]

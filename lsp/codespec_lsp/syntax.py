@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from codespec_grammars import Context, ContextTracker, Cursor, look_ups
+from codespec_grammars import Context, ContextTracker, Cursor
 from codespec_grammars.contexts import TEXT_LIKE
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
-from codespec_grammars.workers import Worker, WorkerDied
+from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
@@ -40,7 +40,7 @@ class DocumentSyntax:
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
         parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
         if parsed:
-            look_ups.prepare(parsed)
+            prepare(parsed)
         self._cursors = CursorFinder(parsed)
         self._tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
