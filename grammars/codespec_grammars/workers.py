@@ -85,7 +85,7 @@ class Worker:
                 self.close()
 
     def close(self) -> None:
-        """End the process: at once if it is idle, else when its time limit expires."""
+        """End the process, on Linux at once, else when it is idle or its time limit expires."""
         self._socket.close()
 
     def _receive(self, length: int) -> bytes:
@@ -280,15 +280,24 @@ def serve_forks() -> None:
 
 
 def _serve(channel: socket.socket, service: Any, language: str) -> None:
-    """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process."""
+    """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process.
+
+    So does SIGIO, which the system sends if the client closes the socket while it waits for an answer.
+    """
+    import fcntl  # not available on Windows
+
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(channel, fcntl.F_GETFL)
     bound_memory(service.MEMORY)
     answer: Callable[[Any], Any] = service(language).answer
     with channel.makefile("rb") as requests:
         while head := requests.read(HEAD.size):
             request = json.loads(requests.read(HEAD.unpack(head)[0]))
             signal.setitimer(signal.ITIMER_PROF, service.SECONDS)
+            fcntl.fcntl(channel, fcntl.F_SETFL, flags | os.O_ASYNC)
             reply = answer(request)
+            fcntl.fcntl(channel, fcntl.F_SETFL, flags)
             signal.setitimer(signal.ITIMER_PROF, 0)
             channel.sendall(message(reply))
 

@@ -16,7 +16,7 @@ from pygls.lsp.server import LanguageServer
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
-from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
+from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
 from codespec_lsp.protocol import LspProtocol, modified
@@ -195,23 +195,22 @@ def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
 async def _inline_completion(ls: Server, request: PendingRequest | None) -> types.InlineCompletionList:
     """Return a list, never null: an empty list clears the client's display."""
     if request is None:
-        return types.InlineCompletionList(items=[])
-    try:
-        suggestions = await ls.session.answer(request)
-    except ContentModified:
-        raise modified() from None
-    shown = fitting(suggestions, request.edit_range)
-    return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in shown])
+        return types.InlineCompletionList([])
+    shown = fitting(await _answer(ls, request), request.edit_range)
+    return types.InlineCompletionList([inline_item(each, request.edit_range) for each in shown])
 
 
 async def _completion(ls: Server, request: PendingRequest | None) -> types.CompletionList:
     if request is None:
         return types.CompletionList(is_incomplete=True, items=[])
+    return completion_list(fitting(await _answer(ls, request), request.word), request.word)
+
+
+async def _answer(ls: Server, request: PendingRequest) -> list[Suggestion]:
     try:
-        suggestions = await ls.session.answer(request)
+        return await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return completion_list(fitting(suggestions, request.word), request.word, request.word.typed)
 
 
 def _accepted(ls: Server, *arguments: Any) -> None:
