@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence, Set
+from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ class Streamer:
                 await asyncio.sleep(min(error.again, MOST_WAIT))
 
     async def _read(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        ends = [LineEnds(newline) for _ in completions]
+        line_ends = [IncrementalNewlineDecoder(None, translate=True) for _ in completions]
         left = set(range(len(completions)))
         async with contextlib.aclosing(self._watched.events(body)) as events:
             async for name, value in events:
@@ -218,17 +219,18 @@ class Streamer:
                     self._report("ready", "")
                 if choice not in left:
                     continue
-                if name == "text":
-                    completions[choice].grow(ends[choice].feed(str(value.get("text", ""))))
-                elif name == "done":
+                if name in ("text", "done"):
+                    piece = str(value.get("text", "")) if name == "text" else ""
+                    text = line_ends[choice].decode(piece, final=name == "done")
+                    completions[choice].grow(text.replace("\n", newline))
+                if name == "done":
                     left.discard(choice)
-                    self._finish(completions[choice], ends[choice], value)
+                    self._finish(completions[choice], value)
         if left:
             raise Absent("The daemon's stream ended in the middle", "see its log")
 
-    def _finish(self, completion: CachedCompletion, ends: LineEnds, value: dict[str, Any]) -> None:
+    def _finish(self, completion: CachedCompletion, value: dict[str, Any]) -> None:
         self.last_done = value
-        completion.grow(ends.feed("", last=True))
         if value.get("finish_reason") in FINISHED:
             completion.finish()
         else:
@@ -293,18 +295,3 @@ class HangWatch:
         if not self._answers.is_set():
             self._answers.set()
             self._report("ready", "")
-
-
-class LineEnds:
-    """Converts line ends to the document's own, including a line end that is split between two pieces."""
-
-    def __init__(self, newline: str) -> None:
-        self._newline = newline
-        self._held = ""
-
-    def feed(self, piece: str, last: bool = False) -> str:
-        """Return the piece as it is inserted into the document."""
-        text = self._held + piece
-        self._held = "\r" if text.endswith("\r") and not last else ""
-        text = text[: len(text) - len(self._held)].replace("\r\n", "\n").replace("\r", "\n")
-        return text if self._newline == "\n" else text.replace("\n", self._newline)

@@ -322,14 +322,14 @@ def notebook_of(uri: str) -> str:
     return canonical(f"{own}:{authority}{quote(path)}") if own else ""
 
 
-def other_paths(uri: str, windows: bool = WINDOWS) -> list[str]:
+def other_paths(uri: str) -> list[str]:
     """Return other paths that a careless client may mean by a URI.
 
     A `?` or `#` may begin a query or fragment after all, or the host may be the first folder.
     """
-    path, host = path_of(uri, windows), split_uri(uri, windows).host
+    path, host = path_of(uri), split_uri(uri).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
-    return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not windows else cut
+    return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not WINDOWS else cut
 
 
 def _as_file(parts: UriParts, windows: bool) -> UriParts:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -88,8 +88,7 @@ class Rules:
 class Exclusions:
     """The exclusion decisions for one client."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._deciding: dict[str, _Decision] = {}
         self._use(Rules(frozenset(), Patterns(()), IgnoreFiles()))
@@ -109,7 +108,7 @@ class Exclusions:
 
     async def refresh(self, uris: Iterable[str]) -> None:
         """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""
-        now = self._clock()
+        now = time.monotonic()
         waited = [self._begin(uri, now) for uri in uris if self._is_old(uri, now)]
         left = {decision.task: decision.began + PATIENCE - now for decision in waited}
         if left and max(left.values()) > 0:
@@ -146,7 +145,7 @@ class Exclusions:
 
     async def _decide(self, uri: str) -> None:
         reason = await asyncio.to_thread(self._rules.reason, uri)
-        self._known[uri] = (self._clock(), reason)
+        self._known[uri] = (time.monotonic(), reason)
         del self._deciding[uri]
 
 

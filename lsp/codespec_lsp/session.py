@@ -229,7 +229,7 @@ class Session:
         buffer = document.buffer
         here = self._position(buffer, position)
         self.documents.used(document)
-        self.counters.requests += 1
+        self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
         word = self._edit_range(document, here, word_start(buffer, here))
         above = self._notebooks.above(document, self.documents)
