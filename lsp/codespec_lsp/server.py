@@ -6,12 +6,14 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any, cast
 
 from lsprotocol import types
 from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import FeatureRequestError
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import default_converter
 
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
@@ -29,13 +31,20 @@ SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 # Clients that display a \r; the others convert line ends to the document's own.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
+_converter = cache(default_converter)  # one for all connections: it compiles a function for each type of message
 
 
 class Server(LanguageServer):
     """The server of one connection. `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
-        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=LspProtocol)
+        super().__init__(
+            "codespec",
+            VERSION,
+            notebook_document_sync=NOTEBOOKS,
+            protocol_cls=LspProtocol,
+            converter_factory=_converter,
+        )
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(
             daemons, lambda: self.session.settings, lambda: self.session.exclusions.rules.roots
