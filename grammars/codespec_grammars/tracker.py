@@ -152,7 +152,7 @@ class _Tracked:
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
-            found = workers.find(
+            found = workers.look_up(
                 self._grammar.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
             )
         except workers.Broken:

@@ -5,8 +5,8 @@ process that needs the result. A fork has the grammar loaded and is ready in a m
 at once. Each fork has limits on memory and on CPU time per request, and exits when its socket closes. A service is
 named `module:Class`; the class is made for a language, answers requests, and has the limits `SECONDS` and `MEMORY`.
 
-`find` looks up the tip of a text. A text that breaks a grammar kills only that language's process; its context then
-comes from the lexer alone.
+`look_up` asks for the captures at the tip of a text. A text that breaks a grammar kills only that language's process;
+its context then comes from the lexer alone.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def prepare(language: str) -> None:
                 return  # the first look-up tries again and reports the error
 
 
-def find(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
-    """Run `look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
+def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
+    """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
     with _lock:
         try:
             reply = _ask(language, (text, tip, width, left))

@@ -65,7 +65,7 @@ def test_the_cost_does_not_grow_with_the_file() -> None:
 
 
 def test_where_no_tree_is_had_the_lexer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "find", lambda *_: None)
+    monkeypatch.setattr(workers, "look_up", lambda *_: None)
     for text, context in [
         (b"x = 1  # a rem", "comment"),
         (b"def f():\n    '''Says", "docstring"),

@@ -13,7 +13,7 @@ def test_a_round_parses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a parse in another process takes longer than contexts bring")
 
-    monkeypatch.setattr(workers, "find", refuse)
+    monkeypatch.setattr(workers, "look_up", refuse)
     made = sequence()
     made.outlook.tracker, made.outlook.read = ContextTracker("python", b"x = 1\ny = '"), -1
     follow([made])
