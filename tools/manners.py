@@ -25,8 +25,8 @@ from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from lsprotocol import types
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
-from codespec.client.proven_connections import ProvenConnections
 from codespec.errors import DaemonError
 from codespec.text.ending import Ending
 from codespec.token_file import read_token

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
-from codespec.client.proven_connections import ProvenConnections
 from codespec.errors import Absent, ConfigError
 
 SECONDS = 3.0  # timeout for each step of a short reply

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from codespec.client.http_connection import EventReader, HttpReply, NotHttp
-from codespec.client.proven_connections import ProvenConnections
+from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 HEALTH_SECONDS = 2.0  # for a whole health check

@@ -2,6 +2,10 @@
 
 A lock file in the user's state folder ensures that only one language server starts it. Each start begins an empty log
 and keeps the previous one beside it. The daemon outlives this language server because other editors may use it.
+
+The daemon runs in its own folder, which has no untrusted files. So relative paths in its command line and environment
+are made absolute, based on this process's working folder. The file system is not checked: `owner/model` stays a model
+name even if a folder with that path exists.
 """
 
 from __future__ import annotations
@@ -9,22 +13,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import stat
 import subprocess
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import IO
 
 from codespec.client.daemon_client import DaemonClient, Health
-from codespec.client.serve_command import LOG_KB, absolute_environment
 from codespec.errors import DaemonError, Fault, quoted
 from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
 
+LOG_KB = 1000
+FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metrics-token-file", "audit-log")
+MODELS = ("target", "drafter")
+FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
+NO_FILES = ("", "auto", "none")
+_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")  # the same as in the daemon
 MOST_LOG_BYTES = 16 * LOG_KB * 1000  # older versions did not bound the log
 MOST_STARTS = 3
 WITHIN = 600.0  # at most MOST_STARTS starts within these seconds
@@ -300,3 +311,57 @@ def last_line(log: Path) -> str:
     except (OSError, ValueError):
         return ""
     return lines[-1].removeprefix("codespec: ") if lines else ""
+
+
+def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
+    """Return the command that starts the daemon. `-P` prevents imports from its working folder."""
+    words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port)]
+    return [*words, "--log-kb", str(LOG_KB), *arguments]
+
+
+def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
+    """Make the paths in a command line absolute. Raises DaemonError if the working folder is gone."""
+    found: list[str] = []
+    flag = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if flag:
+            found.append(_absolute(flag, word))
+            flag = ""
+        elif equals and _is_known(name):
+            found.append(f"{name}={_absolute(name[2:], value)}")
+        else:
+            found.append(word)
+            flag = name[2:] if _is_known(name) else ""
+    return tuple(found)
+
+
+def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Make the paths in environment variables absolute. Raises DaemonError if the working folder is gone."""
+    known = {name: "socket" for name in FOLDERS}
+    known |= {f"CODESPEC_{name.upper()}": name for name in MODELS}
+    known |= {f"CODESPEC_SERVE_{name.upper().replace('-', '_')}": name for name in FILES}
+    return {name: _absolute(known[name], value) if name in known else value for name, value in environment.items()}
+
+
+def _is_known(name: str) -> bool:
+    return name.startswith("--") and name[2:] in (*FILES, *MODELS)
+
+
+def is_path(model: str) -> bool:
+    """Return whether a model is given by its path rather than by a catalogue name or `owner/model`."""
+    if model.startswith(".") or model.lower().endswith(".gguf"):
+        return True
+    return ("/" in model or "\\" in model) and not _HUB_ID.fullmatch(model)
+
+
+def _absolute(flag: str, value: str) -> str:
+    named = not is_path(value) if flag in MODELS else value in NO_FILES
+    if named or os.path.isabs(value) or value.startswith("~"):
+        return value
+    try:
+        return os.path.abspath(value)
+    except OSError as error:
+        raise DaemonError(
+            f"{value} counts from a folder that is gone ({error.strerror})", "give the whole path in the settings"
+        ) from error

@@ -14,7 +14,7 @@ from typing import Any
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from codespec.client.serve_command import with_absolute_paths
+from codespec.client.starter import with_absolute_paths
 from codespec.errors import ConfigError
 from codespec.scale.replica import END_SECONDS, Replica
 

@@ -24,7 +24,7 @@ import aiohttp
 from yarl import URL
 
 from codespec import proof
-from codespec.client.http_connection import as_object
+from codespec.client.connections import as_object
 from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
 from codespec.scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json

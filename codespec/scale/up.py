@@ -16,7 +16,7 @@ os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's 
 import ray
 from ray import serve
 
-from codespec.client.serve_command import absolute_environment
+from codespec.client.starter import absolute_environment
 from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.scale.application import app

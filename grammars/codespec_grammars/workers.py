@@ -1,6 +1,12 @@
-"""Client side of the parsing processes.
+"""Parse untrusted text in processes of their own, which a fork server makes.
 
-Each process is forked on demand, answers one request at a time, and is discarded if it crashes or times out.
+A grammar is third-party C code: on some texts it crashes, loops or exhausts memory. So text is never parsed in the
+process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so one that died is replaced
+at once. Each fork has limits on memory and on CPU time per request, and exits when its socket closes. A service is
+named `module:Class`; the class is made for a language, answers requests, and has the limits `SECONDS` and `MEMORY`.
+
+`look_up` asks for the captures at the tip of a text. A text that breaks a grammar kills only that language's process;
+its context then comes from the lexer alone.
 """
 
 from __future__ import annotations
@@ -8,20 +14,34 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import importlib
 import json
+import logging
 import os
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from codespec_grammars.fork_server import HEAD, ORDER, message
+from codespec_grammars.contexts import Context
+from codespec_grammars.queries import Captures
+from codespec_grammars.registry import load_grammar
 
+ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
+HEAD = struct.Struct("!I")  # length prefix of a message
 MOST_ANSWER = 1 << 24  # bytes
-COMMAND = (sys.executable, "-P", "-m", "codespec_grammars.fork_server")  # -P: don't import from the open folder
+# -P: don't import from the open folder.
+COMMAND = (sys.executable, "-P", "-c", "from codespec_grammars.workers import serve_forks; serve_forks()")
 # Prefixes of the environment variables that an interpreter needs; others may contain secrets.
 _NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
+LOOK_UP = "codespec_grammars.window_service:WindowService"
+LOOK_UP_SECONDS = 10.0  # wall-clock timeout: the process hits its CPU limit long before, but the first one has to start
+log = logging.getLogger("codespec_grammars")
 
 
 class WorkerDied(Exception):
@@ -65,7 +85,7 @@ class Worker:
                 self.close()
 
     def close(self) -> None:
-        """End the process: at once if it is idle, else when its time limit expires."""
+        """End the process, on Linux at once, else when it is idle or its time limit expires."""
         self._socket.close()
 
     def _receive(self, length: int) -> bytes:
@@ -169,3 +189,133 @@ def start_fork_server() -> None:
     """Start the fork server before the first request. If that fails, the first request reports the error."""
     with contextlib.suppress(OSError):
         _fork_server.ready()
+
+
+_lock = threading.Lock()
+_workers: dict[str, Worker] = {}
+_reported: set[str] = set()
+
+
+class Broken(Exception):
+    """Raised if the text broke the process."""
+
+
+def prepare(language: str) -> None:
+    """Start the process of a language that has a grammar, so that the first look-up doesn't wait for it."""
+    with _lock:
+        if language not in _workers:
+            try:
+                _workers[language] = Worker(LOOK_UP, language)
+            except WorkerDied:
+                return  # the first look-up tries again and reports the error
+
+
+def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
+    """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
+    with _lock:
+        try:
+            reply = _ask(language, (text, tip, width, left))
+        except WorkerDied as error:
+            _report(language)
+            raise Broken from error
+    if reply is None:
+        return None
+    inside, token, ended, clean, errors = reply
+    return Captures(_context(inside), _context(token), _context(ended), clean, errors)
+
+
+def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
+    """Send a request to the language's process. An existing one may have died earlier, so retry with a new one."""
+    worker = _workers.pop(language, None)
+    if worker is not None:
+        with contextlib.suppress(WorkerDied):
+            reply = worker.ask(request, LOOK_UP_SECONDS)
+            _workers[language] = worker
+            return reply
+    worker = Worker(LOOK_UP, language)
+    reply = worker.ask(request, LOOK_UP_SECONDS)
+    _workers[language] = worker
+    return reply
+
+
+def _context(name: str | None) -> Context | None:
+    return Context(name) if name else None
+
+
+def _report(language: str) -> None:
+    """Log a warning once for each language, because a text that breaks a grammar may recur with every key."""
+    if language not in _reported:
+        _reported.add(language)
+        log.warning(
+            "The %s grammar failed on a text (it crashed, or took too much time or memory): such texts are completed "
+            "without their syntax.",
+            language,
+        )
+
+
+# The fork server's process.
+
+
+def serve_forks() -> None:
+    """Fork a process for every socket that arrives on stdin, until the parent process is gone."""
+    import resource  # not available on Windows, which can't fork
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing a core dump takes a second
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; this exits with its parent
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps exited children
+    control = socket.socket(fileno=os.dup(0))
+    while True:
+        data, channels, _, _ = socket.recv_fds(control, ORDER, 1)
+        if not data:
+            return
+        name, language = json.loads(data)
+        module, _, kind = name.partition(":")
+        service = getattr(importlib.import_module(module), kind)
+        load_grammar(language)  # before the fork, so that later forks have it too
+        if os.fork() == 0:
+            control.close()
+            _serve(socket.socket(fileno=channels[0]), service, language)
+            os._exit(0)
+        os.close(channels[0])
+
+
+def _serve(channel: socket.socket, service: Any, language: str) -> None:
+    """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process.
+
+    So does SIGIO, which the system sends if the client closes the socket while it waits for an answer.
+    """
+    import fcntl  # not available on Windows
+
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(channel, fcntl.F_GETFL)
+    bound_memory(service.MEMORY)
+    answer: Callable[[Any], Any] = service(language).answer
+    with channel.makefile("rb") as requests:
+        while head := requests.read(HEAD.size):
+            request = json.loads(requests.read(HEAD.unpack(head)[0]))
+            signal.setitimer(signal.ITIMER_PROF, service.SECONDS)
+            fcntl.fcntl(channel, fcntl.F_SETFL, flags | os.O_ASYNC)
+            reply = answer(request)
+            fcntl.fcntl(channel, fcntl.F_SETFL, flags)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            channel.sendall(message(reply))
+
+
+def message(value: Any) -> bytes:
+    """Encode a value as a message, for either direction."""
+    body = json.dumps(value).encode()
+    return HEAD.pack(len(body)) + body
+
+
+def bound_memory(more: int) -> None:
+    """Limit memory to `more` bytes above current use. Without /proc there is no memory limit."""
+    import resource
+
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return
+    most, hard = pages * resource.getpagesize() + more, resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from codespec_lsp.buffer import Edit
 from codespec_lsp.completions import Suggestion, TypedPrefix, is_accepted
 from codespec_lsp.prompt import TextAround
+from codespec_lsp.settings import camel
 
 MOST = 256  # suggestions remembered
 
@@ -23,12 +24,12 @@ MOST = 256  # suggestions remembered
 class Counters:
     """The counters of one client since it connected.
 
-    `shown` counts answered suggestions, `accepted` those accepted in full, `partly_accepted` those accepted only in
-    part, `dismissed` those replaced by other text, and `kept_quiet` the requests suppressed because of that.
-    `milliseconds` holds the answer times of the last requests.
+    `questions` counts requests, `shown` answered suggestions, `accepted` those accepted in full, `partly_accepted`
+    those accepted only in part, `dismissed` those replaced by other text, and `kept_quiet` the requests suppressed
+    because of that. `milliseconds` holds the answer times of the last requests.
     """
 
-    requests: int = 0
+    questions: int = 0
     answered: int = 0
     superseded: int = 0
     cancelled: int = 0
@@ -52,21 +53,9 @@ class Counters:
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values with camelCase names, as usual in editors."""
         times = sorted(self.milliseconds)
+        counts = {camel(item.name): getattr(self, item.name) for item in fields(self) if item.name != "milliseconds"}
         return {
-            "questions": self.requests,
-            "answered": self.answered,
-            "superseded": self.superseded,
-            "cancelled": self.cancelled,
-            "fromMemory": self.from_memory,
-            "fromDaemon": self.from_daemon,
-            "cutByTheClock": self.cut_by_the_clock,
-            "more": self.more,
-            "shown": self.shown,
-            "accepted": self.accepted,
-            "partlyAccepted": self.partly_accepted,
-            "acceptedCharacters": self.accepted_characters,
-            "dismissed": self.dismissed,
-            "keptQuiet": self.kept_quiet,
+            **counts,
             "acceptance": round(self.acceptance, 4),
             "lastMs": round(self.milliseconds[-1], 1) if times else None,
             "medianMs": round(times[len(times) // 2], 1) if times else None,

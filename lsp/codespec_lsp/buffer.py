@@ -1,4 +1,4 @@
-"""A document's text as lines, with positions and edits, for LSP's line ends and its three position encodings."""
+"""A document's text as lines, for LSP's line ends and its three position encodings; its edits and deleted texts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 ROWS = 256  # rows joined at a time
+MOST_PLACES = 8
+MOST_TEXT = 16_384  # characters of one deletion
+MOST_TYPED = 200  # maximum characters between the start of a deletion and the cursor
+LEAST = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
 _END = re.compile(r"(\r\n|\n|\r)")
 
 
@@ -42,6 +46,76 @@ def _common(one: str, other: str) -> int:
     if one.startswith(other) or other.startswith(one):
         return min(len(one), len(other))
     return next(index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+
+
+@dataclass(slots=True)
+class Deletion:
+    """Deleted text; `start` is its offset in the current text."""
+
+    start: int
+    text: str
+
+
+class Deletions:
+    """The last deletions in one document, the latest first.
+
+    Deleted text is a draft for the text that is typed at the same position again, as in retyping or editing a copy.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[Deletion] = []
+
+    def edited(self, edit: Edit) -> None:
+        """Shift the recorded deletions and add the text that the edit removed. Adjacent deletions are merged."""
+        edit = edit.least()
+        if edit.removed and self._joins(edit):
+            return
+        self._move(edit)
+        if edit.removed:
+            deletion = Deletion(edit.start, edit.removed[:MOST_TEXT])
+            self._places = [deletion, *self._places][:MOST_PLACES]
+
+    def find(self, offset: int, before: str, after: str) -> str:
+        """Return the deleted text at the cursor, without the part that was retyped, or "".
+
+        The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
+        MOST_TYPED characters on each side.
+        """
+        found = ""
+        for place in self._places:
+            typed = offset - place.start
+            if not 0 <= typed <= min(MOST_TYPED, len(before)):
+                continue
+            written = before[len(before) - typed :]
+            text = place.text[typed:] if place.text.startswith(written) else place.text
+            if len(text) > len(found) and len("".join(text.split())) >= LEAST and not after.startswith(text):
+                found = text
+        return found
+
+    def _joins(self, edit: Edit) -> bool:
+        """Merge text removed right before (backspace) or after (delete) the latest deletion; return whether it was."""
+        if edit.text or not self._places:
+            return False
+        last, end = self._places[0], edit.start + len(edit.removed)
+        if end == last.start:
+            text = edit.removed + last.text
+        elif edit.start == last.start:
+            text = last.text + edit.removed
+        else:
+            return False
+        del self._places[0]
+        self._move(edit)
+        self._places.insert(0, Deletion(edit.start, text[:MOST_TEXT]))
+        return True
+
+    def _move(self, edit: Edit) -> None:
+        """Shift the deletions after the edit and drop those inside the removed text."""
+        end, grown = edit.start + len(edit.removed), len(edit.text) - len(edit.removed)
+        self._places = [
+            place if place.start <= edit.start else Deletion(place.start + grown, place.text)
+            for place in self._places
+            if place.start <= edit.start or place.start >= end
+        ]
 
 
 def split_lines(text: str) -> list[str]:

@@ -226,19 +226,19 @@ def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompleti
     )
 
 
-def completion_list(suggestions: Sequence[Suggestion], edit: EditRange, word: str) -> types.CompletionList:
+def completion_list(suggestions: Sequence[Suggestion], word: EditRange) -> types.CompletionList:
     """Return the list for textDocument/completion.
 
     `word` is the word up to the cursor, by which the client filters. The filter text continues after it, so an item
     stays in the list while the user types its text.
     """
-    items = [_completion_item(suggestion, edit, word, index) for index, suggestion in enumerate(suggestions)]
+    items = [_completion_item(suggestion, word, index) for index, suggestion in enumerate(suggestions)]
     return types.CompletionList(is_incomplete=True, items=items)
 
 
-def _completion_item(suggestion: Suggestion, edit: EditRange, word: str, index: int) -> types.CompletionItem:
+def _completion_item(suggestion: Suggestion, edit: EditRange, index: int) -> types.CompletionItem:
     text = edit.typed + with_newline(suggestion.shown, edit.newline)
-    shown = one_line_label(word, suggestion.shown)
+    shown = one_line_label(edit.typed, suggestion.shown)
     return types.CompletionItem(
         label=shown[:MOST_LABEL],
         kind=types.CompletionItemKind.Text,

@@ -13,13 +13,13 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence, Set
+from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
-from codespec.client.proven_connections import ProvenConnections
-from codespec.client.serve_command import serve_command, with_absolute_paths
-from codespec.client.starter import Starter
+from codespec.client.starter import Starter, serve_command, with_absolute_paths
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.token_file import read_token
 from codespec_lsp.completions import CachedCompletion
@@ -50,10 +50,12 @@ class Daemons:
         From now on, only this starter replaces a dead daemon at that address. Raises DaemonError if the token can't be
         read or a relative path can't be resolved.
         """
-        starts = settings.start_daemon and settings.daemon_is_here
-        arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
-        key = (settings.url, settings.token_file, starts, arguments)
+        key = (settings.url, settings.token_file, settings.start_daemon, settings.model, settings.daemon_arguments)
         if key not in self._known:
+            starts = settings.start_daemon and settings.daemon_is_here
+            model = ("--model", settings.model) if settings.model else ()
+            token = ("--token-file", settings.token_file) if settings.token_file else ()
+            arguments = (*model, *settings.daemon_arguments, *token)
             client = DaemonClient(ProvenConnections(settings.url, _token(settings), "set codespec.url"))
             command = self._command(settings.port, with_absolute_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
@@ -74,14 +76,6 @@ def _token(settings: EditorSettings) -> str:
         return read_token(settings.token_file)
     except ConfigError as error:
         raise DaemonError(error.fault) from error
-
-
-def _model_flag(settings: EditorSettings) -> tuple[str, ...]:
-    return ("--model", settings.model) if settings.model else ()
-
-
-def _token_flag(settings: EditorSettings) -> tuple[str, ...]:
-    return ("--token-file", settings.token_file) if settings.token_file else ()
 
 
 class ConfiguredDaemon:
@@ -216,7 +210,7 @@ class Streamer:
                 await asyncio.sleep(min(error.again, MOST_WAIT))
 
     async def _read(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        ends = [LineEnds(newline) for _ in completions]
+        line_ends = [IncrementalNewlineDecoder(None, translate=True) for _ in completions]
         left = set(range(len(completions)))
         async with contextlib.aclosing(self._watched.events(body)) as events:
             async for name, value in events:
@@ -225,17 +219,18 @@ class Streamer:
                     self._report("ready", "")
                 if choice not in left:
                     continue
-                if name == "text":
-                    completions[choice].grow(ends[choice].feed(str(value.get("text", ""))))
-                elif name == "done":
+                if name in ("text", "done"):
+                    piece = str(value.get("text", "")) if name == "text" else ""
+                    text = line_ends[choice].decode(piece, final=name == "done")
+                    completions[choice].grow(text.replace("\n", newline))
+                if name == "done":
                     left.discard(choice)
-                    self._finish(completions[choice], ends[choice], value)
+                    self._finish(completions[choice], value)
         if left:
             raise Absent("The daemon's stream ended in the middle", "see its log")
 
-    def _finish(self, completion: CachedCompletion, ends: LineEnds, value: dict[str, Any]) -> None:
+    def _finish(self, completion: CachedCompletion, value: dict[str, Any]) -> None:
         self.last_done = value
-        completion.grow(ends.feed("", last=True))
         if value.get("finish_reason") in FINISHED:
             completion.finish()
         else:
@@ -300,18 +295,3 @@ class HangWatch:
         if not self._answers.is_set():
             self._answers.set()
             self._report("ready", "")
-
-
-class LineEnds:
-    """Converts line ends to the document's own, including a line end that is split between two pieces."""
-
-    def __init__(self, newline: str) -> None:
-        self._newline = newline
-        self._held = ""
-
-    def feed(self, piece: str, last: bool = False) -> str:
-        """Return the piece as it is inserted into the document."""
-        text = self._held + piece
-        self._held = "\r" if text.endswith("\r") and not last else ""
-        text = text[: len(text) - len(self._held)].replace("\r\n", "\n").replace("\r", "\n")
-        return text if self._newline == "\n" else text.replace("\n", self._newline)

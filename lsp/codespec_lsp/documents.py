@@ -1,102 +1,43 @@
-"""The open documents of one client: text, version, edited rows and deleted text; and the notebooks that cells are in.
+"""The open documents of one client, under canonical URIs, and the notebooks that cells are in.
 
-All URIs are canonical, and offsets are in code points.
+Editors spell a document's URI in several ways, and some escape nothing. In a file URI, a `?` or `#` is part of the
+name: the protocol gives files neither queries nor fragments, and without that part a secret file could look harmless.
+
+`Newest` delays work for the document that was opened or visited last. Offsets are in code points.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 from codespec_grammars import find_language
 
 from codespec.contract.limits import MOST_SIDE
-from codespec_lsp.buffer import Buffer, Edit
-from codespec_lsp.uris import notebook_of, path_of
+from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
 _revisions = itertools.count(1)
-MOST_PLACES = 8
-MOST_TEXT = 16_384  # characters of one deletion
-MOST_TYPED = 200  # maximum characters between the start of a deletion and the cursor
-LEAST = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
+WINDOWS = sys.platform == "win32"
+CELL = "vscode-notebook-cell"
+NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
+MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
+_PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
+_DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
+_ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 TEXT = "markdown"  # the language of text cells
 WITH_MAGICS = "python"  # the language whose cells may contain magics
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
 _MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
-
-
-@dataclass(slots=True)
-class Deletion:
-    """Deleted text; `start` is its offset in the current text."""
-
-    start: int
-    text: str
-
-
-class Deletions:
-    """The last deletions in one document, the latest first.
-
-    Deleted text is a draft for the text that is typed at the same position again, as in retyping or editing a copy.
-    """
-
-    def __init__(self) -> None:
-        self._places: list[Deletion] = []
-
-    def edited(self, edit: Edit) -> None:
-        """Shift the recorded deletions and add the text that the edit removed. Adjacent deletions are merged."""
-        edit = edit.least()
-        if edit.removed and self._joins(edit):
-            return
-        self._move(edit)
-        if edit.removed:
-            deletion = Deletion(edit.start, edit.removed[:MOST_TEXT])
-            self._places = [deletion, *self._places][:MOST_PLACES]
-
-    def find(self, offset: int, before: str, after: str) -> str:
-        """Return the deleted text at the cursor, without the part that was retyped, or "".
-
-        The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
-        MOST_TYPED characters on each side.
-        """
-        found = ""
-        for place in self._places:
-            typed = offset - place.start
-            if not 0 <= typed <= min(MOST_TYPED, len(before)):
-                continue
-            written = before[len(before) - typed :]
-            text = place.text[typed:] if place.text.startswith(written) else place.text
-            if len(text) > len(found) and len("".join(text.split())) >= LEAST and not after.startswith(text):
-                found = text
-        return found
-
-    def _joins(self, edit: Edit) -> bool:
-        """Merge text removed right before (backspace) or after (delete) the latest deletion; return whether it was."""
-        if edit.text or not self._places:
-            return False
-        last, end = self._places[0], edit.start + len(edit.removed)
-        if end == last.start:
-            text = edit.removed + last.text
-        elif edit.start == last.start:
-            text = last.text + edit.removed
-        else:
-            return False
-        del self._places[0]
-        self._move(edit)
-        self._places.insert(0, Deletion(edit.start, text[:MOST_TEXT]))
-        return True
-
-    def _move(self, edit: Edit) -> None:
-        """Shift the deletions after the edit and drop those inside the removed text."""
-        end, grown = edit.start + len(edit.removed), len(edit.text) - len(edit.removed)
-        self._places = [
-            place if place.start <= edit.start else Deletion(place.start + grown, place.text)
-            for place in self._places
-            if place.start <= edit.start or place.start >= end
-        ]
 
 
 @dataclass(eq=False, slots=True)
@@ -106,7 +47,8 @@ class Document:
     `uri` is canonical, `spelled` is its last spelling by the client, and `file` is the URI of its file, which for a
     cell is the notebook. `version` is the client's and can be any number; `revision` is ours and unique to each text.
     `changed` is the clock's time of the last change, `edited_rows` the recently edited rows, the latest first.
-    `language` is a grammar's name. `lost` is set while the text is unknown.
+    `warmed_up` is the revision that the daemon has prefilled. `language` is a grammar's name. `lost` is set while the
+    text is unknown.
     """
 
     uri: str
@@ -118,6 +60,7 @@ class Document:
     spelled: str = ""
     file: str = ""
     revision: int = field(default_factory=lambda: next(_revisions))
+    warmed_up: int = 0
     lost: bool = False
     deletions: Deletions = field(default_factory=Deletions)
 
@@ -138,6 +81,13 @@ class Document:
     def language(self) -> str:
         """The name of the document's grammar, or ""."""
         return find_language(self.language_id, self.path)
+
+    @property
+    def likely_position(self) -> TextPosition:
+        """The likely position of the first request: the end of the last edited row, else of the first row."""
+        lines = self.buffer.lines
+        row = min(self.edited_rows[0] if self.edited_rows else 0, len(lines) - 1)
+        return TextPosition(row, len(lines[row].rstrip("\r\n")))
 
     def lose(self) -> None:
         """Mark the text as unknown until the client sends the whole text."""
@@ -185,6 +135,41 @@ class Documents:
         if self._open.get(document.uri) is document:
             del self._open[document.uri]
             self._open[document.uri] = document
+
+
+class Newest:
+    """Delayed work for one document at a time, as a user who clicks through many documents needs it for the last only.
+
+    `start` begins the work, `delay` seconds after it was planned. It returns the work's task, or None if there is none.
+    """
+
+    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None], delay: float) -> None:
+        self._start, self._delay = start, delay
+        self._uri = ""
+        self._waiting: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def plan(self, document: Document) -> None:
+        """Plan the work for a document, after cancelling anything planned or running."""
+        self.stop()
+        self._uri = document.uri
+        self._waiting = asyncio.get_running_loop().call_later(self._delay, self._begin, document)
+
+    def stop(self) -> None:
+        """Cancel the planned or running work."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._running is not None:
+            self._running.cancel()
+        self._waiting = self._running = None
+
+    def close(self, uri: str) -> None:
+        """Cancel the work for a closed document, if it is the current one."""
+        if uri == self._uri:
+            self.stop()
+
+    def _begin(self, document: Document) -> None:
+        self._running = self._start(document)
 
 
 @dataclass(slots=True)
@@ -277,3 +262,89 @@ def is_magic(language: str, buffer: Buffer, row: int) -> bool:
     if language != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
+
+
+class UriParts(NamedTuple):
+    """The parts of a URI: the lower-case scheme, the host, the path, and the rest (query and fragment, with marks).
+
+    All but the scheme are decoded to bytes, because file names need not be UTF-8.
+    """
+
+    scheme: str
+    host: bytes
+    path: bytes
+    rest: bytes
+
+
+def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
+    """Split a client's document URI, which may be any text."""
+    scheme, host, path, rest = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
+    if scheme.lower() in NAMES_FILES:
+        path, rest = ("/" if host and rest and not path else "") + path + rest, ""
+    parts = UriParts(scheme.lower(), _decode(host).lower(), _decode(path), _decode(rest))
+    return _as_file(parts, windows) if parts.scheme == "file" else parts
+
+
+def canonical(uri: str, windows: bool = WINDOWS) -> str:
+    """Return the canonical spelling of a URI. The path stays the same except for the case of a drive letter."""
+    scheme, host, path, rest = split_uri(uri, windows)
+    if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, like VS Code: folders aren't named /C:
+        path = path[:2].lower() + path[2:]
+    head = f"{scheme}:" if scheme else ""
+    authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
+    return head + authority + quote(path, safe="/:" if head else "/") + quote(rest, safe="?#")
+
+
+def path_of(uri: str, windows: bool = WINDOWS) -> str:
+    """Return the native path of a file URI. For other schemes, return the URI's path, for display only."""
+    scheme, host, path, _ = split_uri(uri, windows)
+    text = path.decode("utf-8", "surrogateescape")  # as Python represents file names
+    if scheme != "file" or not windows:
+        return text
+    if host:
+        return f"//{host.decode('utf-8', 'replace')}{text}".replace("/", "\\")
+    return (text[1:] if _DRIVE.match(path) else text).replace("/", "\\")
+
+
+def notebook_of(uri: str) -> str:
+    """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
+
+    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64.
+    """
+    scheme, host, path, rest = split_uri(uri)
+    if scheme != CELL:
+        return ""
+    try:
+        own = base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+    except ValueError:
+        return ""
+    authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
+    return canonical(f"{own}:{authority}{quote(path)}") if own else ""
+
+
+def other_paths(uri: str) -> list[str]:
+    """Return other paths that a careless client may mean by a URI.
+
+    A `?` or `#` may begin a query or fragment after all, or the host may be the first folder.
+    """
+    path, host = path_of(uri), split_uri(uri).host
+    cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
+    return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not WINDOWS else cut
+
+
+def _as_file(parts: UriParts, windows: bool) -> UriParts:
+    """Normalize the parts of a file URI: drop names of this machine and, on Windows, ignored characters in names."""
+    scheme, host, path, rest = parts
+    if host == b"localhost":
+        host = b""
+    if windows:
+        path = _ENDS.sub(b"", path.replace(b"\\", b"/"))
+    if path.startswith(b"//") and not host:  # from a path with an extra slash, or from \\\\server\\share
+        path = path.lstrip(b"/")
+        host, _, path = path.partition(b"/") if windows else (b"", b"", path)
+        host, path = host.lower(), b"/" + path
+    return UriParts(scheme, host, path, rest)
+
+
+def _decode(text: str) -> bytes:
+    return unquote_to_bytes(text.encode("utf-8", "surrogatepass"))

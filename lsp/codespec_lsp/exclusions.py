@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import IgnoreFiles, Patterns
+from codespec.ignore_files import IgnoreFiles, Patterns, repository_of
 from codespec.secret_files import is_secret
-from codespec_lsp.uris import other_paths, path_of, split_uri
+from codespec_lsp.documents import other_paths, path_of, split_uri
 
 MOST_LINKS = 40  # in a chain, as in Linux
 DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
@@ -62,6 +62,24 @@ class Rules:
         uri = path.as_uri()
         return path_of(uri) == str(path) and not self.reason(uri)
 
+    def repository_of(self, uri: str) -> tuple[Path, Path | None]:
+        """Return the path of a document's file, and its repository if it is a saved file in one. Raises OSError."""
+        file = Path(path_of(uri))
+        is_file = split_uri(uri).scheme == "file" and file.is_absolute()
+        return file, repository_of(file, self.roots) if is_file else None
+
+    def sendable(self, paths: Iterable[Path], repository: Path) -> Iterator[tuple[Path, Path]]:
+        """Yield the paths that may be sent, each with its resolved target.
+
+        The target must be in the repository, not in one nested in it, and the rules must allow both paths. Blocks on
+        the file system. Raises OSError, ValueError or RuntimeError.
+        """
+        top, roots = repository.resolve(), [root.resolve() for root in self.roots]
+        for path in paths:
+            meant = path.resolve()
+            if repository_of(meant, roots) == top and self.lets_out(path) and self.lets_out(meant):
+                yield path, meant
+
     def _by_globs(self, file: Path) -> bool:
         roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
         return any(_names(self.globs, file.relative_to(root).parts) for root in roots)
@@ -70,8 +88,7 @@ class Rules:
 class Exclusions:
     """The exclusion decisions for one client."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._deciding: dict[str, _Decision] = {}
         self._use(Rules(frozenset(), Patterns(()), IgnoreFiles()))
@@ -91,7 +108,7 @@ class Exclusions:
 
     async def refresh(self, uris: Iterable[str]) -> None:
         """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""
-        now = self._clock()
+        now = time.monotonic()
         waited = [self._begin(uri, now) for uri in uris if self._is_old(uri, now)]
         left = {decision.task: decision.began + PATIENCE - now for decision in waited}
         if left and max(left.values()) > 0:
@@ -128,7 +145,7 @@ class Exclusions:
 
     async def _decide(self, uri: str) -> None:
         reason = await asyncio.to_thread(self._rules.reason, uri)
-        self._known[uri] = (self._clock(), reason)
+        self._known[uri] = (time.monotonic(), reason)
         del self._deciding[uri]
 
 

@@ -1,20 +1,31 @@
-"""Find the import rows of a file and the repository files that they may refer to.
+"""Find the repository files that a document imports, and the heads of their definitions, which go into the prompt.
 
-Uses names only: the words of an import are looked up as a path below the file's folder and the folders above it. No
-file except go.mod is opened.
+The search uses names only: the words of an import are looked up as a path below the file's folder and the folders above
+it. No file except go.mod is opened. Files that may be sent are then outlined in processes of their own, outside the
+event loop and at intervals.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from codespec_grammars import find_language
+from codespec_grammars.workers import Worker, WorkerDied
+
+from codespec.contract.types import Snippet
 from codespec.regular_file import read_regular
+from codespec_lsp.documents import Document
+from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 
 ROWS = 400  # searched rows
 MOST_ROW = 200  # characters
@@ -56,6 +67,12 @@ ENDINGS = {
     ".php": (".php", ""),
     ".lua": (".lua", "/init.lua"),
 }
+LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
+SERVICE = "codespec_lsp.syntax_tree:OutlineService"
+READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
+MOST_OUTLINED = 6  # files
+MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them
+MOST_KEPT = 256  # outlines
 
 
 class Import(NamedTuple):
@@ -239,3 +256,123 @@ def _left_inside(row: str, inside: int) -> int:
     if opens and not inside:
         return MOST_INSIDE
     return 0 if closes or not inside else inside - 1
+
+
+class File(NamedTuple):
+    """An imported file: its path, the resolved path, and the modification time and size of that."""
+
+    path: str
+    meant: str
+    time: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Imports:
+    """The imports of a document under some rules. `files` is set when the search that started at `began` ends."""
+
+    rules: Rules
+    began: float
+    looking: asyncio.Task[None]
+    files: tuple[File, ...] = ()
+
+
+class ImportedFiles:
+    """The imported files of one client's documents."""
+
+    def __init__(self, exclusions: Exclusions, clock: Callable[[], float]) -> None:
+        self._exclusions = exclusions
+        self._clock = clock
+        self._imports: dict[str, _Imports] = {}
+        self._outlines: dict[File, str] = {}
+        self._reading: asyncio.Task[None] | None = None
+        # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
+
+    def known(self, document: Document) -> tuple[Snippet, ...]:
+        """Return the heads of definitions that the last search found, within the limit; () during a search."""
+        imports = self._imports.get(document.uri)
+        if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
+            return ()
+        found, left = list[Snippet](), MOST_CHARACTERS
+        for file in imports.files:
+            text = self._outlines.get(file, "")
+            if text and len(text) <= left:
+                left -= len(text)
+                found.append(Snippet(file.path, text))
+        return tuple(found)
+
+    async def look(self, document: Document) -> None:
+        """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.
+
+        The files are read afterwards.
+        """
+        imports, now = self._imports.get(document.uri), self._clock()
+        old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
+        if imports is None or old or imports.rules is not self._exclusions.rules:
+            if imports is not None:
+                imports.looking.cancel()
+            task = asyncio.get_running_loop().create_task(self._look(document))
+            imports = self._imports[document.uri] = _Imports(self._exclusions.rules, now, task)
+        left = imports.began + PATIENCE - now
+        if left > 0 and not imports.looking.done():
+            await asyncio.wait([imports.looking], timeout=left)
+
+    async def read(self, seconds: float) -> None:
+        """Wait at most `seconds` until the found files have been read."""
+        if self._reading is not None and not self._reading.done():
+            await asyncio.wait([self._reading], timeout=seconds)
+
+    def close(self, uri: str) -> None:
+        """Drop the imports of a closed document."""
+        imports = self._imports.pop(uri, None)
+        if imports is not None:
+            imports.looking.cancel()
+
+    async def end(self) -> None:
+        """Stop all work, after all documents are closed."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def _look(self, document: Document) -> None:
+        """Find the imported files, and start reading those without an outline."""
+        await asyncio.sleep(0)  # let the caller store this search first
+        imports = self._imports[document.uri]
+        rows = import_rows(document.buffer.lines)
+        if rows:
+            loop, uri = asyncio.get_running_loop(), document.file
+            imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
+        unread = [file for file in imports.files if file not in self._outlines]
+        if unread and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.get_running_loop().create_task(self._read(unread))
+
+    async def _read(self, files: Sequence[File]) -> None:
+        """Read each file in a process. A file that breaks the process or takes too long has an empty outline."""
+        for file in files:
+            while len(self._outlines) >= MOST_KEPT:
+                del self._outlines[next(iter(self._outlines))]
+            self._outlines[file] = ""
+            language = find_language(path=file.meant)
+            if not language:
+                continue
+            with contextlib.suppress(WorkerDied):
+                worker = Worker(SERVICE, language)
+                try:
+                    self._outlines[file] = await worker.ask_beside(file.meant, READING)
+                finally:
+                    worker.close()
+
+
+def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
+    """Find the imported files of the document's repository that may be sent. Runs in the thread."""
+    found = list[File]()
+    try:
+        file, repository = rules.repository_of(uri)
+        for path, meant in rules.sendable(find_imported(rows, file, repository), repository) if repository else ():
+            state = meant.stat()
+            found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
+    except (OSError, ValueError, RuntimeError):  # a missing file, an invalid name, or a cycle of links
+        return ()
+    return tuple(found[:MOST_OUTLINED])

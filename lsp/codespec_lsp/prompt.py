@@ -156,7 +156,7 @@ class SnippetCache:
         A changed order of use alone doesn't change the result.
         """
         others = [document for document in documents if document is not here and may_send(document)]
-        state = (frozenset((other.uri, other.revision, syntax[other.uri].parsed) for other in others), imported)
+        state = (frozenset((other.uri, other.revision, syntax[other.uri].tree.parsed) for other in others), imported)
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
             known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported))
@@ -185,7 +185,7 @@ def find_snippets(
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
     for path, text in (
-        *((each.path, text) for each in named for text in _pieces(each, syntax[each.uri].outline())),
+        *((each.path, text) for each in named for text in _pieces(each, syntax[each.uri].tree.outline)),
         *((each.path, each.text) for each in imported),
         *((each.path, text) for each in rest for text in _pieces(each, "")),
     ):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
-from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
+from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
 from codespec_lsp.completer import PendingRequest
 
@@ -274,39 +274,28 @@ class LspProtocol(LanguageServerProtocol):
         elif method in CHANGES:
             self._server.session.lose(None)
 
-    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle textDocument/didOpen."""
-        item = params["textDocument"]
-        self._server.session.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle textDocument/didChange."""
-        document = params["textDocument"]
-        self._server.session.changed(document["uri"], document.get("version"), params["contentChanges"])
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle textDocument/didClose."""
-        self._server.session.closed(params["textDocument"]["uri"])
-
-    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
-    def lsp_notebook_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle notebookDocument/didOpen."""
-        notebook = params["notebookDocument"]
-        cells = [cell["document"] for cell in notebook["cells"]]
-        self._server.session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
-
-    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
-    def lsp_notebook_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle notebookDocument/didChange."""
-        self._server.session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
-
-    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
-    def lsp_notebook_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """Handle notebookDocument/didClose."""
-        self._server.session.notebook_closed(params["notebookDocument"]["uri"])
+    def _handle_notification(self, method_name: str, params: Any) -> None:
+        """Pass changes of documents to the session: pygls's own handlers would keep a second copy of each text."""
+        session = self._server.session
+        match method_name:
+            case types.TEXT_DOCUMENT_DID_OPEN:
+                item = params["textDocument"]
+                session.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+            case types.TEXT_DOCUMENT_DID_CHANGE:
+                item = params["textDocument"]
+                session.changed(item["uri"], item.get("version"), params["contentChanges"])
+            case types.TEXT_DOCUMENT_DID_CLOSE:
+                session.closed(params["textDocument"]["uri"])
+            case types.NOTEBOOK_DOCUMENT_DID_OPEN:
+                notebook = params["notebookDocument"]
+                cells = [cell["document"] for cell in notebook["cells"]]
+                session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
+            case types.NOTEBOOK_DOCUMENT_DID_CHANGE:
+                session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
+            case types.NOTEBOOK_DOCUMENT_DID_CLOSE:
+                session.notebook_closed(params["notebookDocument"]["uri"])
+            case _:
+                super()._handle_notification(method_name, params)
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
         """Capture the state for a completion request at once, because the document may change before its handler."""

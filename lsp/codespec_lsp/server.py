@@ -6,37 +6,45 @@ import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any, cast
 
 from lsprotocol import types
 from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import FeatureRequestError
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import default_converter
 
 from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
-from codespec_lsp.completions import ACCEPT, completion_list, fitting, inline_item
+from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
-from codespec_lsp.documents import Document
+from codespec_lsp.documents import CELL, NAMES_FILES, Document
 from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
 from codespec_lsp.status import VERSION, Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
-from codespec_lsp.uris import CELL, NAMES_FILES
 
 CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 # Clients that display a \r; the others convert line ends to the document's own.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
+_converter = cache(default_converter)  # one for all connections: it compiles a function for each type of message
 
 
 class Server(LanguageServer):
     """The server of one connection. `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
-        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=LspProtocol)
+        super().__init__(
+            "codespec",
+            VERSION,
+            notebook_document_sync=NOTEBOOKS,
+            protocol_cls=LspProtocol,
+            converter_factory=_converter,
+        )
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(
             daemons, lambda: self.session.settings, lambda: self.session.exclusions.rules.roots
@@ -196,23 +204,22 @@ def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
 async def _inline_completion(ls: Server, request: PendingRequest | None) -> types.InlineCompletionList:
     """Return a list, never null: an empty list clears the client's display."""
     if request is None:
-        return types.InlineCompletionList(items=[])
-    try:
-        suggestions = await ls.session.answer(request)
-    except ContentModified:
-        raise modified() from None
-    shown = fitting(suggestions, request.edit_range)
-    return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in shown])
+        return types.InlineCompletionList([])
+    shown = fitting(await _answer(ls, request), request.edit_range)
+    return types.InlineCompletionList([inline_item(each, request.edit_range) for each in shown])
 
 
 async def _completion(ls: Server, request: PendingRequest | None) -> types.CompletionList:
     if request is None:
         return types.CompletionList(is_incomplete=True, items=[])
+    return completion_list(fitting(await _answer(ls, request), request.word), request.word)
+
+
+async def _answer(ls: Server, request: PendingRequest) -> list[Suggestion]:
     try:
-        suggestions = await ls.session.answer(request)
+        return await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return completion_list(fitting(suggestions, request.word), request.word, request.word.typed)
 
 
 def _accepted(ls: Server, *arguments: Any) -> None:

@@ -21,15 +21,14 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
-from codespec_lsp.documents import TEXT, Document, Documents, Notebooks, is_magic
+from codespec_lsp.documents import TEXT, Document, Documents, Newest, Notebooks, canonical, is_magic, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
-from codespec_lsp.other_files import ImportedFiles, LookupFiles, Wanted
+from codespec_lsp.imports import ImportedFiles
+from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
-from codespec_lsp.uris import canonical, path_of
-from codespec_lsp.visits import WarmUps, likely_position
 
 NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
@@ -40,6 +39,7 @@ UNPARSED = (
     "memory: open it again to have it parsed again."
 )
 TEMPERATURE = 0.7  # of alternatives
+WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
 
 class Session:
@@ -71,7 +71,7 @@ class Session:
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
-        self._warm_ups = WarmUps(self._warm_up)
+        self._warm_ups = Newest(self._warm_up, WARM_UP_AFTER)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
@@ -144,7 +144,7 @@ class Session:
         document = self.documents.close(uri)
         if document is None:
             return
-        self._warm_ups.close(document)
+        self._warm_ups.close(uri)
         self._lookup_files.close(uri)
         self.completer.close(document)
         self.acceptance.close(uri)
@@ -201,7 +201,7 @@ class Session:
         """Return one sentence that explains why a document is not completed, or "" if it is."""
         if not self.settings.enabled:
             return "codespec is switched off (codespec.enabled)."
-        if not self.settings.completes(document.language_id):
+        if not self.settings.languages.get(document.language_id, True):
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
         if document.lost:
             return LOST.format(PurePath(document.path).name)
@@ -229,7 +229,7 @@ class Session:
         buffer = document.buffer
         here = self._position(buffer, position)
         self.documents.used(document)
-        self.counters.requests += 1
+        self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
         word = self._edit_range(document, here, word_start(buffer, here))
         above = self._notebooks.above(document, self.documents)
@@ -317,8 +317,11 @@ class Session:
         return self.streamer.start(completions, body, document.buffer.newline)
 
     def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
-        """Have the daemon prefill a document before its first request."""
-        return self.streamer.spawn(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
+        """Have the daemon prefill a document before its first request, so that models and KV caches are warm."""
+        if not document.buffer.text.strip():
+            return None
+        document.warmed_up = document.revision
+        return self.streamer.spawn(self._warm_up_if_allowed(document))
 
     async def _warm_up_if_allowed(self, document: Document) -> None:
         await self.exclusions.refresh(self._concerned(document))
@@ -326,7 +329,7 @@ class Session:
             await self._look_at_imports(document)
             await self._imported.read(PATIENCE)  # otherwise the first request would have to wait for them
             above = self._notebooks.above(document, self.documents)
-            prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
+            prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
     def _body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
@@ -376,8 +379,10 @@ class Session:
         return self.exclusions.known(document.file) == "" and not document.lost
 
     def _went_to(self, document: Document) -> None:
-        """Plan a warm-up for the document in focus and update the status."""
-        self._warm_ups.plan(document)
+        """Plan a warm-up for the document in focus, once for each revision, and update the status."""
+        self._warm_ups.stop()
+        if document.warmed_up != document.revision:
+            self._warm_ups.plan(document)
         self._lookup_files.plan(document)
         self.streamer.spawn(self._show_what_it_gets(document))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from codespec.client.proven_connections import LOCAL
+from codespec.client.connections import LOCAL
 from codespec.contract.declared import Setting, declared, setting
 
 
@@ -58,10 +58,6 @@ class EditorSettings:
     def daemon_is_here(self) -> bool:
         """Whether the daemon's address is on this machine."""
         return self.host in LOCAL
-
-    def completes(self, language_id: str) -> bool:
-        """Return whether files of a language are completed."""
-        return self.enabled and self.languages.get(language_id, True)
 
 
 def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings, list[str]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from codespec_grammars import Context, ContextTracker, Cursor, look_ups
+from codespec_grammars import Context, ContextTracker, Cursor
 from codespec_grammars.contexts import TEXT_LIKE
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
-from codespec_grammars.workers import Worker, WorkerDied
+from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
@@ -40,35 +40,26 @@ class DocumentSyntax:
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
         parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
         if parsed:
-            look_ups.prepare(parsed)
+            prepare(parsed)
         self._cursors = CursorFinder(parsed)
-        self._tree = DocumentTree(parsed, read, trees, report)
+        self.tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_soon()
 
     def edited(self, edit: Edit) -> None:
         """Apply an edit and schedule a parse."""
-        self._tree.edited(edit)
+        self.tree.edited(edit)
         self._refresh_soon()
-
-    @property
-    def parsed(self) -> int:
-        """The number of completed parses. The outline is that of the last one."""
-        return self._tree.parsed
-
-    def outline(self) -> str:
-        """Return the heads of the document's definitions as of the last parse, or "" before the first."""
-        return self._tree.outline
 
     def close(self) -> None:
         """Release the tree of a closed document."""
         if self._refreshing is not None:
             self._refreshing.cancel()
-        self._tree.close()
+        self.tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
-        return self._cursors.find(prefix, suffix, self._tree if in_document else None, bytes_before)
+        return self._cursors.find(prefix, suffix, self.tree if in_document else None, bytes_before)
 
     def _refresh_soon(self) -> None:
         if self._refreshing is None or self._refreshing.done():
@@ -76,14 +67,18 @@ class DocumentSyntax:
 
     async def _refresh(self) -> None:
         await asyncio.sleep(TREE_AFTER)
-        await self._tree.refresh()
+        await self.tree.refresh()
 
 
 class DocumentTree:
-    """The tree of one document, held in a worker process."""
+    """The tree of one document, held in a worker process.
+
+    `parsed` is the number of completed parses. `outline` holds the heads of the document's definitions as of the last
+    one, or is "" before the first.
+    """
 
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
-        self._language, self._read, self._trees, self._report = language, read, trees, report
+        self._language, self._read, self.trees, self._report = language, read, trees, report
         self._worker: Worker | None = None
         self._changes: list[Change] = []  # not sent to the process yet
         self._lost = 0
@@ -100,7 +95,7 @@ class DocumentTree:
     async def refresh(self) -> None:
         """Parse the text until no edit came in between. If a parse breaks the process, give up the tree."""
         while self._language and not self.broken and not self.fresh:
-            self._trees.hold(self)
+            self.trees.hold(self)
             self.parsing = self.fresh = True
             try:
                 opened = self._worker is None
@@ -141,7 +136,7 @@ class DocumentTree:
 
     def close(self) -> None:
         """Release the tree of a closed document. No parse may be running."""
-        self._trees.drop(self)
+        self.trees.drop(self)
         self.release()
 
     def _break(self) -> None:

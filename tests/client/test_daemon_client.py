@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, read_health
-from codespec.client.proven_connections import ProvenConnections
 
 AT_ONCE = struct.pack("ii", 1, 0)  # closing resets the connection, like a killed process
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.client.http_connection import MOST_BODY, EventReader, HttpConnection, NotHttp
+from codespec.client.connections import MOST_BODY, EventReader, HttpConnection, NotHttp
 
 SECONDS = 60.0
 EVENTS = b'event: text\r\ndata: {"text": "\xc3\xa9"}\r\n\r\nevent: done\ndata:{"choice": 0}\n\ndata: no JSON\n\n'

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from codespec import proof
+from codespec.client.connections import ProvenConnections, is_ours
 from codespec.client.daemon_client import DaemonClient
-from codespec.client.proven_connections import ProvenConnections, is_ours
 from codespec.errors import Absent
 
 HEALTH = json.dumps({"status": "ok", "version": "1"}).encode()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.client.serve_command import absolute_environment, is_path, with_absolute_paths
+from codespec.client.starter import absolute_environment, is_path, with_absolute_paths
 from codespec.errors import DaemonError
 from codespec.store.catalogue import is_hub_id
 

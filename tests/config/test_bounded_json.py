@@ -23,7 +23,7 @@ OWN = (
     "lab/codespec_lab/corpus/",
     "lab/codespec_lab/training/",
     "codespec/bounded_json.py",
-    "grammars/codespec_grammars/fork_server.py",  # from the process that started it
+    "grammars/codespec_grammars/workers.py",  # from the process that started it
     "grammars/codespec_grammars/workers.py",  # any failure counts as the process's (tests/grammars/test_workers.py)
 )
 values = st.recursive(

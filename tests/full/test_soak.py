@@ -20,10 +20,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient
-from codespec.client.proven_connections import ProvenConnections
-from codespec.client.serve_command import serve_command
-from codespec.client.starter import Starter
+from codespec.client.starter import Starter, serve_command
 from codespec.user_folders import state_folder
 from tests.cli.conftest import Models, models, write_model  # noqa: F401
 from tests.cli.processes import TOKEN

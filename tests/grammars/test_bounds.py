@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 import tree_sitter
-from codespec_grammars import ContextTracker, look_ups, window
+from codespec_grammars import ContextTracker, window, workers
 from codespec_grammars.registry import Grammar, load_grammar
 
 # Both windows, the heads of open constructs, the placeholder and closers.
@@ -65,7 +65,7 @@ def test_the_cost_does_not_grow_with_the_file() -> None:
 
 
 def test_where_no_tree_is_had_the_lexer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look_ups, "find", lambda *_: None)
+    monkeypatch.setattr(workers, "look_up", lambda *_: None)
     for text, context in [
         (b"x = 1  # a rem", "comment"),
         (b"def f():\n    '''Says", "docstring"),

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from codespec_grammars import ContextTracker, language_names, look_ups, workers
+from codespec_grammars import ContextTracker, language_names, workers
 from codespec_grammars.workers import Worker, WorkerDied
 
 from tests.cli.processes import user_environment
@@ -50,7 +50,7 @@ def test_a_text_that_breaks_its_grammar_is_not_parsed_again_while_it_grows() -> 
 
 
 def test_who_parses_is_replaced_when_it_is_killed() -> None:
-    worker = Worker(look_ups.SERVICE, "python")
+    worker = Worker(workers.LOOK_UP, "python")
     assert worker.ask(("x = CSPEC\n", 4, 5, 3), 30) is not None
     with pytest.raises(WorkerDied):
         worker.ask(("x" * 10_000_000, 0, -5, -1), 0.0001)

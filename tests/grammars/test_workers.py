@@ -7,8 +7,7 @@ import socket
 
 import pytest
 from codespec_grammars import workers
-from codespec_grammars.fork_server import HEAD
-from codespec_grammars.workers import MOST_ANSWER, Worker, WorkerDied
+from codespec_grammars.workers import HEAD, MOST_ANSWER, Worker, WorkerDied
 
 ANSWERS = {
     "no JSON": HEAD.pack(3) + b"{]\xff",

@@ -31,7 +31,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 class Editor:
     """One client. `told` lists the server's notifications; `asked` lists its requests, answered from `answers` or with
-    null.
+    null. `opened` lists the URIs of the documents that were opened.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,6 +43,7 @@ class Editor:
         self.answers: dict[str, Any] = {}
         self.stray: list[dict[str, Any]] = []
         self.capabilities: dict[str, Any] = {}
+        self.opened: dict[str, None] = {}
         self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     def send(self, message: Any) -> None:
@@ -87,8 +88,22 @@ class Editor:
 
     def open(self, text: str, uri: str = URI, language: str = "python") -> None:
         """Open a document."""
+        self.opened[uri] = None
         item = {"uri": uri, "languageId": language, "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
+
+    def close(self, uri: str = URI) -> None:
+        """Close a document."""
+        self.opened.pop(uri)
+        self.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+
+    async def begin_again(self) -> None:
+        """Close all documents and forget what the server has sent."""
+        for uri in list(self.opened):
+            self.close(uri)
+        await self.request("workspace/executeCommand", {"command": "codespec.explain"})  # after all that it had to say
+        for record in (self.told, self.asked, self.stray):
+            record.clear()
 
     def change(self, version: int, *changes: dict[str, Any], uri: str = URI) -> None:
         """Edit a document."""

@@ -44,7 +44,7 @@ def test_both_items_put_in_exactly_the_suggestion(before: str, word: str, rest: 
     inline = inline_item(offer, target(0))
     assert inline.range is not None and isinstance(inline.insert_text, str)
     assert put_in(Buffer(text), types.TextEdit(inline.range, inline.insert_text)) == whole
-    (item,) = completion_list([offer], target(here - len(word)), word).items
+    (item,) = completion_list([offer], target(here - len(word))).items
     assert isinstance(item.text_edit, types.TextEdit) and put_in(Buffer(text), item.text_edit) == whole
     assert item.filter_text is not None and item.filter_text.startswith(word) and item.label
     assert "\n" not in item.label and len(item.filter_text) > len(word)

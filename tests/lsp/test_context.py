@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import tracemalloc
 from pathlib import Path
 
-from codespec_grammars import Context, Cursor
+import pytest
+from codespec_grammars import Context, Cursor, workers
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
 from codespec_lsp.prompt import build_prompt
-from codespec_lsp.syntax import MOST_TREES, CursorFinder, DocumentTree, Trees
+from codespec_lsp.syntax import MOST_TREES, SERVICE, CursorFinder, DocumentTree, Trees
 from codespec_lsp.syntax_tree import Change, SyntaxTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.contract.limits import MOST_SIDE
-from tests.lsp.conversation import insertion, run
+from tests.lsp.conversation import insertion, run, until
 from tests.lsp.fake_daemon import talking
 
 OPEN = "X = call({\n" + "".join(f'    "key{number}": [{number}, {number}],\n' for number in range(800))
@@ -136,6 +138,33 @@ def test_few_documents_hold_a_tree() -> None:
         assert brackets_of(held[0]) == "({" and brackets_of(held[2]) == ""
         for tree in held:
             tree.close()
+
+    run(scenario())
+
+
+def parsing() -> set[Path]:
+    """Return the running parsing processes."""
+    server = workers._fork_server._process
+    assert server is not None
+    number = server.pid
+    return {Path(f"/proc/{child}") for child in Path(f"/proc/{number}/task/{number}/children").read_text().split()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a parse ends by its time limit")
+def test_a_parse_ends_when_its_document_is_closed() -> None:
+    """This one would take five seconds, its limit."""
+
+    async def scenario() -> None:
+        workers.start_fork_server()
+        before = parsing()
+        worker = workers.Worker(SERVICE, "java")
+        asked = asyncio.create_task(worker.ask_beside({"text": "a<" * 500_000}, 60))
+        await until(lambda: bool(parsing() - before))
+        (process,) = parsing() - before
+        await asyncio.sleep(0.5)
+        asked.cancel()
+        async with asyncio.timeout(3):
+            await until(lambda: not process.exists())
 
     run(scenario())
 

@@ -16,8 +16,7 @@ from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
 
 from codespec.client import daemon_client
-from codespec.client.serve_command import serve_command
-from codespec.client.starter import MOST_STARTS, held
+from codespec.client.starter import MOST_STARTS, held, serve_command
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import daemon, editor
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from codespec_lsp.buffer import Edit
-from codespec_lsp.documents import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions
-from codespec_lsp.uris import path_of
+from codespec_lsp.buffer import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions, Edit
+from codespec_lsp.documents import path_of
 
 from tests.lsp.conversation import URI, Editor, replacement, run
 from tests.lsp.fake_daemon import talking

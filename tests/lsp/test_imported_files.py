@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from codespec_lsp import other_files
+from codespec_lsp import exclusions, imports
 from codespec_lsp.exclusions import DECIDE_AGAIN
-from codespec_lsp.other_files import LOOK_AGAIN, MOST_CHARACTERS
-from codespec_lsp.outlines import MOST_BYTES
+from codespec_lsp.imports import LOOK_AGAIN, MOST_CHARACTERS
+from codespec_lsp.syntax_tree import MOST_FILE
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
@@ -34,7 +34,7 @@ def shop(tmp_path: Path) -> Path:
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refresh files for every request, without cached decisions."""
     assert LOOK_AGAIN <= DECIDE_AGAIN
-    monkeypatch.setattr(other_files, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(imports, "LOOK_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.PATIENCE", 30.0)  # on a busy machine a thread may start late
 
@@ -93,8 +93,8 @@ def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[str]()
-    find = other_files._find
-    monkeypatch.setattr(other_files, "_find", lambda *each: looked.append(each[1]) or find(*each))
+    find = imports._find
+    monkeypatch.setattr(imports, "_find", lambda *each: looked.append(each[1]) or find(*each))
 
     async def scenario() -> None:
         text = "from price import total\nx = "
@@ -131,7 +131,7 @@ def hidden_ways(shop: Path) -> None:
     (shop / "shown").symlink_to(shop / "folder")
     (shop / "nested/.git").mkdir()
     (shop / "other/.git").mkdir()  # a separate repository with its own rules
-    (shop / "large.py").write_text(PRICE + "#" * MOST_BYTES)
+    (shop / "large.py").write_text(PRICE + "#" * MOST_FILE)
     (shop / "data.py").write_bytes(PRICE.replace("total", "to\0tal").encode())
     os.mkfifo(shop / "pipe.py")
     (shop / "loop.py").symlink_to(shop / "loop.py")
@@ -240,7 +240,7 @@ def test_there_is_a_bound(shop: Path) -> None:
 
 def test_a_file_that_keeps_a_grammar_busy_holds_up_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 KiB of this text take half a minute to parse."""
-    monkeypatch.setattr(other_files, "READING", 3.0)
+    monkeypatch.setattr(imports, "READING", 3.0)
     (shop / "Slow.java").write_text("a<" * (32 << 10))
     (shop / "Price.java").write_text("class Price {\n    int total(int w) {\n        return w;\n    }\n}\n")
 
@@ -259,13 +259,13 @@ def test_a_file_that_keeps_a_grammar_busy_holds_up_nothing(shop: Path, monkeypat
 
 def test_a_folder_that_does_not_answer_holds_up_little(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    find = other_files.repository_of
+    find = exclusions.repository_of
 
     def wait(file: Path, roots: list[Path]) -> Path | None:
         answers.wait()
         return find(file, roots)
 
-    monkeypatch.setattr(other_files, "repository_of", wait)
+    monkeypatch.setattr(exclusions, "repository_of", wait)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):

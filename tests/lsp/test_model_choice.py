@@ -17,10 +17,9 @@ from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import daemon_note, model_note, read_model_offer
 
 from codespec import __version__
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health
-from codespec.client.proven_connections import ProvenConnections
-from codespec.client.serve_command import serve_command
-from codespec.client.starter import Starter, command_line
+from codespec.client.starter import Starter, command_line, serve_command
 from codespec.errors import DaemonError
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, editor, talking

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from codespec_lsp.buffer import Buffer
+from codespec_lsp.documents import notebook_of
 from codespec_lsp.prompt import build_prompt
-from codespec_lsp.uris import notebook_of
 from hypothesis import given
 from hypothesis import strategies as st
 

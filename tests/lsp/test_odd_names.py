@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from codespec_lsp.documents import canonical, path_of
 from codespec_lsp.exclusions import Rules
-from codespec_lsp.uris import canonical, path_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import tree_sitter
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_lsp.outlines import MOST, outline
+from codespec_lsp.syntax_tree import MOST_OUTLINE, outline
 
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
@@ -101,7 +101,8 @@ def test_heads_without_bodies(language: str, source: str, expected: str | None) 
 
 def test_it_is_bounded() -> None:
     assert (
-        len(heads("python", "".join(f"def function_{n}(first, second):\n    return 1\n" for n in range(900)))) <= MOST
+        len(heads("python", "".join(f"def function_{n}(first, second):\n    return 1\n" for n in range(900))))
+        <= MOST_OUTLINE
     )
 
 

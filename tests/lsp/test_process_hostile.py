@@ -7,7 +7,8 @@ import json
 import os
 import re
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,62 @@ def on_a_server(scenario: Scenario, seconds: float = SECONDS, **options: Any) ->
     run(whole(), seconds)
 
 
+class SharedServer:
+    """One server for several tests, which find it without documents. One that failed a test is replaced."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._held: AsyncExitStack | None = None
+
+    def run(self, scenario: Scenario, seconds: float = SECONDS) -> None:
+        """Run the scenario."""
+        self._runner.run(self._run(scenario, seconds))
+
+    def end(self) -> None:
+        """Shut the server down."""
+        self._runner.run(self._leave())
+        self._runner.close()
+
+    async def _run(self, scenario: Scenario, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                if self._held is None:
+                    await self._begin()
+                await self._client.begin_again()
+                self._fake.asked.clear()
+                await scenario(self._client, self._fake)
+        except BaseException:
+            await self._leave()
+            raise
+
+    async def _begin(self) -> None:
+        self._held = held = AsyncExitStack()
+        self._fake = await held.enter_async_context(daemon())
+        self._fake.script = ["1"]
+        process = held.enter_context(started("--daemon", f"http://127.0.0.1:{self._fake.port}", preexec_fn=bound))
+        self._client = await held.enter_async_context(on_pipes(process))
+        await self._client.start(initializationOptions={"budgetMs": 60_000})
+
+    async def _leave(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await held.aclose()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SharedServer]:
+    """Return a server for the tests of this module."""
+    server = SharedServer()
+    yield server
+    server.end()
+
+
 def make_zero(file: Path) -> None:
     file.symlink_to("/dev/zero")
 
 
 @pytest.mark.parametrize("make", [make_zero, os.mkfifo, Path.mkdir])
-def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: Path, shared: SharedServer) -> None:
     """Its folder's documents are not completed, with a message; others are, and the process stays small."""
     (tmp_path / ".git").mkdir()
     make(tmp_path / ".gitignore")
@@ -65,10 +116,10 @@ def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: 
         assert f"{tmp_path / '.gitignore'} can't be followed (it is not a regular file)" in told
         assert all(asked.body["path"] == "/a.py" and not asked.body["snippets"] for asked in fake.asked)
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
-def test_patterns_that_take_for_ever(tmp_path: Path) -> None:
+def test_patterns_that_take_for_ever(tmp_path: Path, shared: SharedServer) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text(f"{'*a' * 60}b\n{'**/a/' * 40}b\n*.log\n")
     folder = tmp_path / "a" / "a" / "a" / ("a" * 200)
@@ -79,11 +130,11 @@ def test_patterns_that_take_for_ever(tmp_path: Path) -> None:
         client.open("x = \n", uri=uri)
         assert await client.texts(0, 4, uri=uri) == ["x = 1"]
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
 @pytest.mark.parametrize("inside", ["x" * 300 + "/a.py", "x" * 300, "file/a.py", "loop/a.py", "a" * 5000 + "/b.py"])
-def test_a_document_where_no_file_can_be(inside: str, tmp_path: Path) -> None:
+def test_a_document_where_no_file_can_be(inside: str, tmp_path: Path, shared: SharedServer) -> None:
     """A bad folder affects only its own documents; the others are completed."""
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
@@ -94,7 +145,7 @@ def test_a_document_where_no_file_can_be(inside: str, tmp_path: Path) -> None:
         assert "result" in await client.ask(0, 4, uri=f"{tmp_path.as_uri()}/{inside}")[1]
         assert await client.texts(0, 4) == ["y = 1"]
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
 def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
@@ -116,7 +167,7 @@ def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [500, 100_000])
-def test_a_message_that_nests_too_deep_is_refused_alone(depth: int) -> None:
+def test_a_message_that_nests_too_deep_is_refused_alone(depth: int, shared: SharedServer) -> None:
     """Code that walks a message need not limit its recursion."""
     settings = b"[" * depth + b"]" * depth
     told = (
@@ -131,15 +182,15 @@ def test_a_message_that_nests_too_deep_is_refused_alone(depth: int) -> None:
         assert error["code"] == -32700 and f"more than {MOST_DEPTH} brackets deep" in error["message"]
         assert await client.texts(0, 4) == ["x = 1"]
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
-def test_a_language_that_is_no_text_is_none() -> None:
+def test_a_language_that_is_no_text_is_none(shared: SharedServer) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
         client.open("x = \n", language=7)  # type: ignore[arg-type]
         assert await client.texts(0, 4) == ["x = 1"]
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
 def test_a_web_page_gets_nothing_from_a_port() -> None:

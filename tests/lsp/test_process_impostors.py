@@ -6,12 +6,14 @@ each connection.
 
 from __future__ import annotations
 
+import os
 import re
-import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,61 @@ def served(models: Models, state: Path, *words: str | Path, **settings: Any) -> 
 
 def until_ready(real: Process) -> None:
     assert wait_for(lambda: real.ask("GET", "/health", Authorization=f"Bearer {TOKEN}")[0] == 200)
+
+
+@dataclass
+class Own:
+    """A real daemon of the user's, which several tests ask; `token_file` is None if it has no token."""
+
+    real: Process
+    state: Path
+    token_file: Path | None
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.real.port}"
+
+    @property
+    def socket(self) -> Path:
+        return self.state / "codespec" / f"daemon-{self.real.port}.sock"
+
+    @contextmanager
+    def without_socket(self) -> Iterator[None]:
+        """Move the socket away, as if there were none."""
+        aside = self.socket.with_suffix(".aside")
+        self.socket.rename(aside)
+        try:
+            yield
+        finally:
+            with suppress(FileNotFoundError):
+                self.socket.unlink()
+            aside.rename(self.socket)
+
+
+@contextmanager
+def run_own(models: Models, token: str) -> Iterator[Own]:  # noqa: F811
+    with tempfile.TemporaryDirectory(prefix="cs-") as folder:  # so short a name that a socket may lie in it
+        state, token_file, log = Path(folder), Path(folder, "token"), Path(folder, "log")
+        token_file.write_text(token)
+        words = ["--access-log", *(["--token-file", token_file] if token else [])]
+        with log.open("wb") as stderr, served(models, state, *words, stderr=stderr) as real:
+            until_ready(real)
+            yield Own(real, state, token_file if token else None, log)
+
+
+@pytest.fixture(scope="module")
+def with_token(models: Models) -> Iterator[Own]:  # noqa: F811
+    """Return a real daemon with a token."""
+    with run_own(models, TOKEN) as own:
+        yield own
+
+
+@pytest.fixture(scope="module")
+def without_token(models: Models) -> Iterator[Own]:  # noqa: F811
+    """Return a real daemon without a token."""
+    with run_own(models, "") as own:
+        yield own
 
 
 async def converse(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
@@ -120,14 +177,9 @@ def test_not_even_the_users_own_daemon_may_send_it_on(state: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::ffff:127.0.0.1]"])
-def test_who_has_the_real_daemon_answer_for_it_gets_nothing(
-    host: str,
-    models: Models,  # noqa: F811
-    state: Path,
-    token_file: Path,
-) -> None:
-    with served(models, state, "--token-file", token_file) as real, impostor(relays(real.port)) as one:
-        on_a_server(f"http://{host}:{one.port}", state, gets_nothing, token_file)
+def test_who_has_the_real_daemon_answer_for_it_gets_nothing(host: str, with_token: Own) -> None:
+    with impostor(relays(with_token.real.port)) as one:
+        on_a_server(f"http://{host}:{one.port}", with_token.state, gets_nothing, with_token.token_file)
         check(one)
 
 
@@ -158,30 +210,22 @@ def test_who_takes_the_port_of_a_daemon_that_died_gets_nothing(
 
 @pytest.mark.parametrize("token", [True, False], ids=["token", "no token"])
 @pytest.mark.parametrize("place", ["auto", "none"])
-def test_the_users_own_daemon_is_asked(
-    place: str,
-    token: bool,
-    models: Models,  # noqa: F811
-    state: Path,
-    token_file: Path,
-    tmp_path: Path,
-) -> None:
+def test_the_users_own_daemon_is_asked(place: str, token: bool, with_token: Own, without_token: Own) -> None:
     """Through its socket without a proof; through its port with one per connection, of which there are few."""
-    words = ["--socket", place, "--access-log", *(["--token-file", token_file] if token else [])]
-    log = tmp_path / "log"
-    with log.open("wb") as stderr, served(models, state, *words, stderr=stderr) as real:
-        until_ready(real)
+    own = with_token if token else without_token
+    before = len(own.log.read_text())
 
-        async def scenario(client: Editor) -> None:
-            for number in range(12):
-                await is_answered(client, 4 + number)
-                client.type(number + 2, 1, 4 + number, "y")
+    async def scenario(client: Editor) -> None:
+        for number in range(12):
+            await is_answered(client, 4 + number)
+            client.type(number + 2, 1, 4 + number, "y")
 
-        on_a_server(f"http://127.0.0.1:{real.port}", state, scenario, token_file if token else None)
-        real.end(signal.SIGTERM)
-    lines = log.read_text()
-    proofs, asked = (len(re.findall(rf"POST {path} \d+ ", lines)) for path in (PATH, "/v1/codespec/complete"))
-    assert asked >= 12, lines
+    with nullcontext() if place == "auto" else own.without_socket():
+        on_a_server(own.url, own.state, scenario, own.token_file)
+    asked = "POST /v1/codespec/complete"
+    assert wait_for(lambda: own.log.read_text()[before:].count(asked) >= 12), own.log.read_text()[before:]
+    lines = own.log.read_text()[before:]
+    proofs = len(re.findall(rf"POST {PATH} \d+ ", lines))
     if place == "auto":
         assert proofs == 0, lines
     else:
@@ -189,47 +233,46 @@ def test_the_users_own_daemon_is_asked(
         assert 1 <= proofs <= 3 + cancelled, lines
 
 
-def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(
-    models: Models,  # noqa: F811
-    state: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(with_token: Own, tmp_path: Path) -> None:
     """The secret proves the daemon is the user's, so it may see a token; its demand for another is reported."""
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    mine.write_text(TOKEN)
-    theirs.write_text(f"{TOKEN}-of-others")
+    mine = tmp_path / "mine"
+    mine.write_text(f"{TOKEN}-of-others")
 
     async def scenario(client: Editor) -> None:
         assert await client.texts(1, 4) == []
         assert "Authorization lacks the daemon's token" in (await client.status())["message"]
 
-    with served(models, state, "--socket", "none", "--token-file", theirs) as real:
-        on_a_server(f"http://127.0.0.1:{real.port}", state, scenario, mine)
+    with with_token.without_socket():
+        on_a_server(with_token.url, with_token.state, scenario, mine)
 
 
 @pytest.mark.parametrize(
     ("name", "mode", "mend"),
     [("codespec", 0o777, "run `chmod 700 {}`"), ("codespec/secret", 0o644, "know the secret in {}: remove it")],
 )
-def test_where_others_have_a_hand_in_it_nothing_is_sent(
-    name: str,
-    mode: int,
-    mend: str,
-    models: Models,  # noqa: F811
-    state: Path,
-) -> None:
+def test_where_others_have_a_hand_in_it_nothing_is_sent(name: str, mode: int, mend: str, without_token: Own) -> None:
     """Neither after a proof by the secret nor through a socket that others could have created."""
+    place = without_token.state / name
 
     async def scenario(client: Editor) -> None:
         assert await client.texts(1, 4) == []
         status = await client.status()
-        assert status["kind"] == "Error" and mend.format(state / name) in status["message"], status
+        assert status["kind"] == "Error" and mend.format(place) in status["message"], status
 
-    with served(models, state, "--socket", "none") as real:
-        (state / name).chmod(mode)
-        with overheard(state / "codespec" / f"daemon-{real.port}.sock", mode == 0o777) as heard:
-            on_a_server(f"http://127.0.0.1:{real.port}", state, scenario)
+    with without_token.without_socket(), with_mode(place, mode):
+        with overheard(without_token.socket, mode == 0o777) as heard:
+            on_a_server(without_token.url, without_token.state, scenario)
         assert heard == []
+
+
+@contextmanager
+def with_mode(place: Path, mode: int) -> Iterator[None]:
+    before = place.stat().st_mode
+    place.chmod(mode)
+    try:
+        yield
+    finally:
+        os.chmod(place, before)
 
 
 @contextmanager

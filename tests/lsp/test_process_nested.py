@@ -12,7 +12,8 @@ from codespec_grammars.registry import languages
 from tests.grammars.nested import openers
 from tests.lsp.conversation import Editor, until
 from tests.lsp.fake_daemon import FakeDaemon
-from tests.lsp.test_process_hostile import on_a_server
+from tests.lsp.test_process_hostile import SharedServer
+from tests.lsp.test_process_hostile import shared as shared
 
 DEEP = 100_000
 PATIENCE = 0.5  # seconds for an answer in another document; the longest took 0.02
@@ -49,29 +50,29 @@ async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
             await client.texts(row, column, uri=uri)
             await asyncio.sleep(0.05)
         await other.ask()
-        client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+        client.close(uri)
     assert other.slowest < PATIENCE
 
 
 @pytest.mark.parametrize("language", language_names())
-def test_files_of_nested_openers(language: str) -> None:
+def test_files_of_nested_openers(language: str, shared: SharedServer) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
         await try_texts(client, language, [piece * (DEEP // len(piece)) for piece in PIECES])
 
-    on_a_server(scenario)
+    shared.run(scenario)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("language", language_names())
-def test_files_of_all_nested_openers(language: str) -> None:
+def test_files_of_all_nested_openers(language: str, shared: SharedServer) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
         for piece in openers(language):
             await try_texts(client, language, [piece * 300, piece * DEEP])
 
-    on_a_server(scenario, seconds=3600)
+    shared.run(scenario, seconds=3600)
 
 
-def test_a_file_whose_parse_is_stopped_is_completed_without_it_and_that_is_logged_once() -> None:
+def test_a_file_whose_parse_is_stopped_is_completed_without_it_and_that_is_logged_once(shared: SharedServer) -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
         uri = "file:///A.java"
         client.open("a<" * 32_768, uri=uri, language="java")
@@ -83,4 +84,4 @@ def test_a_file_whose_parse_is_stopped_is_completed_without_it_and_that_is_logge
         (told,) = client.heard("window/logMessage")
         assert told["message"].startswith("codespec: /A.java is completed without the syntax of its whole text")
 
-    on_a_server(scenario)
+    shared.run(scenario)

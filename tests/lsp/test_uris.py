@@ -6,7 +6,7 @@ from pathlib import PureWindowsPath
 from urllib.parse import quote
 
 import pytest
-from codespec_lsp.uris import canonical, path_of, split_uri
+from codespec_lsp.documents import canonical, path_of, split_uri
 from hypothesis import example, given
 from hypothesis import strategies as st
 

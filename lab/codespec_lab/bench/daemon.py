@@ -19,10 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient
-from codespec.client.proven_connections import ProvenConnections
-from codespec.client.serve_command import serve_command
-from codespec.client.starter import last_line
+from codespec.client.starter import last_line, serve_command
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import PREFIX
 from codespec.errors import Absent, ConfigError, DaemonError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codespec_lsp.imports import find_imported, import_rows
-from codespec_lsp.other_files import MOST_CHARACTERS
-from codespec_lsp.outlines import read_outline
+from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows
+from codespec_lsp.syntax_tree import read_outline
 
 from codespec.contract.types import Snippet
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient
-from codespec.client.proven_connections import ProvenConnections
 from codespec.contract.limits import MOST_SIDE
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.token_file import read_token

@@ -17,9 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.client.connections import EventReader, HttpReply, ProvenConnections
 from codespec.client.daemon_client import COMPLETE, STATS
-from codespec.client.http_connection import EventReader, HttpReply
-from codespec.client.proven_connections import ProvenConnections
 from codespec.user_folders import own_folder, socket_of
 
 MOST_BODY = 1 << 20

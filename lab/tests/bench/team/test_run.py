@@ -15,7 +15,7 @@ from codespec_lab.bench.team.typist import IN_TIME, Change
 from codespec_lab.bench.typing.typist import Key
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.client.http_connection import HttpConnection, HttpReply
+from codespec.client.connections import HttpConnection, HttpReply
 from codespec.contract.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server import fakes
