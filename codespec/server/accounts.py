@@ -13,10 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
+from codespec_grammars import find_language
 
 from codespec.errors import ConfigError, ServeError
 from codespec.json_store import Kept, digest
@@ -24,6 +26,7 @@ from codespec.keys_file import MOST_KEYS, Key, read_keys
 from codespec.proof import hash_of_key, key_id
 from codespec.server.handles import RequestHandle
 from codespec.server.logs import log
+from codespec.server.wire import route_of
 from codespec.user_folders import state_folder
 
 OWNER = "owner"  # of the daemon's token
@@ -119,6 +122,36 @@ class Call:
 
 
 CALL: web.RequestKey[Call] = web.RequestKey("call", Call)
+
+
+def line_of(request: web.Request, call: Call, status: int, ms: float) -> dict[str, Any]:
+    """Return the facts of a request that is over. `prompt_tokens` is 0 if no text was finished."""
+    languages = {find_language(one.request.language, one.request.path) or "unknown" for one in call.handles}
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "key": call.name,
+        "method": request.method if request.method in ("GET", "POST") else "other",
+        "route": route_of(request),
+        "language": next(iter(languages)) if len(languages) == 1 else "",
+        "bytes": request.content_length or 0,
+        "prompt_tokens": sum(one.prompt_tokens for one in call.handles),
+        "tokens": sum(one.num_tokens for one in call.handles),
+        "ms": round(ms, 1),
+        "status": status,
+        "outcome": _outcome(call, status),
+    }
+
+
+def _outcome(call: Call, status: int) -> str:
+    """Return ok, refused, failed, disconnected, superseded or deadline."""
+    if status >= 400:
+        return "disconnected" if status == 499 else "failed" if status >= 500 else "refused"
+    if any(one.error is not None for one in call.handles):
+        return "failed"  # after the stream began
+    reasons = {completion.finish_reason for one in call.handles for completion in one.finished}
+    if "cancelled" in reasons:
+        return "superseded"
+    return "deadline" if "deadline" in reasons else "ok"
 
 
 class Keyring:

@@ -15,12 +15,12 @@ from aiohttp.typedefs import Handler, Middleware
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
 from codespec.server import page
-from codespec.server.accounts import CALL, Call
+from codespec.server.accounts import CALL, Call, line_of
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.dialects import codespec, llama_cpp, ollama, openai, tabby
-from codespec.server.logs import AuditLog, line_of, log, log_failure
+from codespec.server.logs import AuditLog, log, log_failure
 from codespec.server.reload import RELOADER, Reloader, reload
 from codespec.server.security import (
     ACCESS,

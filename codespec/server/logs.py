@@ -16,21 +16,14 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
-from aiohttp import web
-from codespec_grammars import find_language
-
 from codespec.errors import ConfigError
-from codespec.server.wire import route_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-    from codespec.server.accounts import Call
 
 log = logging.getLogger("codespec.server")
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -191,36 +184,6 @@ class AuditLog:
         """Close the file."""
         with suppress(OSError):
             os.close(self._number)
-
-
-def line_of(request: web.Request, call: Call, status: int, ms: float) -> dict[str, Any]:
-    """Return the facts of a request that is over. `prompt_tokens` is 0 if no text was finished."""
-    languages = {find_language(one.request.language, one.request.path) or "unknown" for one in call.handles}
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "key": call.name,
-        "method": request.method if request.method in ("GET", "POST") else "other",
-        "route": route_of(request),
-        "language": next(iter(languages)) if len(languages) == 1 else "",
-        "bytes": request.content_length or 0,
-        "prompt_tokens": sum(one.prompt_tokens for one in call.handles),
-        "tokens": sum(one.num_tokens for one in call.handles),
-        "ms": round(ms, 1),
-        "status": status,
-        "outcome": _outcome(call, status),
-    }
-
-
-def _outcome(call: Call, status: int) -> str:
-    """Return ok, refused, failed, disconnected, superseded or deadline."""
-    if status >= 400:
-        return "disconnected" if status == 499 else "failed" if status >= 500 else "refused"
-    if any(one.error is not None for one in call.handles):
-        return "failed"  # after the stream began
-    reasons = {completion.finish_reason for one in call.handles for completion in one.finished}
-    if "cancelled" in reasons:
-        return "superseded"
-    return "deadline" if "deadline" in reasons else "ok"
 
 
 def _open(file: Path) -> int:
