@@ -1,4 +1,4 @@
-"""Format a daemon's numbers as a table for a terminal, using the metric names of server.metrics_page."""
+"""Format a daemon's numbers as a table for a terminal, using the metric names of server.metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The limits and the usage of each key, and reloading of the keys file.
 
-All counts are kept in memory, on the event loop, since the daemon's start; `daily_counts` keeps a day's tokens over a
-restart.
+All counts are kept in memory, on the event loop, since the daemon's start. A day's tokens survive a restart in one
+small file for each keys file.
 """
 
 from __future__ import annotations
@@ -11,19 +11,29 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from aiohttp import web
+from codespec_grammars import find_language
 
 from codespec.errors import ConfigError, ServeError
-from codespec.keys_file import Key, read_keys
+from codespec.json_store import Kept, digest
+from codespec.keys_file import MOST_KEYS, Key, read_keys
 from codespec.proof import hash_of_key, key_id
 from codespec.server.handles import RequestHandle
 from codespec.server.logs import log
+from codespec.server.wire import route_of
+from codespec.user_folders import state_folder
 
 OWNER = "owner"  # of the daemon's token
 WATCH_SECONDS = 1.0
+SAVE_SECONDS = 5.0
 DAY = 86400
+Tokens = Mapping[str, int]  # of a day, by the hash of a key
 REFUSALS = ("requests_per_minute", "tokens_per_day", "at_once", "queue_full")
 
 
@@ -96,6 +106,54 @@ class Account:
         raise ServeError(f"The key {self.name!r} may use {what}: ask again in {wait} s.", 429, wait)
 
 
+@dataclass(slots=True)
+class Call:
+    """One HTTP request as the accounts and the audit log see it."""
+
+    name: str = ""  # of its key; "" before the guard knows it, or if the daemon has no keys
+    account: Account | None = None
+    is_owner: bool = False
+    handles: list[RequestHandle] = field(default_factory=list)
+
+    @property
+    def own_key(self) -> str:
+        """The name of its key, whose holder sees nothing about others; "" for the owner and without keys."""
+        return "" if self.account is None or self.is_owner else self.name
+
+
+CALL: web.RequestKey[Call] = web.RequestKey("call", Call)
+
+
+def line_of(request: web.Request, call: Call, status: int, ms: float) -> dict[str, Any]:
+    """Return the facts of a request that is over. `prompt_tokens` is 0 if no text was finished."""
+    languages = {find_language(one.request.language, one.request.path) or "unknown" for one in call.handles}
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "key": call.name,
+        "method": request.method if request.method in ("GET", "POST") else "other",
+        "route": route_of(request),
+        "language": next(iter(languages)) if len(languages) == 1 else "",
+        "bytes": request.content_length or 0,
+        "prompt_tokens": sum(one.prompt_tokens for one in call.handles),
+        "tokens": sum(one.num_tokens for one in call.handles),
+        "ms": round(ms, 1),
+        "status": status,
+        "outcome": _outcome(call, status),
+    }
+
+
+def _outcome(call: Call, status: int) -> str:
+    """Return ok, refused, failed, disconnected, superseded or deadline."""
+    if status >= 400:
+        return "disconnected" if status == 499 else "failed" if status >= 500 else "refused"
+    if any(one.error is not None for one in call.handles):
+        return "failed"  # after the stream began
+    reasons = {completion.finish_reason for one in call.handles for completion in one.finished}
+    if "cancelled" in reasons:
+        return "superseded"
+    return "deadline" if "deadline" in reasons else "ok"
+
+
 class Keyring:
     """The accounts of the keys in a file. Raises ConfigError if the file can't be used.
 
@@ -156,6 +214,68 @@ class Keyring:
         except (OSError, ValueError):
             return ()
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+class DailyCounts:
+    """The counts of a keyring's accounts in their file, written when they change, at most every SAVE_SECONDS.
+
+    A killed daemon forgets at most that much. Daemons that share a keys file, as replicas do, count apart; the one that
+    saves last decides what a new one reads.
+    """
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        again, each = "today's tokens count from zero", "a restart forgets them"
+        self._file = Kept(usage_file(keyring.file), "usage by key", parse, spell, again, each)
+        self._notes: list[str] = []
+        self._saved: tuple[int, Tokens] = (0, {})
+        self._next = 0.0
+
+    @property
+    def fault(self) -> str:
+        """A sentence about the file, or ""."""
+        return f"{self._notes[-1][:1].upper()}{self._notes[-1][1:]}." if self._notes else ""
+
+    def load(self) -> None:
+        """Give each account the tokens that it has used today."""
+        day, tokens = self._file.load(self._notes) or (0, {})
+        for account in self._keyring.accounts:
+            account.resume(day, tokens.get(account.key.sha256, 0))
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Write the file if a count has changed and it is time."""
+        now = time.monotonic()
+        if now < self._next and not at_once:
+            return
+        self._next = now + SAVE_SECONDS
+        day = int(time.time() // DAY)
+        counts = {account.key.sha256: account.tokens_on(day) for account in self._keyring.accounts}
+        content = (day, {sha256: count for sha256, count in counts.items() if sha256 and count})
+        if content != self._saved and (content[1] or self._saved[1]):
+            self._saved = content
+            self._notes.clear()
+            self._file.save(content, self._notes)
+
+
+def spell(counts: tuple[int, Tokens]) -> Mapping[str, Any]:
+    """Return the content of the file."""
+    day, tokens = counts
+    return {"day": day, "tokens": dict(tokens)}
+
+
+def parse(values: Mapping[str, Any]) -> tuple[int, Tokens]:
+    """Return the counts of a file. Raises ValueError for content that `spell` never returns."""
+    day, tokens = values["day"], values["tokens"]
+    if type(day) is not int or not isinstance(tokens, dict) or len(tokens) > MOST_KEYS:
+        raise ValueError("not a day's counts")
+    if not all(type(count) is int and count > 0 for count in tokens.values()):
+        raise ValueError("a count is no positive number")
+    return day, tokens
+
+
+def usage_file(keys: Path) -> Path:
+    """Return the file that belongs to a keys file."""
+    return state_folder() / f"key-usage-{digest(str(keys.absolute()))}.json"
 
 
 async def watch(

@@ -1,31 +1,44 @@
 """The aiohttp application: the routes of every dialect on one port, with shared middleware.
 
-The access log contains only the method, route, status and duration of each request.
+The access log contains only the method, route, status and duration of each request, never a query, a header or a body.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Collection
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
-from codespec.server import metrics_page, page
-from codespec.server.audit_log import AuditLog, audited
+from codespec.server import page
+from codespec.server.accounts import CALL, Call, line_of
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
-from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, tabby
-from codespec.server.logs import log, log_failure
-from codespec.server.reload import RELOADER, Reloader, keep_engine, refuse, reload
-from codespec.server.scopes import SCOPES, Scopes
-from codespec.server.security import ACCESS, PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, RELOAD, Access, guard
-from codespec.server.wire import Refused, error_reply, read_fields, reply, route_of
+from codespec.server.dialects import codespec, llama_cpp, ollama, openai, tabby
+from codespec.server.logs import AuditLog, log, log_failure
+from codespec.server.reload import RELOADER, Reloader, reload
+from codespec.server.security import (
+    ACCESS,
+    PROOF_KEYS,
+    PROOF_PATHS,
+    PROOF_ROUTES,
+    RELOAD,
+    SCOPES,
+    Access,
+    Scopes,
+    guard,
+)
+from codespec.server.wire import FIELDS, Refused, error_reply, read_fields, reply, route_of
 
 READY = "/ready"  # open to anyone, without details
 HEALTH = frozenset({"/health", "/v1/health", READY, *PROOF_PATHS})  # the requests that clients send first
+NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no model
+MOST_DEADLINE = 600_000.0  # milliseconds
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
@@ -44,19 +57,18 @@ def build_app(
     access = access or Access()
     connections = Connections(open_files())
     open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
-    noted = audited(audit_log, open_paths | {"/health"})
-    guards = [noted, log_access, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths), keep_engine]
+    record = recorded(audit_log, open_paths | {"/health"})
+    guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths), keep_engine]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
     app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
     app.on_cleanup.append(end_chat_templates)
     if reloader is not None:
         app[RELOADER] = reloader
-    app.router.add_post(RELOAD, reload if reloader is not None else refuse)
-    for dialect in (codespec, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
+    app.router.add_post(RELOAD, reload)
+    for dialect in (codespec, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    for routes in (metrics_page.ROUTES, page.ROUTES, PROOF_ROUTES):
-        app.router.add_routes(routes)
+    app.router.add_routes([*page.ROUTES, *PROOF_ROUTES])
     app.router.add_get(READY, ready)
     app.router.add_post("/v1/completions", complete_v1)
     return app
@@ -80,17 +92,24 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
     return await openai.complete(request, fields)
 
 
-@web.middleware
-async def log_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log one line for each request: method, route, status, milliseconds. Never log a query, a header or a body."""
-    begun, status = time.perf_counter(), 499
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        spent = (time.perf_counter() - begun) * 1000
-        log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, spent)
+def recorded(audit_log: AuditLog | None, unaudited: Collection[str]) -> Middleware:
+    """Return the outermost middleware, which logs each request; the audit log lacks those of the routes `unaudited`."""
+
+    @web.middleware
+    async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
+        call, begun, status = Call(), time.perf_counter(), 499
+        request[CALL] = call
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        finally:
+            ms, route = (time.perf_counter() - begun) * 1000, route_of(request)
+            log.info("%s %s %d %.0f ms", request.method[:8], route, status, ms)
+            if audit_log is not None and route not in unaudited:
+                audit_log.write(line_of(request, call, status, ms))
+
+    return record
 
 
 @web.middleware
@@ -115,3 +134,30 @@ def _from_http(error: web.HTTPException) -> web.Response:
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
     return response
+
+
+@web.middleware
+async def keep_engine(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request use one engine to its end; while there is none to use, let it wait."""
+    daemon = request.app[DAEMON]
+    if route_of(request) == RELOAD:
+        return await handler(request)
+    if daemon.held is not None and request.method == "POST" and route_of(request) not in NOT_HELD:
+        await _wait_for_engine(request, daemon)
+    with daemon.pinned():
+        return await handler(request)
+
+
+async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
+    """Wait until the models are replaced, at most up to the request's deadline. Raise ServeError."""
+    began = time.perf_counter()
+    request[FIELDS] = fields = await read_fields(request)
+    deadline = fields.number("deadline_ms", 0.0, 0.0, MOST_DEADLINE) if route_of(request) == codespec.COMPLETE else 0.0
+    try:
+        async with asyncio.timeout(deadline / 1000 or None):
+            await daemon.until_released()
+    except TimeoutError as error:
+        sentence = "The models are being replaced: ask again in a moment."
+        raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
+    if deadline:
+        fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)

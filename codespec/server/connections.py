@@ -3,18 +3,23 @@
 The number of connections is limited by the process's file descriptor limit. At the limit, a new connection replaces the
 oldest one without a request, then the oldest one whose request is incomplete. If all connections are busy, a few more
 are accepted; they get an error or the health reply.
+
+A Unix socket in use is kept; a stale one is replaced. Daemons that start at the same path take turns, so that none
+removes a socket that another has just created.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import socket
+import stat
 import sys
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,7 +31,6 @@ from aiohttp.typedefs import Handler, Middleware
 from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError, ServeError
 from codespec.server.logs import log
-from codespec.server.unix_socket import claimed
 from codespec.server.wire import route_of
 from codespec.user_folders import own_folder, socket_of
 
@@ -37,6 +41,8 @@ MOST_BACKLOG = 128  # connections accepted per address in one iteration of the e
 OPEN_BACKLOGS = 6  # backlogs of uncounted connections (being accepted or closed), on up to three addresses
 SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
+PROBE_SECONDS = 1.0  # for the holder of a Unix socket to accept a connection
+TURN_SECONDS = 5.0  # to wait for other daemons that create sockets in the same folder
 
 
 class Connections:
@@ -251,3 +257,68 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"Port {config.port} needs rights you do not have: choose one from 1024 on with --port."
     return f"The daemon can't listen on {config.host}:{config.port} ({error.strerror}): check --host."
+
+
+@asynccontextmanager
+async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
+    """Yield a socket that listens at `path`.
+
+    It must be served within the block, while no other daemon probes it. Raise ConfigError if the path is in use; raise
+    OSError if the socket can't be created.
+    """
+    async with _turn(path.parent):
+        _clear(path)
+        yield _bind(path, backlog)
+
+
+@asynccontextmanager
+async def _turn(folder: Path) -> AsyncIterator[None]:
+    """Hold a lock on the folder, without a lock file. Raise ConfigError if it stays locked."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(int(TURN_SECONDS / POLL_SECONDS)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(POLL_SECONDS)
+        else:
+            raise ConfigError(f"Another process keeps {folder} locked", "choose another folder for --socket")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _clear(path: Path) -> None:
+    """Remove a stale socket. Raise ConfigError for anything else at the path."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise ConfigError(f"{path} exists and is no socket", "choose another path for --socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PROBE_SECONDS)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:  # no listener; any other error means a listener that does not accept
+            path.unlink(missing_ok=True)
+            return
+        except OSError:
+            pass
+    raise ConfigError(f"The socket {path} is in use", "stop the other daemon, or choose another with --socket")
+
+
+def _bind(path: Path, backlog: int) -> socket.socket:
+    """Bind and listen at once: a bound socket that does not listen looks like a dead daemon's."""
+    own = socket.socket(socket.AF_UNIX)
+    former = os.umask(0o177)
+    try:
+        own.bind(str(path))
+        own.listen(backlog)
+    except OSError:
+        own.close()
+        raise
+    finally:
+        os.umask(former)
+    return own

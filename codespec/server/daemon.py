@@ -16,11 +16,9 @@ from aiohttp import web
 from codespec.errors import ServeError
 from codespec.json_store import Unkept
 from codespec.server.accounts import Account, Keyring
-from codespec.server.handles import Failed, RequestHandle
-from codespec.server.loading import Loaded
+from codespec.server.handles import Failed, RequestHandle, RequestMetrics
+from codespec.server.loading import Loaded, Source
 from codespec.server.logs import LogOutput
-from codespec.server.metrics import RequestMetrics
-from codespec.server.source import Source
 
 RETRY_SECONDS = 1  # delay before a client retries
 _PINNED: ContextVar[Source | None] = ContextVar("engine", default=None)

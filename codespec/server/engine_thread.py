@@ -11,33 +11,27 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.audit import Audit
 from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import RequestHandle
-from codespec.server.loading import Loaded, Progress
+from codespec.server.loading import Loaded, Progress, Result, Source
 from codespec.server.logs import log_failure
-from codespec.server.source import State
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
-Result = TypeVar("Result")
 MOST_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; keystrokes come faster than that
 
 
-class EngineThread:
-    """Owns the engine. `state`, `progress` and `loaded` may be read from the event loop."""
+class EngineThread(Source):
+    """Owns the engine that `load` returns."""
 
     def __init__(self, load: Callable[[Progress], Loaded]) -> None:
-        self.state: State = "starting"
-        self.progress = Progress()
-        self.loaded: Loaded | None = None
-        self.dispatcher: Dispatcher | None = None  # read-only for other threads
-        self.error: CodespecError | None = None
+        super().__init__()
         self.load = load
         self._inbox: list[Callable[[Dispatcher], None]] = []
         self._wake = threading.Condition()
@@ -45,8 +39,6 @@ class EngineThread:
         self._closed = False
         self._num_calls = 0  # calls that a handler awaits; used by the event loop only
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready = asyncio.Event()
-        self._failed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
 
     @property
@@ -55,31 +47,10 @@ class EngineThread:
         handles = [] if self.dispatcher is None else list(self.dispatcher.handles)
         return sum(bool(handle.job and handle.job.sequences) for handle in handles)
 
-    @property
-    def warning(self) -> str:
-        """A sentence about a fault that lasts; an engine has notes instead."""
-        return ""
-
-    @property
-    def remote(self) -> None:
-        """This process writes, no other server."""
-
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start loading; events go to this loop."""
         self._loop = loop
         self._thread.start()
-
-    async def until_loaded(self) -> None:
-        """Wait until the engine has loaded. Raise the error if loading fails."""
-        await self._ready.wait()
-        if self.error is not None:
-            raise self.error
-
-    async def until_failed(self) -> NoReturn:
-        """Wait until the engine has failed, and raise the error."""
-        await self._failed.wait()
-        assert self.error is not None
-        raise self.error
 
     def admit(self, handle: RequestHandle) -> None:
         """Pass a request to the engine."""

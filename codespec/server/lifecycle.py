@@ -21,18 +21,15 @@ from codespec_grammars.workers import start_fork_server
 
 from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
-from codespec.server.accounts import Keyring, watch
+from codespec.server.accounts import DailyCounts, Keyring, watch
 from codespec.server.app import build_app
-from codespec.server.audit_log import AuditLog
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
-from codespec.server.daily_counts import DailyCounts
 from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded, Progress
-from codespec.server.logs import safe_output, start_logging
+from codespec.server.loading import Loaded, Progress, Source
+from codespec.server.logs import AuditLog, safe_output, start_logging
 from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
-from codespec.server.source import Source
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request

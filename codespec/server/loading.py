@@ -1,15 +1,17 @@
-"""Loading on the engine's thread: its progress, and the properties of engine and model that handlers need."""
+"""Where the daemon's text comes from (an engine on its own thread, or another server), and how an engine is loaded."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
-from codespec.errors import ServeError
+from codespec.errors import CodespecError, ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
 from codespec.store.machine import available_memory, context_room, machine_memory
@@ -17,11 +19,13 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
-    from codespec.contract.types import Owner
-    from codespec.engine.metrics import Metrics
-    from codespec.models.slots import CacheUse
+    from codespec.engine.engine import Engine
+    from codespec.server.dispatcher import Dispatcher
+    from codespec.server.handles import RequestHandle
     from codespec.store.catalogue import Entry
-    from codespec.text.tokenizer import TextTokenizer
+    from codespec.upstream.writer import RemoteWriter
+
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -37,61 +41,11 @@ class Progress:
         return time.monotonic() - self.begun
 
 
-class WritingModel(Protocol):
-    """The attributes that handlers read from the target."""
-
-    @property
-    def tokenizer(self) -> TextTokenizer:
-        """Its tokenizer."""
-
-    @property
-    def device(self) -> object:
-        """Where it runs."""
-
-
-class Writer(Protocol):
-    """The attributes that handlers read from an engine, or from its stand-in for another server."""
-
-    notes: list[str]
-    metrics: Metrics
-
-    @property
-    def target(self) -> WritingModel:
-        """The target."""
-
-    @property
-    def mode(self) -> str:
-        """exact, fast or upstream."""
-
-    @property
-    def kernel(self) -> str:
-        """The kernel for int8 weights, or ""."""
-
-    @property
-    def variance(self) -> str:
-        """Why exact mode does not hold, or ""."""
-
-    @property
-    def prompt_budget(self) -> int:
-        """Maximum tokens of an editor prompt."""
-
-    @property
-    def caches(self) -> dict[str, CacheUse]:
-        """Usage of the caches."""
-
-    @property
-    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
-        """The files of `look_up_in` by owner, the least recently sent first."""
-
-    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Set the files that drafts may copy from."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """An engine and the properties that handlers need."""
 
-    engine: Writer
+    engine: Engine | RemoteWriter
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
@@ -108,6 +62,68 @@ class Loaded:
         """Raise ServeError if the model's tokens are unknown here."""
         if self.engine.mode == "upstream":
             raise ServeError("The upstream server alone knows the model's tokens: ask it for them.", 501)
+
+
+class Source(ABC):
+    """Takes requests and pushes events to their handles. All of it may be used on the event loop.
+
+    `dispatcher` is the engine's, read-only for other threads.
+    """
+
+    def __init__(self) -> None:
+        self.state: Literal["starting", "ready", "failed", "stopped"] = "starting"
+        self.progress = Progress()
+        self.loaded: Loaded | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.error: CodespecError | None = None
+        self._ready, self._failed = asyncio.Event(), asyncio.Event()
+
+    @property
+    @abstractmethod
+    def num_running(self) -> int:
+        """Number of open requests that are being written."""
+
+    @property
+    def warning(self) -> str:
+        """A sentence about a fault that lasts, or ""; an engine has notes instead."""
+        return ""
+
+    @property
+    def remote(self) -> Mapping[str, Any] | None:
+        """The state of the server that writes; None if this process does."""
+        return None
+
+    @abstractmethod
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start loading; events go to this loop."""
+
+    async def until_loaded(self) -> None:
+        """Wait until requests can be taken. Raise the error if loading fails."""
+        await self._ready.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def until_failed(self) -> NoReturn:
+        """Wait for a failure for good, and raise its error."""
+        await self._failed.wait()
+        assert self.error is not None
+        raise self.error
+
+    @abstractmethod
+    def admit(self, handle: RequestHandle) -> None:
+        """Take a request. Raise ServeError."""
+
+    @abstractmethod
+    def abort(self, handle: RequestHandle) -> None:
+        """Drop a request whose client is gone."""
+
+    @abstractmethod
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """Run a function when it disturbs no request. Raise ServeError."""
+
+    @abstractmethod
+    def stop(self, seconds: float) -> bool:
+        """Stop; return False if it is still busy after `seconds`."""
 
 
 def loader(

@@ -1,87 +1,217 @@
-"""Request metrics as clients see them: waiting times, outcomes and refusals.
+"""All numbers of a daemon as Prometheus' metric families.
 
-Lives on the event loop, so it needs no locks.
+The names are vLLM's with our prefix, and more for speculation. A scrape reads a snapshot of the engine's numbers, so it
+never waits for a round. The Prometheus client library only formats the text; it keeps no counters.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from codespec.engine.queue import Priority
-from codespec.errors import CodespecError, RequestError, ServeError, UpstreamError
-from codespec.server.handles import RequestHandle
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-# A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+from codespec import __version__
+from codespec.contract.types import Stats
+from codespec.engine.metrics import Key, Metrics
+from codespec.models.slots import CacheUse
+from codespec.server.accounts import Account
+from codespec.server.audit import NONE_YET
+from codespec.server.daemon import Daemon
+from codespec.server.handles import Histogram, RequestMetrics
+from codespec.server.loading import Loaded
 
+PREFIX = "codespec:"
+LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens per draft
+OUTCOMES = ("plain", "full", "partial", "none")
+DRAFTS = {
+    "drafts": ("spec_decode_num_drafts_total", "Rounds with a draft."),
+    "draft_tokens": ("spec_decode_num_draft_tokens_total", "Drafted target tokens, the target's own excluded."),
+    "accepted_tokens": ("spec_decode_num_accepted_tokens_total", "Drafted tokens that the target agreed with."),
+}
+FINISHED = ("stop", "length", "deadline", "cancelled")
 
-class Histogram:
-    """Counts of values by upper bound, and their sum."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum: float = 0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Add a value. Bounds are inclusive."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return pairs of bound and cumulative count, in Prometheus' format. The last bound is +Inf."""
-        ends = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
-        return list(zip(ends, accumulate(self.counts), strict=True))
+Labels = Mapping[str, str]
 
 
-class RequestMetrics:
-    """Totals over all requests since the daemon started.
+class DaemonCollector(Collector):
+    """Collects all metrics of a daemon.
 
-    `requests` counts by priority, `completions` counts choices by finish reason, `cancelled` counts requests by the
-    cause of cancellation, `failed` by the party at fault, and `refused` by reason. Times (seconds) cover only completed
-    requests for text.
+    Metrics of requests and of the engine are labelled with the model's name and start when it is loaded. `key` limits
+    the usage by key to that of one name ("": all).
     """
 
-    def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-        self.completions: Counter[str] = Counter()
-        self.cancelled: Counter[str] = Counter(superseded=0, disconnected=0, deadline=0)
-        self.failed: Counter[str] = Counter(request=0, engine=0, stopping=0)
-        self.refused: Counter[str] = Counter(queue_full=0, not_ready=0)
-        self.queue = Histogram(SECONDS)
-        self.to_first_text = Histogram(SECONDS)
-        self.to_end = Histogram(SECONDS)
+    def __init__(self, daemon: Daemon, key: str = "") -> None:
+        self._daemon, self._key = daemon, key
 
-    def end(self, handle: RequestHandle) -> None:
-        """Add a finished request."""
-        self.requests[handle.priority.name.lower()] += 1
-        reasons = [completion.finish_reason for completion in handle.finished]
-        self.completions.update(reasons)
-        if handle.error is not None:
-            self.failed[_fault(handle.error)] += 1
-        elif handle.ended is None:
-            self.cancelled["disconnected"] += 1
-        elif "cancelled" in reasons:
-            self.cancelled["superseded"] += 1
-        else:
-            self.cancelled["deadline"] += "deadline" in reasons
-            if handle.priority == Priority.INTERACTIVE:
-                self._time(handle, handle.ended - handle.arrived)
-
-    def _time(self, handle: RequestHandle, total: float) -> None:
-        self.to_end.observe(total)
-        queued = [completion.stats.queue_ms / 1000 for completion in handle.finished if completion.stats.rounds]
-        self.queue.observe(min(queued, default=total))
-        if handle.first_text is not None:
-            self.to_first_text.observe(handle.first_text - handle.arrived)
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families with their current values."""
+        daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
+        yield from _of_daemon(daemon)
+        yield from _of_upstream(daemon)
+        if daemon.keyring is not None:
+            yield from _of_keys([one for one in daemon.keyring.accounts if self._key in ("", one.name)])
+        if loaded is not None:
+            model = {"model_name": loaded.name}
+            metrics = loaded.engine.metrics.snapshot()
+            yield from _of_requests(daemon.metrics, model)
+            yield from _of_exactness(daemon, loaded, model)
+            yield from _of_engine(metrics, model)
+            yield from _of_caches(metrics.totals, loaded.engine.caches, model)
 
 
-def _fault(error: CodespecError) -> str:
-    if isinstance(error, RequestError):
-        return "request"
-    if isinstance(error, UpstreamError):
-        return "upstream"
-    return "stopping" if isinstance(error, ServeError) and error.status == 503 else "engine"
+def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
+    yield _gauge("build_info", "The daemon's version.", 1, {"version": __version__})
+    yield _gauge("state", "Whether it is starting, ready, failed or stopping.", 1, {"state": daemon.state})
+    yield _gauge("num_requests_running", "Requests that the engine works for.", daemon.num_running)
+    yield _gauge("num_requests_waiting", "Requests that wait for it.", daemon.num_waiting)
+    yield _counters("requests_refused_total", "Requests that were turned away.", "reason", daemon.metrics.refused)
+
+
+def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
+    remote = daemon.engine_thread.remote
+    source = "local" if remote is None else "upstream"
+    yield _gauge("source", "Who writes: this process, or a server upstream.", 1, {"source": source})
+    if remote is not None:
+        about = "Completions that another server was to write, by what became of them."
+        yield _counters("upstream_requests_total", about, "outcome", remote["requests"])
+        yield _counter("upstream_retries_total", "Second tries.", remote["retries"], {})
+        yield _gauge("upstream_circuit_open", "Whether nothing is sent upstream.", remote["circuit"] == "open")
+
+
+def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
+    """Yield the usage by key, whose names come from the keys file, so a request can't create new labels."""
+    for name, about, values in (
+        ("key_requests_total", "POST requests within the key's limit.", [one.requests for one in accounts]),
+        ("key_prompt_tokens_total", "Prompt tokens of its requests.", [one.prompt_tokens for one in accounts]),
+        ("key_generation_tokens_total", "Tokens written for it.", [one.tokens for one in accounts]),
+    ):
+        yield _counters(name, about, "key", dict(zip([one.name for one in accounts], values, strict=True)))
+    running = [((one.name,), len(one.open)) for one in accounts]
+    yield _family(GaugeMetricFamily, "key_requests_open", "Its completions that wait or run.", ("key",), running, {})
+    refused = [((one.name, limit), count) for one in accounts for limit, count in one.refused.items()]
+    yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
+
+
+def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
+    ended = {reason: metrics.completions[reason] for reason in FINISHED}
+    yield _counters("requests_total", "Requests that are over, by priority.", "kind", metrics.requests, model)
+    yield _counters("request_success_total", "Choices by why they ended.", "finished_reason", ended, model)
+    yield _counters("requests_cancelled_total", "Requests cut short, by why.", "reason", metrics.cancelled, model)
+    yield _counters(
+        "requests_failed_total", "Requests that got an error, by whose fault.", "fault", metrics.failed, model
+    )
+    for name, about, histogram in (
+        ("request_queue_time_seconds", "From arrival to a slot in the engine.", metrics.queue),
+        ("time_to_first_token_seconds", "From arrival to the first piece of text.", metrics.to_first_text),
+        ("e2e_request_latency_seconds", "From arrival to the end of the text.", metrics.to_end),
+    ):
+        yield _histograms(name, about, (), {(): histogram}, model)
+
+
+def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
+    dispatcher = daemon.engine_thread.dispatcher
+    results = dispatcher.audit.results if dispatcher is not None else NONE_YET
+    yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
+    about = "Completions picked to be decoded again without drafts, by what came of it."
+    yield _counters("audit_total", about, "result", results, model)
+
+
+def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
+    yield from _of_drafts(metrics.tallies, model)
+    yield _counter("steps_total", "Forwards of the target.", metrics.steps, model)
+    phases = {
+        "draft": metrics.draft_s,
+        "retokenize": metrics.retokenize_s,
+        "verify": metrics.verify_s,
+        "prefill": metrics.prefill_s,
+        "rest": metrics.rest_s,
+    }
+    yield _counters("step_seconds_total", "Where the engine's time went; a step counts once.", "phase", phases, model)
+    for name, about, value in (
+        ("generation_tokens_total", "Target tokens written.", metrics.committed),
+        ("prompt_tokens_total", "Prompt tokens of finished requests.", metrics.totals.prompt_tokens),
+        ("prompt_tokens_computed_total", "Prompt tokens that the target has read.", metrics.prefilled),
+        (
+            "goodput_tokens_total",
+            "Tokens of steps without prefill whose plain cost is known.",
+            metrics.goodput_tokens,
+        ),
+        ("goodput_seconds_total", "Duration of those steps.", metrics.goodput_s),
+        ("goodput_plain_seconds_total", "Time of plain decoding for their tokens, by the cost table.", metrics.plain_s),
+    ):
+        yield _counter(name, about, value, model)
+
+
+def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> Iterator[Metric]:
+    queries = {"target": totals.prompt_tokens, "drafter": totals.drafter_prompt_tokens}
+    hits = {"target": totals.cached_tokens, "drafter": totals.drafter_cached_tokens}
+    yield _counters("prefix_cache_queries_total", "Prompt tokens of finished requests.", "model", queries, model)
+    yield _counters("prefix_cache_hits_total", "Prompt tokens found in the cache.", "model", hits, model)
+    sizes = [((name,), use.most_bytes) for name, use in caches.items()]
+    yield _family(GaugeMetricFamily, "kv_cache_bytes", "Size of a cache.", ("model",), sizes, model)
+    warm = [((name,), use.nbytes) for name, use in caches.items()]
+    about = "Bytes that idle slots keep for later prompts."
+    yield _family(GaugeMetricFamily, "kv_cache_warm_bytes", about, ("model",), warm, model)
+
+
+def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
+    for kind, (name, about) in DRAFTS.items():
+        yield _tallied(name, about, ("proposer", "context", "language"), _of(tallies, kind), model)
+    about = "Accepted tokens by their position in the draft, from 0."
+    positions = _of(tallies, "accepted_at")
+    yield _tallied("spec_decode_num_accepted_tokens_per_pos_total", about, ("proposer", "position"), positions, model)
+    outcomes = {outcome: tallies.get(("rounds", outcome), 0) for outcome in OUTCOMES}
+    yield _counters("rounds_total", "Rounds by what became of the draft.", "outcome", outcomes, model)
+    lengths: dict[Key, Histogram] = {}
+    for (proposer, length), count in _of(tallies, "length"):
+        lengths.setdefault((proposer,), Histogram(LENGTHS)).observe(int(length), count)
+    yield _histograms("draft_length", "Chosen lengths in target tokens.", ("proposer",), lengths, model)
+
+
+def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
+    """Return the tallies of one kind, sorted by the rest of their keys."""
+    return sorted((key[1:], count) for key, count in tallies.items() if key[0] == kind)
+
+
+def _family(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    about: str,
+    names: Sequence[str],
+    samples: Iterable[tuple[Key, float]],
+    labels: Labels,
+) -> Metric:
+    """Return a family with one sample for each key, whose parts are the labels `names`, plus the common labels."""
+    family = kind(PREFIX + name, about, labels=[*labels, *names])
+    for key, value in samples:
+        family.add_metric([*labels.values(), *map(str, key)], value)
+    return family
+
+
+def _histograms(
+    name: str, about: str, names: Sequence[str], values: Mapping[Key, Histogram], labels: Labels
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(PREFIX + name, about, labels=[*labels, *names])
+    for key, histogram in values.items():
+        family.add_metric([*labels.values(), *map(str, key)], histogram.buckets(), histogram.sum)
+    return family
+
+
+def _tallied(
+    name: str, about: str, names: Sequence[str], tallies: Iterable[tuple[Key, float]], labels: Labels
+) -> Metric:
+    return _family(CounterMetricFamily, name, about, names, tallies, labels)
+
+
+def _gauge(name: str, about: str, value: float, labels: Labels | None = None) -> Metric:
+    return _family(GaugeMetricFamily, name, about, (), [((), value)], labels or {})
+
+
+def _counter(name: str, about: str, value: float, labels: Labels) -> Metric:
+    return _tallied(name, about, (), [((), value)], labels)
+
+
+def _counters(name: str, about: str, label: str, values: Mapping[str, float], labels: Labels | None = None) -> Metric:
+    """Return a counter with one sample for each value of `label`, plus the common labels."""
+    return _tallied(name, about, (label,), (((key,), value) for key, value in values.items()), labels or {})

@@ -19,23 +19,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from codespec.contract.body import ReloadBody
 from codespec.contract.types import Owner
 from codespec.errors import CodespecError, Fault, RequestError, ServeError
-from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
+from codespec.server.daemon import RETRY_SECONDS, Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded, Progress
-from codespec.server.security import PROOF_PATHS, RELOAD
-from codespec.server.source import Source
-from codespec.server.wire import FIELDS, Refused, read_fields, reply, route_of
+from codespec.server.loading import Loaded, Progress, Source
+from codespec.server.wire import Refused, read_fields, reply
 
 POLL_SECONDS = 0.02
 STOP_SECONDS = 30.0  # for an engine's thread to save what it learned
-NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no model
-COMPLETE = "/v1/codespec/complete"  # the endpoint with a deadline in its body
-MOST_DEADLINE = 600_000.0  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +172,10 @@ async def files_of(thread: Source) -> Mapping[Owner, Sequence[bytes]]:
 
 
 async def reload(request: web.Request) -> web.StreamResponse:
-    """Replace the models; reply when the new ones are in use."""
-    reloader, began = request.app[RELOADER], time.perf_counter()
+    """Replace the models; reply when the new ones are in use. Refuse in a daemon that was started without a loader."""
+    reloader, began = request.app.get(RELOADER), time.perf_counter()
+    if reloader is None:
+        raise Refused("This daemon can't load other models: start it by `codespec serve`.", "path", 501)
     with await read_fields(request) as fields:
         body = dict(fields.read(ReloadBody))
     unload_first = bool(body.pop("unload_first", False))
@@ -192,38 +188,6 @@ async def reload(request: web.Request) -> web.StreamResponse:
         raise RequestError(kept) from error
     seconds = round(time.perf_counter() - began, 1)
     return reply({"target": loaded.name, "drafter": loaded.drafter, "seconds": seconds})
-
-
-@web.middleware
-async def keep_engine(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let a request use one engine to its end; while there is none to use, let it wait."""
-    daemon = request.app[DAEMON]
-    if route_of(request) == RELOAD:
-        return await handler(request)
-    if daemon.held is not None and request.method == "POST" and route_of(request) not in NOT_HELD:
-        await _wait_for_engine(request, daemon)
-    with daemon.pinned():
-        return await handler(request)
-
-
-async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
-    """Wait until the models are replaced, at most up to the request's deadline. Raise ServeError."""
-    began = time.perf_counter()
-    request[FIELDS] = fields = await read_fields(request)
-    deadline = fields.number("deadline_ms", 0.0, 0.0, MOST_DEADLINE) if route_of(request) == COMPLETE else 0.0
-    try:
-        async with asyncio.timeout(deadline / 1000 or None):
-            await daemon.until_released()
-    except TimeoutError as error:
-        sentence = "The models are being replaced: ask again in a moment."
-        raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
-    if deadline:
-        fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)
-
-
-async def refuse(request: web.Request) -> web.StreamResponse:
-    """Refuse to reload in a daemon that was started without a loader."""
-    raise Refused("This daemon can't load other models: start it by `codespec serve`.", "path", 501)
 
 
 RELOADER: web.AppKey[Reloader] = web.AppKey("reloader", Reloader)

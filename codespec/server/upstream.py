@@ -13,27 +13,24 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from codespec.contract.serve_config import ServeConfig, is_loopback
 from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError, UpstreamError
-from codespec.server.dispatcher import Dispatcher, computes
+from codespec.server.dispatcher import computes
 from codespec.server.handles import Failed, Message, RequestHandle
-from codespec.server.loading import Loaded, Progress
+from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import log, log_failure
-from codespec.server.source import State
 from codespec.token_file import read_token
-from codespec.upstream.circuit import FIRST_WAIT, LONGEST_WAIT, Circuit
 from codespec.upstream.client import UpstreamClient
-from codespec.upstream.probe import Facts, look, one_token
+from codespec.upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
 from codespec.upstream.prompt import Prompt
 from codespec.upstream.writer import RemoteWriter, begin, finish, refuse_tokens
 
 SLOTS = 32  # requests at once; more wait in the server's own queue
 LOOK_EVERY = 0.01  # seconds between two looks at a time limit that depends on the text
-Result = TypeVar("Result")
 
 
 def connect(config: ServeConfig) -> Upstream:
@@ -53,15 +50,11 @@ class Work:
     task: asyncio.Task[None] | None = None
 
 
-class Upstream:
-    """A source of text like `EngineThread`. `model` is "" for the server's only one; `budget` is in tokens."""
+class Upstream(Source):
+    """A server as a source of text. `model` is "" for the server's only one; `budget` is in tokens."""
 
     def __init__(self, client: UpstreamClient, model: str = "", budget: int = 2048) -> None:
-        self.state: State = "starting"
-        self.progress = Progress()
-        self.loaded: Loaded | None = None
-        self.dispatcher: Dispatcher | None = None
-        self.error: CodespecError | None = None
+        super().__init__()
         self.client = client
         self.circuit = Circuit()
         self.outcomes = Counter(done=0, failed=0, cancelled=0, refused=0)
@@ -72,7 +65,6 @@ class Upstream:
         self._builder = ThreadPoolExecutor(1, "codespec-prompts")  # one, since a layout belongs to successive prompts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
-        self._ready, self._failed = asyncio.Event(), asyncio.Event()
 
     @property
     def num_running(self) -> int:
@@ -106,18 +98,6 @@ class Upstream:
         """Look at the server, then watch it."""
         self._loop = loop
         self._life = loop.create_task(self._live())
-
-    async def until_loaded(self) -> None:
-        """Wait until the server has been looked at. Raise the error if it can't be used."""
-        await self._ready.wait()
-        if self.error is not None:
-            raise self.error
-
-    async def until_failed(self) -> NoReturn:
-        """Wait for a failure for good, and raise the error."""
-        await self._failed.wait()
-        assert self.error is not None
-        raise self.error
 
     def admit(self, handle: RequestHandle) -> None:
         """Take a request. End an older one for its document. Raises UpstreamError while nothing is sent."""

@@ -16,11 +16,14 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError, Fault, UpstreamError
-from codespec.upstream.events import Events, NotEvents, read_object
 
 CONNECT_SECONDS = 5.0
 MOST_BODY = 1 << 20  # bytes of a reply that is no stream
+MOST_CONNECTIONS = 128
+MOST_LINE = 1 << 18  # bytes of a line, and of one event
+MOST_VALUES = 1 << 14  # JSON values in one event
 MOST_SECONDS = 600.0  # for one stream
 MOST_RETRY_AFTER = 60  # seconds that a server may ask to wait
 MOST_QUOTED = 200  # characters of a server's own message
@@ -44,12 +47,11 @@ def base_of(url: str) -> str:
 class UpstreamClient:
     """The client of one server. `patience` is the number of seconds to wait for its next event, or for a reply."""
 
-    def __init__(self, url: str, key: str = "", patience: float = 30.0, connections: int = 128) -> None:
+    def __init__(self, url: str, key: str = "", patience: float = 30.0) -> None:
         self.base = base_of(url)
         parts = urlsplit(self.base)
         self.host, self.is_plain = parts.hostname or "", parts.scheme == "http"
         self.patience = patience
-        self._connections = connections
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "codespec"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -57,7 +59,7 @@ class UpstreamClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
+            connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=30),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -235,3 +237,52 @@ class UpstreamClient:
     ) -> UpstreamError:
         fault = Fault("", f"The upstream server {what}", mend)
         return UpstreamError(fault, status, wait, again=again, unwell=unwell)
+
+
+class NotEvents(Exception):
+    """Raised for bytes that are no events, or exceed a limit; its text is a clause about the server."""
+
+
+class Events:
+    """The events of one body, by the HTML standard's rules; names and comments have no use here."""
+
+    def __init__(self) -> None:
+        self.whole: list[bytes] = []  # data of complete events
+        self._held = bytearray()
+        self._data: list[bytes] = []
+
+    @property
+    def is_half(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._held or self._data)
+
+    def feed(self, piece: bytes) -> None:
+        """Append bytes. Raises NotEvents if a line or an event is too long."""
+        self._held += piece
+        if b"\n" in piece:
+            *lines, self._held = self._held.split(b"\n")
+            for line in lines:
+                self._add(bytes(line.removesuffix(b"\r")))
+        if len(self._held) + sum(map(len, self._data)) > MOST_LINE:
+            raise NotEvents(f"sent an event longer than {MOST_LINE >> 10} KiB")
+
+    def _add(self, line: bytes) -> None:
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif not line and self._data:
+            self.whole.append(b"\n".join(self._data))
+            self._data = []
+
+
+def read_object(data: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises NotEvents for anything else."""
+    try:
+        value = parse_json(data, MOST_VALUES)
+    except UnicodeDecodeError as error:
+        raise NotEvents("sent text that is not UTF-8") from error
+    except ValueError as error:
+        raise NotEvents("sent invalid JSON") from error
+    if not isinstance(value, dict):
+        raise NotEvents("sent JSON that is no object")
+    return value

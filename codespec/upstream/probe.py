@@ -1,16 +1,18 @@
-"""Look at a server once: its model, its context, and how it fills in the middle.
+"""What is known of a server: its model, its context and how it fills in the middle, by a look, and whether it is well.
 
-A server may ignore `suffix` without a word, so it counts as supported only if the prompt becomes longer with it.
+A server may ignore `suffix` without a word, so it counts as supported only if the prompt becomes longer with it. After
+repeated failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.errors import UpstreamError
+from codespec.errors import Fault, UpstreamError
 from codespec.text.fim_templates import family_named
 from codespec.upstream.client import UpstreamClient
 
@@ -19,6 +21,8 @@ MOST_CONTEXT = 1 << 20
 LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
 OWNERS = ("vllm", "sglang")  # they drop control tokens that do not end a text, and continue in another file after them
 SHOW_CONTROLS = {"skip_special_tokens": False}
+MOST_FAILURES = 5  # in a row
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before the first probe, which double after each failed one
 PROMPT = "def add(a, b):\n    return "
 SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
 
@@ -101,3 +105,60 @@ def _context(entry: Mapping[str, Any]) -> int | None:
         if type(value) is int and value >= 64:
             return min(value, MOST_CONTEXT)
     return None
+
+
+@dataclass(slots=True)
+class Circuit:
+    """Whether requests are sent.
+
+    `opened` is set while they are not; `reason` is then the last failure. `held_until` is the time before which the
+    server has asked for no request, in seconds of `time.monotonic`.
+    """
+
+    failures: int = 0  # in a row
+    wait: float = FIRST_WAIT
+    reason: str = ""
+    since: float = 0.0
+    held_until: float = 0.0
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are refused."""
+        return self.opened.is_set()
+
+    @property
+    def warning(self) -> str:
+        """A sentence for the user while the circuit is open, or ""."""
+        if not self.is_open:
+            return ""
+        seconds = time.monotonic() - self.since
+        return f"No request has been sent upstream for {seconds:.0f} s, since it failed {self.failures} times in a row."
+
+    def demand(self) -> None:
+        """Raise UpstreamError if no request may be sent now."""
+        left = self.held_until - time.monotonic()
+        if left > 0:
+            sentence = f"The upstream server has too many requests: ask again in {left:.0f} s."
+            raise UpstreamError(sentence, 429, max(1, round(left)), unwell=False)
+        if self.is_open:
+            what = f"Nothing is sent upstream after {self.failures} failures in a row ({self.reason})"
+            fault = Fault("circuit_open", what, "a probe looks every few seconds, see `codespec doctor`")
+            raise UpstreamError(fault, 503, max(1, round(self.wait)), unwell=False)
+
+    def succeed(self) -> None:
+        """Count an answer."""
+        self.failures, self.wait, self.reason = 0, FIRST_WAIT, ""
+        self.opened.clear()
+
+    def fail(self, error: UpstreamError) -> None:
+        """Count a failure, and open the circuit after too many."""
+        if error.status == 429:
+            self.held_until = time.monotonic() + error.retry_after
+        if not error.unwell:
+            return
+        self.failures += 1
+        self.reason = error.reason
+        if self.failures >= MOST_FAILURES and not self.is_open:
+            self.since = time.monotonic()
+            self.opened.set()

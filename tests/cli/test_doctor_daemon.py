@@ -49,7 +49,7 @@ def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: 
         found = look("--url", url)
         assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has enough"
         assert "version" not in found
-        monkeypatch.setattr("codespec.server.metrics_page.__version__", "0.0.1")
+        monkeypatch.setattr("codespec.server.dialects.codespec.__version__", "0.0.1")
         said = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
         assert look("--url", url)["version"] == said
 

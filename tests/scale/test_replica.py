@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from codespec import proof
@@ -34,42 +37,70 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_requests_and_replies_pass_as_they_are(models: Models) -> None:  # noqa: F811
-    async def run() -> None:
-        replica = Replica(words(models), name=lambda: "r1")
-        async with living(replica) as said:
-            assert said == ["lifespan.startup.complete"]
-            health = await ask(replica, "GET", "/health")
-            assert health.status == 200 and health.headers["x-codespec-replica"] == "r1"
-            assert len([name for name in health.headers if name in ("server", "date", "connection")]) == 0
-            body = {"prefix": "def f(x):\n    return", "max_tokens": 8, "shape": "raw"}
-            reply = await ask(replica, "POST", "/v1/codespec/complete", body)
-            assert reply.headers["content-type"].startswith("text/event-stream")
-            assert b"event: done\n" in reply.body and len(reply.pieces) > 2
-            refused = await ask(replica, "POST", "/v1/codespec/complete", {"colour": 1})
-            assert refused.status == 400 and "colour" in refused.json["error"]["message"]
-            assert (await ask(replica, "GET", "/no%20where?a=b%26c")).status == 404
-            foreign = await ask(replica, "GET", "/health", host="evil.example")
-            assert foreign.status == 403, "without a token the daemon answers local names only"
-            page = await ask(replica, "GET", "/metrics")
-            samples = [line for line in page.body.decode().splitlines() if not line.startswith("#")]
-            assert len(samples) > 30 and all('{replica="r1"' in line for line in samples)
-            pid = replica._daemon.pid
-        assert said[-1] == "lifespan.shutdown.complete" and not alive(pid)
+@dataclass(frozen=True)
+class Pair:
+    """Two replicas; the second one has a token, and gathers the metrics of both."""
 
-    asyncio.run(run())
+    first: Replica
+    second: Replica
+    run: Callable[[Coroutine[Any, Any, None]], None]  # in the replicas' event loop
 
 
-def test_one_page_has_the_metrics_of_all_replicas(models: Models) -> None:  # noqa: F811
-    async def others(authorization: str) -> dict[str, bytes]:
-        assert authorization == "Bearer of metrics"
+@pytest.fixture(scope="module")
+def pair(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:  # noqa: F811
+    """Run two replicas, which start and end as an ASGI server has them do."""
+    file = tmp_path_factory.mktemp("pair") / "token"
+    file.write_text(TOKEN)
+
+    async def both(authorization: str) -> dict[str, bytes]:
+        assert authorization == f"Bearer {TOKEN}"
         return dict([await first.metrics(authorization), await second.metrics(authorization)])
 
-    first, second = Replica(words(models), name=lambda: "r1"), Replica(words(models), name=lambda: "r2", gather=others)
+    first = Replica(words(models), name=lambda: "r1")
+    second = Replica(words(models), str(file), name=lambda: "r2", gather=both)
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
 
+        async def start() -> tuple[list[str], list[str]]:
+            return await stack.enter_async_context(living(first)), await stack.enter_async_context(living(second))
+
+        said = runner.run(start())
+        assert said == (["lifespan.startup.complete"], ["lifespan.startup.complete"])
+        pids = [first._daemon.pid, second._daemon.pid]
+        yield Pair(first, second, runner.run)
+        runner.run(stack.aclose())
+        assert [one[-1] for one in said] == ["lifespan.shutdown.complete"] * 2 and not any(map(alive, pids))
+
+
+def test_requests_and_replies_pass_as_they_are(pair: Pair) -> None:
     async def run() -> None:
-        async with living(first), living(second):
-            page = (await ask(second, "GET", "/metrics", authorization="Bearer of metrics")).body.decode()
+        replica = pair.first
+        health = await ask(replica, "GET", "/health")
+        assert health.status == 200 and health.headers["x-codespec-replica"] == "r1"
+        assert len([name for name in health.headers if name in ("server", "date", "connection")]) == 0
+        body = {"prefix": "def f(x):\n    return", "max_tokens": 8, "shape": "raw"}
+        reply = await ask(replica, "POST", "/v1/codespec/complete", body)
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert b"event: done\n" in reply.body and len(reply.pieces) > 2
+        refused = await ask(replica, "POST", "/v1/codespec/complete", {"colour": 1})
+        assert refused.status == 400 and "colour" in refused.json["error"]["message"]
+        assert (await ask(replica, "GET", "/no%20where?a=b%26c")).status == 404
+        foreign = await ask(replica, "GET", "/health", host="evil.example")
+        assert foreign.status == 403, "without a token the daemon answers local names only"
+        page = await ask(replica, "GET", "/metrics")
+        samples = [line for line in page.body.decode().splitlines() if not line.startswith("#")]
+        assert len(samples) > 30 and all('{replica="r1"' in line for line in samples)
+
+    pair.run(run())
+
+
+def test_one_page_has_the_metrics_of_all_replicas(pair: Pair) -> None:
+    async def run() -> None:
+        own = {"authorization": f"Bearer {TOKEN}"}
+        for replica in (pair.first, pair.second):  # both have the same numbers
+            body = {"prefix": "def f(x):\n    return", "max_tokens": 8, "shape": "raw"}
+            assert (await ask(replica, "POST", "/v1/codespec/complete", body, **own)).status == 200
+        page = (await ask(pair.second, "GET", "/metrics", **own)).body.decode()
         heads = [line for line in page.splitlines() if line.startswith("# TYPE ")]
         states = [line for line in page.splitlines() if line.startswith("codespec:state{")]
         assert len(heads) == len(set(heads)) > 20
@@ -77,58 +108,49 @@ def test_one_page_has_the_metrics_of_all_replicas(models: Models) -> None:  # no
         by_family = [{one.labels["replica"] for one in each.samples} for each in text_string_to_metric_families(page)]
         assert all(names in ({"r1", "r2"}, set()) for names in by_family) and {"r1", "r2"} in by_family
 
-    asyncio.run(run())
+    pair.run(run())
 
 
-def test_with_a_token(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-
+def test_with_a_token(pair: Pair) -> None:
     async def run() -> None:
-        replica = Replica(words(models), str(file))
-        async with living(replica):
-            given = {"authorization": f"Bearer {TOKEN}", "host": "team.example"}
-            assert (await ask(replica, "GET", "/v1/codespec/stats", host="team.example")).status == 401
-            assert (await ask(replica, "GET", "/v1/codespec/stats", **given)).status == 200
+        given = {"authorization": f"Bearer {TOKEN}", "host": "team.example"}
+        assert (await ask(pair.second, "GET", "/v1/codespec/stats", host="team.example")).status == 401
+        assert (await ask(pair.second, "GET", "/v1/codespec/stats", **given)).status == 200
 
-    asyncio.run(run())
+    pair.run(run())
 
 
-def test_it_proves_itself_for_the_address_of_the_client(models: Models) -> None:  # noqa: F811
+def test_it_proves_itself_for_the_address_of_the_client(pair: Pair) -> None:
     async def run() -> None:
-        replica = Replica(words(models))
-        async with living(replica):
-            nonce = proof.new_nonce()
-            reply = await ask(replica, "POST", proof.PATH, {"nonce": nonce.hex()})
-            assert proof.is_proven(reply.json, proof.own_keys(""), nonce, SERVER)
-            assert not proof.is_proven(reply.json, proof.own_keys(""), nonce, ("127.0.0.1", 8001))
-            for bad in (b"", b"[]", b'{"nonce": 1}', b'{"nonce": "00"}', b"x" * 100_000):
-                assert (await ask(replica, "POST", proof.PATH, bad)).status == 400
+        replica, nonce = pair.first, proof.new_nonce()
+        reply = await ask(replica, "POST", proof.PATH, {"nonce": nonce.hex()})
+        assert proof.is_proven(reply.json, proof.own_keys(""), nonce, SERVER)
+        assert not proof.is_proven(reply.json, proof.own_keys(""), nonce, ("127.0.0.1", 8001))
+        for bad in (b"", b"[]", b'{"nonce": 1}', b'{"nonce": "00"}', b"x" * 100_000):
+            assert (await ask(replica, "POST", proof.PATH, bad)).status == 400
 
-    asyncio.run(run())
+    pair.run(run())
 
 
-def test_a_client_that_leaves_ends_its_work(models: Models) -> None:  # noqa: F811
+def test_a_client_that_leaves_ends_its_work(pair: Pair) -> None:
     async def run() -> None:
-        replica = Replica(words(models))
-        async with living(replica):
-            data = json.dumps(LONG).encode()
-            client = Client(data)
-            asking = asyncio.create_task(
-                replica(scope("POST", "/v1/codespec/complete", data), client.receive, client.reply.take)
-            )
-            while not client.reply.body:
-                await asyncio.sleep(0.01)
-            assert (await ask(replica, "GET", "/health")).json["open"] == 1
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            for _ in range(200):
-                if (await ask(replica, "GET", "/health")).json["open"] == 0:
-                    return
-                await asyncio.sleep(0.01)
-            raise AssertionError("the daemon goes on")
+        replica, data = pair.first, json.dumps(LONG).encode()
+        client = Client(data)
+        asking = asyncio.create_task(
+            replica(scope("POST", "/v1/codespec/complete", data), client.receive, client.reply.take)
+        )
+        while not client.reply.body:
+            await asyncio.sleep(0.01)
+        assert (await ask(replica, "GET", "/health")).json["open"] == 1
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        for _ in range(200):
+            if (await ask(replica, "GET", "/health")).json["open"] == 0:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("the daemon goes on")
 
-    asyncio.run(run())
+    pair.run(run())
 
 
 def test_a_replica_ends_with_its_daemon(models: Models) -> None:  # noqa: F811

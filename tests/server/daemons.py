@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 from codespec.contract.serve_config import ServeConfig
 from codespec.server.app import build_app
-from codespec.server.audit_log import AuditLog
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import drain, follow_files, make_runner
 from codespec.server.loading import Loaded, Progress
+from codespec.server.logs import AuditLog
 from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 

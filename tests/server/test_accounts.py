@@ -15,8 +15,7 @@ from codespec.errors import ServeError
 from codespec.keys_file import Key, add_key, revoke_key
 from codespec.proof import PATH as PROOF
 from codespec.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
-from codespec.server.accounts import DAY, Account, Keyring
-from codespec.server.daily_counts import usage_file
+from codespec.server.accounts import DAY, Account, Keyring, usage_file
 from codespec.server.loading import Loaded
 from codespec.server.security import Access
 from tests.cli.processes import TOKEN

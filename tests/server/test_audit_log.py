@@ -13,8 +13,8 @@ import pytest
 from codespec.errors import ConfigError
 from codespec.keys_file import add_key
 from codespec.server.accounts import Keyring
-from codespec.server.audit_log import AuditLog
 from codespec.server.loading import Loaded
+from codespec.server.logs import AuditLog
 from codespec.server.security import Access
 from tests.server.daemons import serving_load, wait_for
 from tests.server.fakes import FakeEngine

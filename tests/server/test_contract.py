@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from codespec import __version__
-from codespec.contract.body import CompletionBody, CursorBody, Field, LookupBody, body_fields
-from codespec.contract.openapi import describe
+from codespec.contract.body import CompletionBody, CursorBody, Field, LookupBody, body_fields, describe
 from codespec.contract.types import RoundEvent, Stats
 from tests.server.daemons import Served
 

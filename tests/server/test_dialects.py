@@ -282,7 +282,8 @@ def test_what_the_language_server_may_not_ask(toy: Served, change: dict[str, Any
 def test_an_editors_setting_is_cut_to_what_the_model_can_do_and_told(toy: Served) -> None:
     """A request for the target's own tokens is rejected instead, because they would not be as requested."""
     body = {"prefix": PREFIX, "max_tokens": 4096}
-    name, done = toy.post("/v1/codespec/complete", {**body, "shape": "block"}).events[-1]
+    soon = {"shape": "block", "stop": ["e", " "]}
+    name, done = toy.post("/v1/codespec/complete", {**body, **soon}).events[-1]
     (note, *_) = done["stats"]["notes"]
     assert (name, note) == ("done", "max_tokens was cut to 256, half of the context: the prompt needs the other")
     refused = toy.post("/v1/codespec/complete", {**body, "shape": "raw"})

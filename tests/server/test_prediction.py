@@ -13,8 +13,8 @@ import pytest
 
 from codespec.contract.limits import MOST_PREDICTION
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
+from codespec.server.dispatcher import answers, follow_up
 from codespec.server.handles import RequestHandle
-from codespec.server.prefetch import answers, follow_up
 from tests.server.daemons import Served, serving
 from tests.server.talkers import chat_tokenizer, engine_of
 

@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,14 +17,15 @@ import pytest
 
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
-from tests.cli.processes import SECONDS, TOKEN, run, start
+from tests.cli.processes import SECONDS, TOKEN, TestedProcess, start
 from tests.server.daemons import wait_for
+from tests.server.forked import Forked, run_forked, start_forked
 
 
 class Process:
     """A running daemon."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: TestedProcess | Forked) -> None:
         self.process = process
         assert process.stdout is not None
         line = process.stdout.readline().decode()
@@ -71,8 +71,10 @@ class Process:
 
 
 @contextmanager
-def daemon(*words: str | Path, **settings: Any) -> Iterator[Process]:
-    with start("serve", "--port", "0", *words, **settings) as process:
+def daemon(*words: str | Path, forked: bool = True, **settings: Any) -> Iterator[Process]:
+    """Start `codespec serve`, forked unless its start is tested or it needs more than an environment."""
+    begin: Any = start_forked if forked and not settings.keys() - {"env"} else start
+    with begin("serve", "--port", "0", *words, **settings) as process:
         try:
             yield Process(process)
         finally:
@@ -84,7 +86,8 @@ def test_from_start_to_end(models: Models, tmp_path: Path) -> None:  # noqa: F81
     place = tmp_path / "codespec.sock"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(place))
-    with daemon(*models.flags, "--socket", place, "--access-log", "--drain-seconds", "300") as served:
+    words = (*models.flags, "--socket", place, "--access-log", "--drain-seconds", "300")
+    with daemon(*words, forked=False) as served:
         status, body = served.ask("GET", "/health")
         assert status == 200 or "starting" in json.loads(body)["error"]["message"]
         served.until_ready()
@@ -128,7 +131,7 @@ def test_a_second_signal_ends_at_once(models: Models) -> None:  # noqa: F811
 
 
 def test_a_signal_while_loading_ends_it() -> None:
-    with daemon() as served:
+    with daemon(forked=False) as served:
         code, _, err = served.end(signal.SIGTERM)
     assert code == 0 and "Traceback" not in err
 
@@ -150,7 +153,7 @@ def test_models_that_do_not_load_are_one_sentence(tmp_path: Path) -> None:
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("serve", "--port", str(port))
+        done = run_forked("serve", "--port", str(port))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert f"Port {port} of 127.0.0.1 is in use" in done.stderr and "--port" in done.stderr
 
@@ -170,7 +173,7 @@ def test_what_can_not_be_served_is_one_sentence(
 ) -> None:
     (tmp_path / "token").write_text(TOKEN)
     monkeypatch.chdir(tmp_path)
-    done = run("serve", *words, PYTHONPATH=str(Path(__file__).resolve().parents[2]))
+    done = run_forked("serve", *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert sentence in done.stderr and TOKEN not in done.stderr
 
@@ -179,5 +182,5 @@ def test_a_socket_in_use_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "s"))
         other.listen()
-        done = run("serve", "--port", "0", "--socket", tmp_path / "s")
+        done = run_forked("serve", "--port", "0", "--socket", tmp_path / "s")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is in use" in done.stderr

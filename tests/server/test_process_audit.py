@@ -16,8 +16,9 @@ from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
-from tests.cli.processes import run, start_python, user_environment
+from tests.cli.processes import user_environment
 from tests.server.daemons import wait_for
+from tests.server.forked import run_forked, start_forked
 from tests.server.test_jobs import PATH
 from tests.server.test_process import Process
 
@@ -47,7 +48,7 @@ raise SystemExit(main(["serve", "--port", "0", "--no-prefetch", *sys.argv[1:]]))
 @contextmanager
 def auditing(models: Models, folder: Path, *words: str, fault: str = "") -> Iterator[Process]:  # noqa: F811
     environment = user_environment(XDG_STATE_HOME=str(folder))
-    with start_python("-c", fault + SERVE, *models.flags, *words, env=environment) as process:
+    with start_forked("-c", fault + SERVE, *models.flags, *words, env=environment) as process:
         try:
             served = Process(process)
             served.until_ready()
@@ -77,7 +78,7 @@ def test_a_planted_fault_is_found(models: Models, tmp_path: Path) -> None:  # no
         assert metric(served, "mode", "mode") == {"fast": 1}
         health = json.loads(served.ask("GET", "/health")[1])
         assert health["mode"] == "fast" and "exact mode does not hold here" in health["notes"][-1]
-        asked = run("stats", "--url", f"http://127.0.0.1:{served.port}", XDG_STATE_HOME=str(tmp_path))
+        asked = run_forked("stats", "--url", f"http://127.0.0.1:{served.port}", XDG_STATE_HOME=str(tmp_path))
         table = asked.stdout.splitlines()
         assert {"mode           fast", "audits         different 1"} <= set(table)
         assert any(line.startswith("note: exact mode does not hold here") for line in table)

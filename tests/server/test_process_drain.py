@@ -69,7 +69,9 @@ def test_who_is_still_sending_delays_no_end(models: Models) -> None:  # noqa: F8
         early, late = (stack.enter_context(socket.create_connection((served.host, served.port))) for _ in range(2))
         for half in (early, late):
             half.settimeout(SECONDS)
-        stream = served.open("/v1/codespec/complete", {"prefix": "a", "max_tokens": 400, "shape": "raw"})
+        stream = served.open(
+            "/v1/codespec/complete", {"prefix": "a", "max_tokens": 400, "shape": "raw", "speculate": False}
+        )
         stack.callback(stream.close)
         begun = stream.getresponse()
         begun.read1(10)

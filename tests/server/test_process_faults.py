@@ -21,10 +21,10 @@ from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start_python, user_environment
 from tests.server.daemons import serving, wait_for
 from tests.server.fakes import FakeEngine
+from tests.server.forked import start_forked
 from tests.server.test_jobs import PATH, body, ends_of
 from tests.server.test_process import Process, daemon, over_unix
 
-ROOT = Path(__file__).parents[2]
 ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
 DYING = """
 from codespec.cli.ending import run_to_exit_code
@@ -59,9 +59,7 @@ def test_an_engine_that_dies_ends_the_daemon(kind: str) -> None:
 
     A panic in a library such as tokenizers is not an Exception.
     """
-    with start_python(
-        "-c", DYING.replace("KIND", kind), cwd=ROOT, env=user_environment(PYTHONPATH=str(ROOT))
-    ) as process:
+    with start_forked("-c", DYING.replace("KIND", kind)) as process:
         served = Process(process)
         served.until_ready()
         status, told = served.ask("POST", PATH, body("BOOM"))

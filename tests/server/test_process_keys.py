@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
-from tests.cli.processes import TOKEN, run, user_environment
+from tests.cli.processes import TOKEN, user_environment
 from tests.server.daemons import wait_for
+from tests.server.forked import run_forked as run
 from tests.server.test_process import Process, daemon
 
 PATH = "/v1/codespec/complete"
@@ -79,7 +80,7 @@ def test_a_burst_of_one_key_delays_no_other(models: Models, tmp_path: Path) -> N
         ended: list[int] = []
 
         def send(number: int) -> None:
-            body = {**BODY, "prefix": f"# {number}\n", "max_tokens": 400, "document": f"{number}", "speculate": False}
+            body = {**BODY, "prefix": f"# {number}\n", "max_tokens": 120, "document": f"{number}", "speculate": False}
             ended.append(served.ask("POST", PATH, body, Authorization=f"Bearer {ana}")[0])
 
         burst = [threading.Thread(target=send, args=(number,)) for number in range(200)]

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start, user_environment
 from tests.lsp.test_daemon_process import free_port
 from tests.server.daemons import wait_for
+from tests.server.forked import start_forked
 
 PATH = "/v1/codespec/complete"
 BODY = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}
@@ -46,7 +47,13 @@ def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes
 def logging_to(log: Path, *words: str | Path, **settings: Any) -> Iterator[tuple[Any, int]]:
     """Run a ready daemon whose output goes to a file; yield the process and its port."""
     port = free_port()
-    with log.open("a+b") as out, start("serve", "--port", str(port), *words, stdout=out, stderr=out, **settings) as one:
+    with ExitStack() as stack:
+        out = stack.enter_context(log.open("a+b"))
+        command: tuple[str | Path, ...] = ("serve", "--port", str(port), *words)
+        if "preexec_fn" in settings:
+            one: Any = stack.enter_context(start(*command, stdout=out, stderr=out, **settings))
+        else:
+            one = stack.enter_context(start_forked(*command, output=out, **settings))
         try:
             assert wait_for(lambda: one.poll() is not None or ask(port, "GET", "/health")[0] == 200)
             assert one.poll() is None
@@ -100,6 +107,6 @@ def test_a_mistake_keeps_its_code_where_nothing_can_be_said() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         open("/dev/full", "wb") as full,
-        start("serve", "--port", str(taken.getsockname()[1]), stdout=full, stderr=full) as process,
+        start_forked("serve", "--port", str(taken.getsockname()[1]), output=full) as process,
     ):
         assert process.wait(SECONDS) == 2

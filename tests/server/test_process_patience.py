@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from codespec.server import lifecycle, wire
-from tests.cli.processes import SECONDS, start_python, user_environment
+from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
+from tests.server.forked import start_forked
 from tests.server.test_process import Process
 
-ROOT = Path(__file__).parents[2]
 PATH = "/v1/codespec/complete"
 MOST_PATIENCE = 120.0
 WAIT = 40.0  # seconds to wait for events due after one second
@@ -44,8 +44,7 @@ raise SystemExit(lifecycle.serve(config, lambda _: Loaded(LoudEngine(), "toy", 5
 
 @pytest.fixture
 def served() -> Iterator[Process]:
-    environment = user_environment(PYTHONPATH=str(ROOT))
-    with start_python("-c", LOUD.format(seconds=SECONDS), cwd=ROOT, env=environment) as process:
+    with start_forked("-c", LOUD.format(seconds=SECONDS)) as process:
         try:
             yield Process(process)
         finally:

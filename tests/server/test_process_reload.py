@@ -33,7 +33,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def reloading(models: Models, folder: Path, *words: str) -> Iterator[Process]:  # noqa: F811
     (folder / "token").write_text(TOKEN)
-    homes = user_environment(XDG_STATE_HOME=str(folder / "state"), XDG_CACHE_HOME=str(folder / "cache"))
+    homes = user_environment(XDG_STATE_HOME=str(folder / "state"))
     flags = [*models.flags, "--threads", "1", "--no-prefetch", "--audit-every", "0", "--queue", "200"]
     with daemon(*flags, "--token-file", folder / "token", *words, env=homes) as served:
         assert wait_for(lambda: served.ask("GET", "/ready")[0] == 200)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import SECONDS, start
+from tests.server.forked import start_forked
 from tests.server.test_process import Process, daemon, over_unix
 
 FILES = 160
@@ -110,7 +111,7 @@ def test_daemons_at_one_path_take_turns(tmp_path: Path) -> None:
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with start("serve", "--port", "0", "--socket", place) as second, socket.socket(socket.AF_UNIX) as first:
+        with start_forked("serve", "--port", "0", "--socket", place) as second, socket.socket(socket.AF_UNIX) as first:
             assert second.stdout is not None and b"listening on http" in second.stdout.readline()
             place.unlink()
             first.bind(str(place))
@@ -128,7 +129,7 @@ def test_a_folder_that_stays_locked_holds_up_no_start(tmp_path: Path) -> None:
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with start("serve", "--port", "0", "--socket", tmp_path / "s") as process:
+        with start_forked("serve", "--port", "0", "--socket", tmp_path / "s") as process:
             _, err = process.communicate(timeout=SECONDS)
     finally:
         os.close(handle)
@@ -136,7 +137,7 @@ def test_a_folder_that_stays_locked_holds_up_no_start(tmp_path: Path) -> None:
 
 
 def check_in_use(place: Path) -> None:
-    with start("serve", "--port", "0", "--socket", place) as process:
+    with start_forked("serve", "--port", "0", "--socket", place) as process:
         _, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err.count(b"\n")) == (2, 1) and b"is in use: stop the other daemon" in err, err
 
@@ -145,7 +146,7 @@ def test_a_link_is_no_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "of others"))
     (tmp_path / "s").symlink_to(tmp_path / "of others")
-    with start("serve", "--port", "0", "--socket", tmp_path / "s") as process:
+    with start_forked("serve", "--port", "0", "--socket", tmp_path / "s") as process:
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 2 and b"exists and is no socket" in err, err
     assert (tmp_path / "of others").exists()

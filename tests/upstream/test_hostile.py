@@ -8,8 +8,8 @@ import time
 import pytest
 
 from codespec.server.upstream import Upstream
-from codespec.upstream.circuit import MOST_FAILURES
 from codespec.upstream.client import UpstreamClient
+from codespec.upstream.probe import MOST_FAILURES
 from tests.server.daemons import Served, serving_source
 from tests.upstream.servers import FakeServer, Request, chunk, fake_server, head, write_answer
 from tests.upstream.test_daemon import PLACE, text_of, wait_for

@@ -10,11 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.processes import run, start, start_python
+from tests.cli.processes import start_python
 from tests.lsp.test_process import ended, on_pipes, started
+from tests.server.forked import run_forked as run
+from tests.server.forked import start_forked as start
 from tests.server.test_process import Process
 from tests.upstream.servers import FakeServer, fake_server
 from tests.upstream.test_daemon import PLACE, wait_for
@@ -33,7 +36,7 @@ raise SystemExit(main(sys.argv[1:]))
 def served(*words: str, python: bool = False) -> Iterator[Process]:
     """Run a daemon until the end of the block."""
     flags = ("serve", "--port", "0", "--socket", "none", *words)
-    process = start_python("-c", WITHOUT, *flags) if python else start(*flags)
+    process: Any = start_python("-c", WITHOUT, *flags) if python else start(*flags)
     with process:
         daemon = Process(process)
         daemon.until_ready()

@@ -1,6 +1,7 @@
-"""codespec's own endpoint, for its language server.
+"""codespec's own endpoints: completions for its language server, lookup files, the daemon's numbers.
 
-Reads strict fields and streams server-sent events. A newer request for a document supersedes the older one.
+Fields are strict, and completions are streamed as server-sent events. A newer request for a document supersedes the
+older one.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ from typing import Any
 
 from aiohttp import web
 from codespec_grammars import Context, Cursor
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from codespec import __version__
-from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody
+from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
 from codespec.contract.limits import MOST_FILE_TEXT
-from codespec.contract.openapi import describe
 from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, event_to_json
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
+from codespec.server.accounts import CALL
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.handles import RequestHandle
-from codespec.server.scopes import SCOPES
+from codespec.server.metrics import DaemonCollector
+from codespec.server.security import SCOPES
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
+COMPLETE = "/v1/codespec/complete"
 SHARED = frozenset(item.name for item in fields_of(CompletionRequest))  # fields that the engine reads as they are sent
 
 
@@ -128,8 +133,39 @@ async def openapi(request: web.Request) -> web.Response:
     return reply(describe(__version__))
 
 
+async def scrape(request: web.Request) -> web.StreamResponse:
+    """Serve the metrics in Prometheus' text format."""
+    text = generate_latest(DaemonCollector(request.app[DAEMON]))
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
+
+
+async def stats(request: web.Request) -> web.StreamResponse:
+    """Serve the same metrics as JSON, with the daemon's version, state and model. A key sees its own usage alone."""
+    daemon = request.app[DAEMON]
+    loaded = daemon.engine_thread.loaded
+    about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
+    about["model"] = loaded.name if loaded else None
+    engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
+    if loaded:
+        prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
+        engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
+        engine["identity"] = dict(loaded.identity)
+    if daemon.engine_thread.remote is not None:
+        engine["upstream"] = daemon.engine_thread.remote
+    families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
+    return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
+
+
+def _as_json(family: Metric) -> dict[str, Any]:
+    samples = [{"name": one.name, "labels": one.labels, "value": one.value} for one in family.samples]
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    return {"name": name, "type": family.type, "help": family.documentation, "samples": samples}
+
+
 ROUTES = [
-    web.post("/v1/codespec/complete", complete),
+    web.post(COMPLETE, complete),
     web.post("/v1/codespec/files", look_up_in),
     web.get("/openapi.json", openapi),
+    web.get("/metrics", scrape),
+    web.get("/v1/codespec/stats", stats),
 ]

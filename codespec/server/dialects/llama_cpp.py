@@ -14,18 +14,17 @@ from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
-from codespec.server.audit_log import CALL
+from codespec.server.accounts import CALL
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.logprobs import TokenNames, TokenPlacer, llama
-from codespec.server.dialects.replies import collect, notes_field, stream
+from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
 from codespec.server.dialects.requests import (
+    SAMPLING,
     missing_fim,
     read_choices,
     read_max_tokens,
     read_prompt,
-    read_seed,
-    read_top_k,
+    read_sampling,
     with_field_names,
     without_secrets,
 )
@@ -113,13 +112,7 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
         notes.append("n_indent is not used in a stream")
     settings: dict[str, Any] = {
         "max_tokens": tokens,
-        "temperature": fields.number("temperature", 0.0, 0.0, 100.0),
-        "top_k": read_top_k(fields),
-        "top_p": fields.number("top_p", 1.0, 1e-6, 1.0),
-        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
-        "repetition_penalty": fields.number("repeat_penalty", 1.0, 0.01, 100.0),
-        "seed": read_seed(fields),
-        "stop": fields.texts("stop"),
+        **read_sampling(fields, SAMPLING, COMPLETION_NAMES, hottest=100.0),
         "deadline_ms": None if tokens else WARM_UP_MS,
     }
     return LlamaCppReply(
@@ -207,9 +200,7 @@ def _probabilities(completion: Completion, answer: LlamaCppReply) -> dict[str, A
     if not completion.logprobs:
         return {}
     names = TokenNames(answer.loaded.engine.target.tokenizer)
-    placer = TokenPlacer(names)
-    placer.add(completion.logprobs)
-    return {"completion_probabilities": llama(names, placer.take(len(completion.text)))}
+    return {"completion_probabilities": llama(names, place_tokens(names, completion))}
 
 
 def timings(stats: Stats) -> dict[str, float]:

@@ -18,11 +18,11 @@ from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field, stream
 from codespec.server.dialects.requests import (
+    SAMPLING,
     missing_fim,
     read_max_tokens,
     read_prompt,
-    read_seed,
-    read_top_k,
+    read_sampling,
     with_field_names,
 )
 from codespec.server.handles import RequestHandle
@@ -70,13 +70,7 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     request = CompletionRequest(
         **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
         max_tokens=read_max_tokens(options, "num_predict", loaded.context, notes, 128),
-        temperature=options.number("temperature", 0.0, 0.0, 100.0),
-        top_k=read_top_k(options),
-        top_p=max(1e-6, options.number("top_p", 1.0, 0.0, 1.0)),
-        min_p=options.number("min_p", 0.0, 0.0, 1.0),
-        repetition_penalty=options.number("repeat_penalty", 1.0, 0.01, 100.0),
-        seed=read_seed(options),
-        stop=options.texts("stop"),
+        **read_sampling(options, SAMPLING, {"repetition_penalty": "repeat_penalty"}, hottest=100.0),
     )
     return RequestHandle(request, notes=notes)
 

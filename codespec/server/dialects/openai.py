@@ -1,11 +1,13 @@
-"""OpenAI's legacy completions, for minuet, llm-ls, Continue and Zed, and the list of models.
+"""OpenAI's API, for minuet, llm-ls, Continue and Zed: legacy completions, chat completions, the list of models.
 
-A request with a suffix fills in the middle. So does a prompt with the markers of a known model family, which is split
-and rebuilt for the target.
+Also Mistral's fill-in-the-middle, for Continue and minuet: legacy fields in, chat-shaped choices out. A legacy request
+with a suffix fills in the middle. So does a prompt with the markers of a known model family, which is split and rebuilt
+for the target. Chat needs a model with a chat template.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,52 +15,71 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.limits import MOST_CHOICES, MOST_PATH
+from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PATH
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.errors import RequestError
-from codespec.server.chat_template import find_chat_template
+from codespec.server.chat_template import (
+    CHAT_TEMPLATES,
+    ChatMessage,
+    encode_prompt,
+    find_chat_template,
+    hide_control_tokens,
+)
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.logprobs import TokenNames, legacy
-from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
+from codespec.server.dialects.replies import ChoiceShape, chat, legacy, respond
 from codespec.server.dialects.requests import (
     missing_fim,
     prompt_text,
     read_include_usage,
     read_max_tokens,
+    read_openai_sampling,
     read_prediction,
     read_prompt,
     read_sampling,
+    require_fim,
     with_field_names,
 )
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.wire import Fields, Refused, clip, event_stream, reply
+from codespec.server.wire import Fields, Refused, clip, read_fields, reply
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
-MOST_LOGPROBS = 5
+CHAT_NAMES = {"prefix": "messages", "prompt_ids": "messages"}
+CHAT_KINDS = ("chat.completion", "chat.completion.chunk")
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+MOST_MESSAGES = 1024
+MOST_LEGACY_LOGPROBS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIReply:
-    """The reply format that the client requested, and the request handles, one per prompt."""
+class Continued:
+    """The legacy reply that the client requested, and the request handles, one per prompt."""
 
     handles: tuple[RequestHandle, ...]
     echoes: tuple[str, ...]  # prompts to repeat in the reply
     choices: int  # choices to send per prompt
     with_logprobs: bool
 
-    @property
-    def written(self) -> int:
-        """Number of choices to generate per prompt."""
-        return self.handles[0].request.n
-
-    def echo(self, choice: int) -> str:
-        """Return the prompt to put before a choice."""
-        return self.echoes[choice // self.choices]
+    def whole(self, number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+        """Return a choice of a complete reply."""
+        return _choice(number, self.echoes[number // self.choices] + text, finish, logprobs)
 
     def opening(self, choice: int) -> dict[str, Any] | None:
         """Return the first chunk of a streamed choice, or None."""
-        return _choice(choice, self.echo(choice), None, None) if self.echo(choice) else None
+        echo = self.echoes[choice // self.choices]
+        return _choice(choice, echo, None, None) if echo else None
+
+    def best(self, done: Sequence[Completion]) -> Sequence[Completion]:
+        """Return each prompt's choices with the highest mean log-probability per token.
+
+        Return all choices if no more were generated than requested.
+        """
+        written = self.handles[0].request.n
+        if written == self.choices:
+            return done
+        groups = (done[start : start + written] for start in range(0, len(done), written))
+        best = (sorted(group, key=_likelihood, reverse=True)[: self.choices] for group in groups)
+        return list(chain.from_iterable(best))
 
 
 @with_field_names(NAMES)
@@ -66,31 +87,31 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """Continue prompts or fill in the middle, in one reply or as a stream."""
     loaded = request.app[DAEMON].loaded()
     with fields:
-        answer, streams = read_request(fields, loaded), fields.flag("stream")
+        read, streams = read_request(fields, loaded), fields.flag("stream")
         with_usage = streams and read_include_usage(fields)
-    shape = ChoiceShape(_choice, _choice, legacy, answer.opening)
-    frame = new_frame("cmpl", "text_completion", loaded)
-    names = TokenNames(loaded.engine.target.tokenizer) if answer.with_logprobs else None
-    if streams:
-        chunks = Chunks(frame, shape, answer.handles, names, with_usage)
-        return await stream(request, answer.handles, event_stream(request), chunks.encode, last=DONE)
-    done = await collect(request, answer.handles)
-    body = whole_reply(frame, shape, names, answer.handles, best(done, answer.written, answer.choices))
-    for choice in body["choices"]:
-        choice["text"] = answer.echo(choice["index"]) + choice["text"]
-    return reply({**body, "usage": usage(done, answer.written)})
+    shape = ChoiceShape("cmpl", ("text_completion",) * 2, read.whole, _choice, legacy, read.opening)
+    return await respond(
+        request,
+        read.handles,
+        loaded,
+        shape,
+        streams=streams,
+        with_usage=with_usage,
+        with_logprobs=read.with_logprobs,
+        choose=read.best,
+    )
 
 
-def read_request(fields: Fields, loaded: Loaded) -> OpenAIReply:
+def read_request(fields: Fields, loaded: Loaded) -> Continued:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
     notes: list[str] = []
-    sampling, echo = read_sampling(fields), fields.flag("echo")
+    sampling, echo = read_openai_sampling(fields), fields.flag("echo")
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MOST_CHOICES)
     if written > choices and fields.flag("stream"):
         raise RequestError("best_of can't choose in a stream: leave it or stream out.", "best_of")
-    logprobs = fields.whole("logprobs", 0, 0, MOST_LOGPROBS) if "logprobs" in fields else None
+    logprobs = fields.whole("logprobs", 0, 0, MOST_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
         raise RequestError("logprobs can't be given for an echoed prompt: leave one of the two out.", "logprobs")
     sampling["n"] = written
@@ -101,18 +122,7 @@ def read_request(fields: Fields, loaded: Loaded) -> OpenAIReply:
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
     handles = tuple(RequestHandle(CompletionRequest(**one, **sampling), notes=notes) for one in read)
     echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
-    return OpenAIReply(handles, echoes, choices, logprobs is not None)
-
-
-def best(done: Sequence[Completion], written: int, choices: int) -> list[Completion]:
-    """Return each prompt's choices with the highest mean log-probability per token.
-
-    Return all choices if no more were generated than requested.
-    """
-    if written == choices:
-        return list(done)
-    groups = (done[start : start + written] for start in range(0, len(done), written))
-    return list(chain.from_iterable(sorted(group, key=_likelihood, reverse=True)[:choices] for group in groups))
+    return Continued(handles, echoes, choices, logprobs is not None)
 
 
 def _likelihood(completion: Completion) -> float:
@@ -121,6 +131,116 @@ def _likelihood(completion: Completion) -> float:
 
 def _choice(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
     return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
+
+
+@with_field_names(CHAT_NAMES)
+async def chat_complete(request: web.Request) -> web.StreamResponse:
+    """Answer a conversation, in one reply or as a stream."""
+    daemon = request.app[DAEMON]
+    loaded = daemon.loaded()
+    tokenizer = loaded.engine.target.tokenizer
+    notes: list[str] = []
+    with await read_fields(request) as fields:
+        conversation = read_conversation(fields, loaded)
+        settings, streams = read_settings(fields, loaded, notes), fields.flag("stream")
+        with_usage = streams and read_include_usage(fields)
+    async with daemon.encoding:
+        hidden, placeholders = await asyncio.to_thread(hide_control_tokens, tokenizer, conversation)
+    rendered = await request.app[CHAT_TEMPLATES].render(hidden)
+    del conversation, hidden  # free the messages, which the prompt contains
+    async with daemon.encoding:
+        ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
+    handles = [RequestHandle(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=notes)]
+    shape = ChoiceShape("chatcmpl", CHAT_KINDS, _message, _delta, chat, _opening)
+    wanted = settings["logprobs"] is not None
+    return await respond(request, handles, loaded, shape, streams=streams, with_usage=with_usage, with_logprobs=wanted)
+
+
+def read_conversation(fields: Fields, loaded: Loaded) -> list[ChatMessage]:
+    """Read the messages. Raise RequestError if there are none, or if the model has no chat template."""
+    if not find_chat_template(loaded.engine.target.tokenizer):
+        sentence = f"messages can't be answered ({loaded.name} has no chat template): use /v1/completions."
+        raise RequestError(sentence, "messages")
+    messages = [_read_message(part) for part in fields.parts("messages", MOST_MESSAGES)]
+    if not messages:
+        raise RequestError("messages is empty: send at least one.", "messages")
+    return messages
+
+
+def _read_message(message: Fields) -> ChatMessage:
+    role = message.choice("role", tuple(ROLES))
+    for name in ("tool_calls", "function_call"):
+        message.refuse_unless(name, ([], {}), "no tools are called")
+    return ChatMessage(ROLES[role], message.text_or_parts("content"))
+
+
+def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
+    """Read the generation settings. Raise RequestError for the first invalid field."""
+    fields.text("model", "", MOST_PATH)
+    for name in ("tools", "functions"):
+        fields.refuse_unless(name, ([],), "no tools are called")
+    fields.refuse_unless("response_format", ({"type": "text"},), "answers are plain text")
+    length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
+    top = fields.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
+    wanted = fields.flag("logprobs")
+    if top and not wanted:
+        raise RequestError("top_logprobs needs logprobs to be true: send both, or none.", "top_logprobs")
+    return {
+        **read_openai_sampling(fields),
+        "max_tokens": read_max_tokens(fields, length, loaded.context, notes, default=256),
+        "logprobs": top if wanted else None,
+        "prediction": read_prediction(fields),
+    }
+
+
+def _message(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+
+def _delta(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+    delta = {"content": text} if text else {}
+    return {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+
+
+def _opening(number: int) -> dict[str, Any]:
+    delta = {"role": "assistant", "content": ""}
+    return {"index": number, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+@with_field_names(NAMES)
+async def fill_in(request: web.Request) -> web.StreamResponse:
+    """Fill in between prompt and suffix, in one reply or as a stream."""
+    loaded = request.app[DAEMON].loaded()
+    with await read_fields(request) as fields:
+        handles, streams = [_read_fim(fields, loaded)], fields.flag("stream")
+    shape = ChoiceShape("fim", CHAT_KINDS, _fim_message, _fim_delta)
+    return await respond(request, handles, loaded, shape, streams=streams)
+
+
+def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
+    """Read a request. Raise RequestError for the first invalid field."""
+    fields.text("model", "", MOST_PATH)
+    if fields.text("suffix", ""):
+        require_fim(loaded, "suffix")
+    notes: list[str] = []
+    request = CompletionRequest(
+        prefix=fields.text("prompt"),
+        suffix=fields.text("suffix", ""),
+        max_tokens=read_max_tokens(fields, "max_tokens", loaded.context, notes),
+        **read_sampling(fields, ("top_p", "seed", "stop"), {"seed": "random_seed"}),
+        shape="auto",
+        heal=True,
+    )
+    return RequestHandle(request, notes=notes)
+
+
+def _fim_message(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
+    return {"index": number, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+
+
+def _fim_delta(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
+    return {"index": number, "delta": {"role": "assistant", "content": text}, "finish_reason": finish}
 
 
 async def models(request: web.Request) -> web.StreamResponse:
@@ -151,4 +271,9 @@ def _model(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-ROUTES = [web.get("/v1/models", models), web.get("/v1/models/{name:.+}", model)]
+ROUTES = [
+    web.post("/v1/chat/completions", chat_complete),
+    web.post("/v1/fim/completions", fill_in),
+    web.get("/v1/models", models),
+    web.get("/v1/models/{name:.+}", model),
+]

@@ -1,10 +1,11 @@
-"""Reply code shared by the dialects: collected and streamed events, notes, log-probabilities.
+"""Replies of all dialects: collected and streamed events, notes, and log-probabilities with the tokens as text.
 
 Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 import secrets
 import time
@@ -26,16 +27,18 @@ from codespec.contract.types import (
     TokenLogprob,
 )
 from codespec.errors import CodespecError
-from codespec.server.audit_log import CALL
+from codespec.server.accounts import CALL
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.logprobs import Placed, TokenNames, TokenPlacer
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.scopes import SCOPES
-from codespec.server.wire import StreamReply, error_body, sse
+from codespec.server.security import SCOPES
+from codespec.server.wire import StreamReply, error_body, event_stream, reply, sse
+from codespec.text.tokenizer import TextTokenizer
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"
+LEAST_LOGPROB = -9999.0  # JSON has no infinity
+Placed = tuple[TokenLogprob, int]  # a token and its first character in the text
 SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -52,7 +55,7 @@ async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> lis
 async def stream(
     request: web.Request,
     handles: Sequence[RequestHandle],
-    reply: StreamReply,
+    response: StreamReply,
     encode: Callable[[Event], Iterable[bytes]],
     encode_error: Callable[[CodespecError], bytes] = lambda error: sse(error_body(error)),
     last: bytes = b"",
@@ -68,13 +71,13 @@ async def stream(
         try:
             async for event in _numbered(handles):
                 for piece in encode(event):
-                    await reply.send(piece)
+                    await response.send(piece)
         except CodespecError as error:
-            if not reply.response.prepared:
+            if not response.response.prepared:
                 raise
             last = encode_error(error)
-    await reply.send(last)
-    return await reply.end()
+    await response.send(last)
+    return await response.end()
 
 
 def session_of(request: web.Request) -> str:
@@ -106,30 +109,112 @@ def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) ->
     return {"notes": list(notes)} if notes else {}
 
 
+class TokenNames:
+    """The tokens of a vocabulary as text."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.token_bytes = tokenizer.token_bytes
+        self._controls = {number: name for name, number in tokenizer.vocab.items() if number in tokenizer.special_ids}
+
+    def text(self, token: int) -> str:
+        """Return a token's text, a control token's name, or OpenAI's notation for bytes that are not valid UTF-8."""
+        spelled = self.bytes(token)
+        try:
+            return self._controls.get(token) or spelled.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
+
+    def bytes(self, token: int) -> bytes:
+        """Return a token's bytes; b"" for control tokens."""
+        return self.token_bytes[token]
+
+
+class TokenPlacer:
+    """The tokens of one choice with their character offsets, consumed as their text is sent.
+
+    Tokens may be added in batches of any size, and repeatedly: a computation that restarts repeats them.
+    """
+
+    def __init__(self, names: TokenNames) -> None:
+        self._names = names
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._placed: list[Placed] = []
+        self._length = 0  # characters in the text of all tokens so far
+        self._taken = 0
+
+    def add(self, logprobs: Iterable[TokenLogprob]) -> None:
+        """Add the next tokens. Skip known ones, and those after a gap until it is filled."""
+        for one in logprobs:
+            if one.place == len(self._placed):
+                self._placed.append((one, self._length))
+                self._length += len(self._decoder.decode(self._names.bytes(one.id)))
+
+    def take(self, length: int) -> list[Placed]:
+        """Return the remaining tokens that begin in the first `length` characters, with their offsets; consume them."""
+        found = []
+        for placed in self._placed[self._taken :]:
+            if placed[1] >= length:
+                break
+            found.append(placed)
+        self._taken += len(found)
+        return found
+
+
+def place_tokens(names: TokenNames, completion: Completion) -> list[Placed]:
+    """Return the tokens of a whole completion that begin in its text, with their offsets."""
+    placer = TokenPlacer(names)
+    placer.add(completion.logprobs)
+    return placer.take(len(completion.text))
+
+
 @dataclass(frozen=True, slots=True)
 class ChoiceShape:
-    """The format of a choice in one of OpenAI's endpoints.
+    """The format of one of OpenAI's endpoints: the prefix of its ids, its objects' names, and its choices.
 
     `whole` formats a choice of a complete reply and `chunk` a piece of a stream, from number, text, finish reason
     (None: not finished) and log-probabilities (None: not requested). `logprobs` formats the log-probabilities for both.
     `opening` returns the first chunk of each choice.
     """
 
+    prefix: str
+    kinds: tuple[str, str]  # of a complete reply and of a chunk
     whole: Callable[[int, str, str | None, Any], dict[str, Any]]
     chunk: Callable[[int, str, str | None, Any], dict[str, Any]]
     logprobs: Callable[[TokenNames, Sequence[Placed]], Any] = lambda names, placed: None
     opening: Callable[[int], dict[str, Any] | None] = lambda choice: None
 
 
-def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
-    """Return the fields shared by all objects of one OpenAI reply."""
-    return {
-        "id": f"{prefix}-{secrets.token_hex(12)}",
-        "object": kind,
+async def respond(
+    request: web.Request,
+    handles: Sequence[RequestHandle],
+    loaded: Loaded,
+    shape: ChoiceShape,
+    *,
+    streams: bool,
+    with_usage: bool = False,
+    with_logprobs: bool = False,
+    choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
+) -> web.StreamResponse:
+    """Reply in one of OpenAI's shapes, whole or as a stream. A whole reply has the completions that `choose` keeps."""
+    names = TokenNames(loaded.engine.target.tokenizer) if with_logprobs else None
+    frame = {
+        "id": f"{shape.prefix}-{secrets.token_hex(12)}",
+        "object": shape.kinds[streams],
         "created": int(time.time()),
         "model": loaded.name,
         "system_fingerprint": "codespec",
     }
+    if streams:
+        chunks = Chunks(frame, shape, handles, names, with_usage)
+        return await stream(request, handles, event_stream(request), chunks.encode, last=DONE)
+    done = await collect(request, handles)
+    kept = choose(done)
+    choices = []
+    for number, completion in enumerate(kept):
+        logprobs = None if names is None else shape.logprobs(names, place_tokens(names, completion))
+        choices.append(shape.whole(number, completion.text, FINISH[completion.finish_reason], logprobs))
+    notes = notes_field(handles, kept)
+    return reply({**frame, "choices": choices, **notes, "usage": usage(done, handles[0].request.n)})
 
 
 def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
@@ -150,25 +235,6 @@ def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
     accepted = sum(counts.accepted for counts in found)
     rejected = sum(counts.drafted for counts in found) - accepted
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
-
-
-def whole_reply(
-    frame: dict[str, Any],
-    shape: ChoiceShape,
-    names: TokenNames | None,
-    handles: Sequence[RequestHandle],
-    done: Sequence[Completion],
-) -> dict[str, Any]:
-    """Return a complete reply without its usage."""
-    choices = []
-    for number, completion in enumerate(done):
-        logprobs = None
-        if names is not None:
-            placer = TokenPlacer(names)
-            placer.add(completion.logprobs)
-            logprobs = shape.logprobs(names, placer.take(len(completion.text)))
-        choices.append(shape.whole(number, completion.text, FINISH[completion.finish_reason], logprobs))
-    return {**frame, "choices": choices, **notes_field(handles, done)}
 
 
 @dataclass(slots=True)
@@ -231,3 +297,43 @@ class Chunks:
 
     def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
         return sse({**self.frame, "choices": [choice], **more})
+
+
+def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
+    """Return the shape of /v1/completions."""
+    return {
+        "tokens": [names.text(one.id) for one, _ in placed],
+        "token_logprobs": [_finite(one.logprob) for one, _ in placed],
+        "top_logprobs": [_legacy_top(names, one) for one, _ in placed],
+        "text_offset": [start for _, start in placed],
+    }
+
+
+def _legacy_top(names: TokenNames, one: TokenLogprob) -> dict[str, float]:
+    """Return the likeliest tokens and the token itself; for ids with the same text, the likeliest."""
+    found: dict[str, float] = {}
+    for number, value in (*one.top, (one.id, one.logprob)):
+        found.setdefault(names.text(number), _finite(value))
+    return found
+
+
+def chat(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
+    """Return the shape of /v1/chat/completions."""
+    return {"content": [_entry(names, one) for one, _ in placed], "refusal": None}
+
+
+def llama(names: TokenNames, placed: Sequence[Placed]) -> list[dict[str, Any]]:
+    """Return the shape of llama.cpp's /completion."""
+    return [{"id": one.id, **_entry(names, one)} for one, _ in placed]
+
+
+def _entry(names: TokenNames, one: TokenLogprob) -> dict[str, Any]:
+    return {**_token(names, one.id, one.logprob), "top_logprobs": [_token(names, *pair) for pair in one.top]}
+
+
+def _token(names: TokenNames, number: int, value: float) -> dict[str, Any]:
+    return {"token": names.text(number), "logprob": _finite(value), "bytes": list(names.bytes(number))}
+
+
+def _finite(value: float) -> float:
+    return max(value, LEAST_LOGPROB)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
@@ -65,26 +66,30 @@ def read_choices(fields: Fields, name: str = "n") -> int:
     return fields.whole(name, 1, 1, MOST_CHOICES)
 
 
-def read_top_k(fields: Fields) -> int:
-    """Return top-k; 0 and less mean all tokens."""
-    return max(0, fields.whole("top_k", 0, -1, MOST_COUNT))
+def read_sampling(
+    fields: Fields, wanted: Collection[str], names: Mapping[str, str] = MappingProxyType({}), hottest: float = 2.0
+) -> dict[str, Any]:
+    """Return the wanted fields of SAMPLING that a client sends by these `names` (default: ours)."""
+    found = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
+    return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **found}
 
 
-def read_sampling(fields: Fields) -> dict[str, Any]:
+SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
+    "top_k": lambda fields, name: max(0, fields.whole(name, 0, -1, MOST_COUNT)),  # 0 and less: all tokens
+    "top_p": lambda fields, name: max(1e-6, fields.number(name, 1.0, 0.0, 1.0)),
+    "min_p": lambda fields, name: fields.number(name, 0.0, 0.0, 1.0),
+    "repetition_penalty": lambda fields, name: fields.number(name, 1.0, 0.01, 100.0),
+    "seed": read_seed,
+    "stop": lambda fields, name: fields.texts(name),
+}
+
+
+def read_openai_sampling(fields: Fields) -> dict[str, Any]:
     """Read OpenAI's sampling fields and stops. Raise RequestError for features that the engine lacks."""
     for name in ("frequency_penalty", "presence_penalty"):
         fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
     fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
-    return {
-        "temperature": fields.number("temperature", 0.0, 0.0, 2.0),
-        "top_k": read_top_k(fields),
-        "top_p": max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
-        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
-        "repetition_penalty": fields.number("repetition_penalty", 1.0, 0.01, 100.0),
-        "seed": read_seed(fields),
-        "n": read_choices(fields),
-        "stop": fields.texts("stop"),
-    }
+    return {**read_sampling(fields, SAMPLING), "n": read_choices(fields)}
 
 
 def read_prediction(fields: Fields) -> str:

@@ -17,7 +17,7 @@ from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field
-from codespec.server.dialects.requests import read_seed, with_field_names, without_secrets
+from codespec.server.dialects.requests import read_sampling, with_field_names, without_secrets
 from codespec.server.handles import RequestHandle
 from codespec.server.wire import Fields, read_fields, reply
 
@@ -53,8 +53,7 @@ def read_request(fields: Fields) -> RequestHandle:
         language=fields.text("language", "", MOST_NAME),
         snippets=without_secrets(_snippets(source), notes),
         max_tokens=MOST_TOKENS,
-        temperature=fields.number("temperature", 0.0, 0.0, 2.0),
-        seed=read_seed(fields),
+        **read_sampling(fields, ("seed",)),
         shape="raw" if raw else "auto",
         heal=not raw,
     )
