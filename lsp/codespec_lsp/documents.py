@@ -221,9 +221,10 @@ class Notebooks:
         notebook = self._open.get(uri)
         if notebook is None:
             return
-        for cell in notebook.cells[start : start + count]:
-            self._of.pop(cell, None)
+        removed = notebook.cells[start : start + count]
         notebook.cells[start : start + count] = cells
+        for cell in set(removed).difference(notebook.cells):  # a client may insert a moved cell before it removes it
+            self._of.pop(cell, None)
         self._of |= dict.fromkeys(cells, notebook)
 
     def close(self, uri: str) -> list[str]:
