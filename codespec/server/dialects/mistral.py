@@ -10,7 +10,7 @@ from codespec.contract.limits import MOST_PATH
 from codespec.contract.types import CompletionRequest
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
-from codespec.server.dialects.requests import read_max_tokens, read_seed, require_fim, with_field_names
+from codespec.server.dialects.requests import read_max_tokens, read_prompt, read_seed, with_field_names
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply
@@ -36,12 +36,9 @@ async def complete(request: web.Request) -> web.StreamResponse:
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    if fields.text("suffix", ""):
-        require_fim(loaded, "suffix")
     notes: list[str] = []
     request = CompletionRequest(
-        prefix=fields.text("prompt"),
-        suffix=fields.text("suffix", ""),
+        **read_prompt(fields.text("prompt"), fields, loaded, notes),
         max_tokens=read_max_tokens(fields, "max_tokens", loaded.context, notes),
         temperature=fields.number("temperature", 0.0, 0.0, 2.0),
         top_p=max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
