@@ -30,12 +30,13 @@ EVENTS, JSON = "text/event-stream", "application/json"
 
 def base_of(url: str) -> str:
     """Return the address of the server's API, which ends in /v1. Raises ConfigError for an unusable URL."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = usable and not (parts.query or parts.fragment or "@" in parts.netloc)
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment or "@" in parts.netloc:
+    if not usable:
         raise ConfigError("upstream can't be used", "write http://HOST:PORT or https://HOST, and the key into a file")
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
@@ -91,7 +92,7 @@ class UpstreamClient:
             events, latest = Events(), time.monotonic() + MOST_SECONDS
             while await self._next(response, events):
                 for data in events.whole:
-                    if data == b"[DONE]":
+                    if data.strip() == b"[DONE]":
                         yield {}
                         return
                     yield self._read_chunk(data)
@@ -190,7 +191,7 @@ class UpstreamClient:
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> UpstreamError:
         """Return the error for a reply whose status is not 200."""
         status, wait = response.status, response.headers.get("Retry-After", "")
-        seconds = min(int(wait), MOST_RETRY_AFTER) if wait.isascii() and wait.isdigit() else 1
+        seconds = int(min(float(wait), MOST_RETRY_AFTER)) if wait.isascii() and wait.isdigit() else 1
         if 300 <= status < 400:
             return self._error(f"redirects (status {status}), which is refused", "give the address it redirects to")
         if status in (401, 403):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 from codespec.bounded_json import parse_json
@@ -15,12 +16,13 @@ class NotEvents(Exception):
 
 
 class Events:
-    """The events of one body, by the HTML standard's rules; names and comments have no use here."""
+    """The events of one body, by the HTML standard's rules; names, comments and empty data have no use here."""
 
     def __init__(self) -> None:
         self.whole: list[bytes] = []  # data of complete events
         self._held = bytearray()
         self._data: list[bytes] = []
+        self._begins = True
 
     @property
     def is_half(self) -> bool:
@@ -38,11 +40,14 @@ class Events:
             raise NotEvents(f"sent an event longer than {MOST_LINE >> 10} KiB")
 
     def _add(self, line: bytes) -> None:
+        if self._begins:
+            self._begins, line = False, line.removeprefix(codecs.BOM_UTF8)
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
         elif not line and self._data:
-            self.whole.append(b"\n".join(self._data))
+            if any(self._data):  # proxies keep a connection open with empty ones
+                self.whole.append(b"\n".join(self._data))
             self._data = []
 
 
