@@ -9,6 +9,7 @@ comparison reveals nothing about a key either.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -76,7 +77,7 @@ def read_keys(file: Path) -> tuple[Key, ...]:
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
     if len(data) > MOST_BYTES:
         raise ConfigError(f"The keys file {file} is longer than {MOST_BYTES >> 10} KiB", "revoke old keys")
-    lines = data.split(b"\n")
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     keys = tuple(_parse(line, f"Line {number} of {file}") for number, line in enumerate(lines, 1) if line.strip())
     _check(keys, file)
     return keys

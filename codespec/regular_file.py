@@ -6,6 +6,7 @@ Text may have a byte-order mark, and Unix or Windows line endings.
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import shutil
 import stat
@@ -16,6 +17,9 @@ from pathlib import Path
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
 _MARKS |= {codecs.BOM_UTF16_BE: "UTF-16"}  # after UTF-32, whose mark begins with UTF-16's
+
+
+MOST_NAMED = 256 << 20  # bytes of a file that a user names
 
 
 class Unreadable(OSError):
@@ -51,13 +55,23 @@ def read_regular(file: Path, most: int) -> bytes:
     return data
 
 
+def read_named(file: Path) -> bytes:
+    """Return the contents of a regular file that a user named: a pipe or device would block, or fill the memory.
+
+    Raises OSError (including IsADirectoryError and Unreadable).
+    """
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    return read_regular(file, MOST_NAMED)
+
+
 class NotUtf8(ValueError):
     """Raised if bytes are not UTF-8. The message gives the encoding or the first invalid byte."""
 
 
 def read_text(file: Path) -> str:
     """Return the text of a file, with \\n as its line ending. Raises OSError and NotUtf8."""
-    return decode_text(file.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
+    return decode_text(read_named(file)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode_text(data: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import translate
+from unicodedata import category
 from urllib.parse import unquote
 
 # Keys, tokens, passwords and settings files that may contain them. Matching ignores case.
@@ -24,7 +25,7 @@ _SECRET = re.compile("|".join(translate(glob) for glob in SECRET_FILES), re.IGNO
 
 def is_secret(path: str) -> bool:
     """Return whether the last component of a path or URI, in any encoding, matches SECRET_FILES."""
-    return any(_SECRET.fullmatch(name) for form in _forms(path) for last in _lasts(form) for name in _names(last))
+    return any(_SECRET.fullmatch(name) for form in _forms(path) for last in set(_lasts(form)) for name in _names(last))
 
 
 def _forms(path: str) -> list[str]:
@@ -44,13 +45,15 @@ def _lasts(path: str) -> Iterator[str]:
     for part in re.split(r"[/\\]", path):
         for mark in _MARK.finditer(part[:MOST_NAME]):
             yield part[: mark.start()] or last
-        last = part or last
+        last = last if part in ("", ".") else part
     yield last
 
 
 def _names(last: str) -> set[str]:
-    """Return the variants of a last component: whole, split at colons, and without trailing dots and spaces.
+    """Return the variants of a last component: whole, split at `:` and `;`, and without characters that don't count.
 
-    Windows ignores trailing dots and spaces, and a colon introduces a stream's name.
+    Windows ignores trailing dots and spaces, and a colon introduces a stream's name; a semicolon introduces a URI's
+    parameter. Characters that nobody sees (zero width, direction) do not hide a name, and some Macs ignore them.
     """
-    return {name for piece in (last, *last.split(":")) for name in (piece, piece.rstrip(". "))}
+    seen = last if last.isascii() else "".join(each for each in last if category(each) != "Cf")
+    return {name for piece in (last, seen, *re.split("[:;]", seen)) for name in (piece, piece.rstrip(". "))}

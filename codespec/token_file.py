@@ -19,7 +19,8 @@ def read_token(file: str, environment: Mapping[str, str] | None = None, least: i
 
     Raises ConfigError if the file can't be read or the token is too easy to guess, that is shorter than `least`.
     """
-    token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+    # Without blanks around it, which a header can't carry: no client could send the token.
+    token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, "").strip(), TOKEN_VARIABLE
     if file:
         where = file
         try:

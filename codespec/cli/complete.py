@@ -19,7 +19,7 @@ from codespec.cli.parser import Parser
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 from codespec.errors import RequestError
-from codespec.regular_file import NotUtf8, decode_text
+from codespec.regular_file import NotUtf8, decode_text, read_named
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
@@ -133,9 +133,9 @@ def parse_place(place: str) -> tuple[Path, int, int]:
 def read_source(file: Path) -> str:
     """Return the file's text without its byte-order mark; line ends are unchanged."""
     try:
-        text = decode_text(file.read_bytes())
+        text = decode_text(read_named(file))
     except OSError as error:
-        raise RequestError(f"{file} can't be read ({error.strerror}): check the path.", "place") from error
+        raise RequestError(f"{file} can't be read ({error.strerror or error}): check the path.", "place") from error
     except NotUtf8 as error:
         raise RequestError(f"{file} is not UTF-8 text ({error}): convert it first.", "place") from error
     if "\0" in text:

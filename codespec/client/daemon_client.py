@@ -15,6 +15,7 @@ from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenC
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 HEALTH_SECONDS = 2.0  # for a whole health check
+MOST_RETRY_AFTER = 86_400.0  # seconds, as for a daily limit
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
@@ -172,7 +173,8 @@ async def _refusal(reply: HttpReply) -> DaemonError:
     message = of_error(report, "message")
     fault = quoted(message) if message else Fault("", f"The daemon answered with status {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
-    again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
+    known = wait.isascii() and wait.isdigit() and reply.status in (429, 503)
+    again = min(float(wait), MOST_RETRY_AFTER) if known else None
     if reply.status == 400:
         fault = replace(fault, field=of_error(report, "field"))
     return DaemonError(fault, again=again, status=reply.status)

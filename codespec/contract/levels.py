@@ -96,11 +96,11 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
         values = tomllib.loads(read_text(file))
     except OSError as error:
         raise ConfigError(
-            f"The configuration file {file} can't be read ({error.strerror})", "check its path"
+            f"The configuration file {file} can't be read ({error.strerror or error})", "check its path"
         ) from error
     except NotUtf8 as error:
         raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: a number may have too many digits
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):

@@ -272,7 +272,11 @@ def _is_ids(value: object) -> bool:
 
 def is_utf8(text: str) -> bool:
     """Return whether it has no lone surrogate, which UTF-8 can't encode."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()  # a loop over the characters would block the event loop for a long text
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def clip(text: str, most: int = 80) -> str:

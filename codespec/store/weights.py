@@ -20,6 +20,7 @@ from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
 _MOST_HEADER = 100_000_000  # bytes; the format's own limit
+_MOST_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours
 # Stored constants of old checkpoints, not learned: rotary frequencies and causal masks.
 _BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
 # Bits per number. Other formats are newer than the libraries that load the files.
@@ -138,6 +139,8 @@ def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
     """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ValueError("it has too many dimensions")
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
         raise ValueError("a size is no whole number")
     return start, end, StoredTensor(name, str(entry["dtype"]), shape)

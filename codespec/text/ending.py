@@ -100,6 +100,13 @@ MARKERS = (
     *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|fim_prefix|>", "<|fim_suffix|>"),
     *("<|fim_middle|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<fim_prefix>", "<fim_suffix>"),
     *("<fim_middle>", "<file_sep>", "<reponame>", "<EOT>", "</s>", "\n```"),
+    *("<|im_start|>", "<|file_separator|>", "<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    *("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "<|prefix|>", "<|suffix|>", "<|middle|>"),
+    *("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", "<SUF>", "<MID>"),
+    *(
+        f"<\uff5c{name}\uff5c>"
+        for name in ("fim\u2581begin", "fim\u2581hole", "fim\u2581end", "end\u2581of\u2581sentence")
+    ),
 )
 
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")

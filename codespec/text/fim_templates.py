@@ -11,10 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from codespec.contract.limits import MOST_PATH, MOST_SNIPPETS
 from codespec.text.control_tokens import token_content
 from codespec.text.tokenizer import TextTokenizer
 
 Order = Literal["psm", "spm", "suffix_first"]
+MOST_FILES = MOST_SNIPPETS  # of a ready-made prompt
 _BAR = "\uff5c"  # DeepSeek's wide bar
 _GAP = "\u2581"  # DeepSeek's wide underscore, which is also SentencePiece's space
 _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
@@ -173,11 +175,16 @@ def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:
-    """Parts of a ready-made prompt; `files` are (path, text) of the files before the prefix."""
+    """Parts of a ready-made prompt.
+
+    `files` are (path, text) of the files before the prefix, without the first ones if there are more than MOST_FILES,
+    whose number is `left_out`.
+    """
 
     prefix: str
     suffix: str
     files: tuple[tuple[str, str], ...] = ()
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +248,8 @@ def split_ready_made(prompt: str) -> ReadyMade | None:
             continue
         files = _files(match["before"], spelling)
         if files:
-            return ReadyMade(match["prefix"], match["suffix"], files)
+            left_out = max(0, match["before"].count(spelling.separator) - MOST_FILES)
+            return ReadyMade(match["prefix"], match["suffix"], files, left_out)
         plain = plain or ReadyMade(match["prefix"], match["suffix"])
     return plain
 
@@ -250,7 +258,12 @@ def _files(before: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
     """Return the path and text of each file; some clients send no paths."""
     if not spelling.separator:
         return ()
-    pieces = (before.partition(spelling.head)[0] if spelling.head else before).split(spelling.separator)[1:]
+    listed = before.partition(spelling.head)[0] if spelling.head else before
+    pieces = listed.rsplit(spelling.separator, MOST_FILES)[1:]
     parts = [(piece, *piece.partition("\n")[::2]) for piece in pieces]
-    named = [(path.strip(), text) if _PATH.fullmatch(path.strip()) else ("", part) for part, path, text in parts]
+    named = [(path.strip(), text) if _is_path(path.strip()) else ("", part) for part, path, text in parts]
     return tuple((path, text) for path, text in named if text.strip())
+
+
+def _is_path(line: str) -> bool:
+    return len(line) <= MOST_PATH and _PATH.fullmatch(line) is not None

@@ -7,6 +7,7 @@ environment and compressed bodies are refused. Nothing waits without a bound.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -33,12 +34,13 @@ EVENTS, JSON = "text/event-stream", "application/json"
 
 def base_of(url: str) -> str:
     """Return the address of the server's API, which ends in /v1. Raises ConfigError for an unusable URL."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = usable and not (parts.query or parts.fragment or "@" in parts.netloc)
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment or "@" in parts.netloc:
+    if not usable:
         raise ConfigError("upstream can't be used", "write http://HOST:PORT or https://HOST, and the key into a file")
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
@@ -93,7 +95,7 @@ class UpstreamClient:
             events, latest = Events(), time.monotonic() + MOST_SECONDS
             while await self._next(response, events):
                 for data in events.whole:
-                    if data == b"[DONE]":
+                    if data.strip() == b"[DONE]":
                         yield {}
                         return
                     yield self._read_chunk(data)
@@ -192,7 +194,7 @@ class UpstreamClient:
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> UpstreamError:
         """Return the error for a reply whose status is not 200."""
         status, wait = response.status, response.headers.get("Retry-After", "")
-        seconds = min(int(wait), MOST_RETRY_AFTER) if wait.isascii() and wait.isdigit() else 1
+        seconds = int(min(float(wait), MOST_RETRY_AFTER)) if wait.isascii() and wait.isdigit() else 1
         if 300 <= status < 400:
             return self._error(f"redirects (status {status}), which is refused", "give the address it redirects to")
         if status in (401, 403):
@@ -244,12 +246,13 @@ class NotEvents(Exception):
 
 
 class Events:
-    """The events of one body, by the HTML standard's rules; names and comments have no use here."""
+    """The events of one body, by the HTML standard's rules; names, comments and empty data have no use here."""
 
     def __init__(self) -> None:
         self.whole: list[bytes] = []  # data of complete events
         self._held = bytearray()
         self._data: list[bytes] = []
+        self._begins = True
 
     @property
     def is_half(self) -> bool:
@@ -267,11 +270,14 @@ class Events:
             raise NotEvents(f"sent an event longer than {MOST_LINE >> 10} KiB")
 
     def _add(self, line: bytes) -> None:
+        if self._begins:
+            self._begins, line = False, line.removeprefix(codecs.BOM_UTF8)
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
         elif not line and self._data:
-            self.whole.append(b"\n".join(self._data))
+            if any(self._data):  # proxies keep a connection open with empty ones
+                self.whole.append(b"\n".join(self._data))
             self._data = []
 
 

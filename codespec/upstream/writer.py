@@ -25,6 +25,7 @@ from codespec.upstream.prompt import Prompt, PromptBuilder
 TAIL_SECONDS = 0.5  # for the token counts that follow the end of a text
 RETRY_SECONDS = (0.05, 0.2)  # before the second try
 MOST_TEXT, SPARE_PIECES = 1 << 20, 16  # bytes of one completion; pieces beyond its tokens
+NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
 NO_TOKENS = "the model's tokens are known to the upstream server alone"
 
 
@@ -55,9 +56,10 @@ class RemoteWriter:
         self, client: UpstreamClient, text: Text, prompt: Prompt, session: str
     ) -> AsyncGenerator[None, None]:
         """Append the server's chunks to a text and yield after each. Leaving early closes the connection."""
+        half = ""
         async with aclosing(self._chunks(client, self._body(text, prompt), session)) as chunks:
             async for chunk in chunks:
-                piece, reason = read_chunk(chunk)
+                piece, half, reason = read_chunk(chunk, half)
                 if text.only_reads and (piece or reason):
                     text.finish_reason = "length"
                 elif piece:
@@ -75,7 +77,9 @@ class RemoteWriter:
                     else:
                         end_text(text)
                     return
-        raise UpstreamError("The upstream server broke off in the middle of its answer: look at its log.")
+        raise UpstreamError(
+            NOT_UTF8 if half else "The upstream server broke off in the middle of its answer: look at its log."
+        )
 
     async def _chunks(
         self, client: UpstreamClient, body: Mapping[str, Any], session: str
@@ -169,17 +173,24 @@ def refuse_tokens(request: CompletionRequest) -> None:
         raise RequestError(Fault("no_tokens", f"{FIELD} can't be given, since {NO_TOKENS}", "leave it out", "logprobs"))
 
 
-def read_chunk(chunk: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the text of a chunk and its finish reason ("": none). Raises UpstreamError."""
+def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, str]:
+    """Return the text of a chunk, the first half of a surrogate pair at its end, and its finish reason ("": none).
+
+    Servers in JavaScript may cut between the halves; `half` is that of the chunk before. Raises UpstreamError.
+    """
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     text = choice.get("text") or "" if isinstance(choice, dict) else None
     if not isinstance(text, str):
         raise UpstreamError("The upstream server sent a chunk without text: check that it is OpenAI-compatible.")
+    reason = str(choice.get("finish_reason") or "")
+    text = half + text
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    text = text.removesuffix(half)
     try:
-        return text.encode("utf-8"), str(choice.get("finish_reason") or "")
-    except UnicodeEncodeError as error:
-        raise UpstreamError("The upstream server sent text that is not UTF-8: look at its log.") from error
+        return text.encode("utf-16", "surrogatepass").decode("utf-16").encode(), half, reason
+    except UnicodeError as error:
+        raise UpstreamError(NOT_UTF8) from error
 
 
 def _count(text: Text, chunk: Mapping[str, Any]) -> None:

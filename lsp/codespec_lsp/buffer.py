@@ -42,10 +42,18 @@ class Edit:
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    if one.startswith(other) or other.startswith(one):
-        return min(len(one), len(other))
-    return next(index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    """Return the length of the common prefix.
+
+    Halves are compared as wholes: a client that sends the whole text for each key may have opened a file of megabytes.
+    """
+    same, end = 0, min(len(one), len(other))
+    while same < end:
+        middle = (same + end + 1) // 2
+        if one[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            end = middle - 1
+    return same
 
 
 @dataclass(slots=True)

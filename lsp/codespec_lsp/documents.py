@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
+from unicodedata import normalize
 from urllib.parse import quote, unquote_to_bytes
 
 from codespec_grammars import find_language
@@ -27,12 +28,13 @@ from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
 _revisions = itertools.count(1)
-WINDOWS = sys.platform == "win32"
+WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
 CELL = "vscode-notebook-cell"
 NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
 MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
+_MARK = re.compile(rb"[?#]")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 TEXT = "markdown"  # the language of text cells
 WITH_MAGICS = "python"  # the language whose cells may contain magics
@@ -206,9 +208,10 @@ class Notebooks:
         notebook = self._open.get(uri)
         if notebook is None:
             return
-        for cell in notebook.cells[start : start + count]:
-            self._of.pop(cell, None)
+        removed = notebook.cells[start : start + count]
         notebook.cells[start : start + count] = cells
+        for cell in set(removed).difference(notebook.cells):  # a client may insert a moved cell before it removes it
+            self._of.pop(cell, None)
         self._of |= dict.fromkeys(cells, notebook)
 
     def close(self, uri: str) -> list[str]:
@@ -281,12 +284,12 @@ def split_uri(uri: str, windows: bool = WINDOWS) -> UriParts:
     scheme, host, path, rest = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
     if scheme.lower() in NAMES_FILES:
         path, rest = ("/" if host and rest and not path else "") + path + rest, ""
-    parts = UriParts(scheme.lower(), _decode(host).lower(), _decode(path), _decode(rest))
+    parts = UriParts(scheme.lower(), _decode(host).lower(), _composed(_decode(path)), _decode(rest))
     return _as_file(parts, windows) if parts.scheme == "file" else parts
 
 
 def canonical(uri: str, windows: bool = WINDOWS) -> str:
-    """Return the canonical spelling of a URI. The path stays the same except for the case of a drive letter."""
+    """Return the canonical spelling of a URI."""
     scheme, host, path, rest = split_uri(uri, windows)
     if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, like VS Code: folders aren't named /C:
         path = path[:2].lower() + path[2:]
@@ -343,7 +346,33 @@ def _as_file(parts: UriParts, windows: bool) -> UriParts:
         path = path.lstrip(b"/")
         host, _, path = path.partition(b"/") if windows else (b"", b"", path)
         host, path = host.lower(), b"/" + path
-    return UriParts(scheme, host, path, rest)
+    return UriParts(scheme, host, _without_dots(path), rest)
+
+
+def _without_dots(path: bytes) -> bytes:
+    """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do; a folder may end with a slash.
+
+    Otherwise one file would be two documents, and an anchored pattern of an ignore file would miss it. A path with a
+    `?` or `#` stays, since what follows it may be no path (`other_paths`).
+    """
+    if not path.startswith(b"/") or _MARK.search(path):
+        return path
+    kept: list[bytes] = []
+    root = int(_DRIVE.match(path) is not None)
+    for name in path.split(b"/"):
+        if name == b"..":
+            del kept[max(root, len(kept) - 1) :]
+        elif name not in (b"", b"."):
+            kept.append(name)
+    found = b"/" + b"/".join(kept)
+    return found + b"/" if _DRIVE.fullmatch(found) else found
+
+
+def _composed(path: bytes) -> bytes:
+    """Return a path in one normal form on a Mac, whose file systems take every form for the same file."""
+    if not MAC or path.isascii():
+        return path
+    return normalize("NFC", path.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def _decode(text: str) -> bytes:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Awaitable
 from typing import Any, BinaryIO, Protocol, cast
 
 from codespec_grammars.workers import start_fork_server
-from lsprotocol.types import EXIT, INITIALIZE, ResponseError
+from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE, ResponseError
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
@@ -28,6 +30,8 @@ from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
 
 MOST_BODY = 64 << 20
+MOST_SKIPPED = 4 << 30  # bytes of a message that is read past; a longer length is no message's
+PIECE, ENDS = 1 << 20, 1 << 16  # bytes skipped at a time; bytes kept of each end, which name the method
 MOST_LINE = 16 << 20
 HOST = "127.0.0.1"
 MOST_HEADER_LINES = 32
@@ -35,6 +39,7 @@ MOST_TOLD = 100  # different sentences on stderr
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
+_CHANGE = re.compile(rb"[dD]idChange\"")  # the end of a quoted method that changes documents
 
 
 class Reader(Protocol):
@@ -47,6 +52,10 @@ class Reader(Protocol):
     def readexactly(self, n: int) -> Awaitable[bytes]:
         """Read `n` bytes."""
         ...
+
+
+class Skipped(bytes):
+    """The two ends of a message that is too long to read."""
 
 
 class Messages:
@@ -64,7 +73,9 @@ class Messages:
             if not isinstance(body, bytes):
                 self._refuse(None, PARSE_ERROR, body)
                 return
-            if self._take(body):
+            if isinstance(body, Skipped):
+                self._refuse_unread(body, f"A message is longer than {MOST_BODY >> 20} MiB.")
+            elif self._take(body):
                 self.ended_well = self._protocol.shut_down
                 return
 
@@ -73,14 +84,16 @@ class Messages:
         try:
             data = parse_json(body)
         except TooLarge as error:
-            self._refuse(None, PARSE_ERROR, f"The message can't be read: {error}.")
+            self._refuse_unread(body, f"The message can't be read: {error}.")
             return False
         except ValueError:
-            self._refuse(None, PARSE_ERROR, "The message is not JSON.")
+            self._refuse_unread(body, "The message is not JSON.")
             return False
         wrong = _what_is_wrong(data)
         if wrong:
             self._refuse(_id_of(data), INVALID_REQUEST, wrong)
+            for each in data if isinstance(data, list) else [data]:
+                self._protocol.left_out(each if isinstance(each, dict) else {})
             return False
         if "method" not in data and _id_of(data) is None:  # a response that matches no request of ours
             return False
@@ -93,16 +106,19 @@ class Messages:
             message = self._structured(data)
             if is_request and not hasattr(message, "id"):
                 self._refuse(data["id"], INVALID_REQUEST, "The method is a notification, which has no id.")
+                self._protocol.left_out(data)
             else:
                 self._protocol.handle_message(message)
         except JsonRpcException as error:
             if is_request:
                 self._protocol._send_response(data["id"], None, error.to_response_error())
+                self._protocol.left_out(data)
             else:
                 self._leave_out(data, f"{error.message} Please report it to the makers of the editor.")
         except Exception as error:  # one bad message must not end the connection
             if is_request:
                 self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
+                self._protocol.left_out(data)
             else:
                 self._leave_out(data, f"a message was left out ({type(error).__name__}): please report it.")
         return False
@@ -113,6 +129,15 @@ class Messages:
         if sentence not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(sentence)
             sys.stderr.write(f"codespec lsp: {sentence}\n")
+
+    def _refuse_unread(self, body: bytes, sentence: str) -> None:
+        """Refuse a message that can't be parsed. If it may be a change, the documents' texts are unknown from then on.
+
+        Editors send such messages for files that are not UTF-8, for example.
+        """
+        self._refuse(None, PARSE_ERROR, sentence)
+        if _CHANGE.search(body.replace(b"\0", b"")):  # without the zeros of UTF-16
+            self._protocol.left_out({"method": TEXT_DOCUMENT_DID_CHANGE})
 
     def _structured(self, data: dict[str, Any]) -> Any:
         """Convert a message to an lsprotocol object. Raises JsonRpcException with a sentence."""
@@ -164,14 +189,28 @@ async def _read_body(reader: Reader) -> bytes | str | None:
                 return "A header is neither Content-Length nor Content-Type."  # a web page can send HTTP to any port
         if length is None:
             return "There is no Content-Length."
-        if length > MOST_BODY:
+        if length > MOST_SKIPPED:
             return f"A message is longer than {MOST_BODY >> 20} MiB."
+        if length > MOST_BODY:
+            return await _skip(reader, length)
         body = await reader.readexactly(length)
         return body if len(body) == length else None
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     except (asyncio.LimitOverrunError, ValueError):
         return "A header line is too long."
+
+
+async def _skip(reader: Reader, length: int) -> Skipped:
+    """Read past a message: a huge file in one editor window must not end the completions in all others."""
+    first = last = await reader.readexactly(ENDS)
+    left = length - len(first)
+    while left > 0:
+        piece = await reader.readexactly(min(PIECE, left))
+        if not piece:
+            raise asyncio.IncompleteReadError(piece, left)
+        left, last = left - len(piece), (last + piece)[-ENDS:]
+    return Skipped(first + last)
 
 
 def _what_is_wrong(data: Any) -> str:
@@ -226,12 +265,20 @@ async def _serve_stdio(defaults: EditorSettings) -> int:
 
 async def _stdin(stream: BinaryIO) -> Reader:
     """Return a reader for standard input, without threads if the system supports that."""
+    if not _can_be_polled(stream):
+        return StdinAsyncReader(stream)
     reader = asyncio.StreamReader(limit=MOST_LINE)
     try:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
     except (ValueError, NotImplementedError, OSError):  # a file, or Windows
         return StdinAsyncReader(stream)
     return reader
+
+
+def _can_be_polled(stream: BinaryIO) -> bool:
+    """Return whether the event loop can wait for a stream: not for /dev/null, which asyncio would wait for forever."""
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
 
 
 async def _serve_tcp(port: int, defaults: EditorSettings) -> int:

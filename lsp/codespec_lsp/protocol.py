@@ -1,15 +1,17 @@
 """Extend the JSON-RPC protocol of pygls: validate the parameters of client messages, and apply them in order.
 
-Old and careless clients omit required fields, send null for optional ones, numbers that are too large, or ranges as
-pairs. Such a message is either normalized or refused with the field's name; fields that the server does not read can't
-make it invalid. Documents change in message order, a completion request captures its document's state on arrival, and
-messages of Copilot's and our own extensions are plain JSON.
+Old and careless clients omit required fields, send null for optional ones, numbers that are too large, ranges as pairs,
+or, from Lua and PHP, an empty object as an empty list and the other way round. Such a message is either normalized or
+refused with the field's name; fields that the server does not read can't make it invalid. Documents change in message
+order, a completion request captures its document's state on arrival, and messages of Copilot's and our own extensions
+are plain JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ def record(**readers: Reader) -> Reader:
     """Return a reader for an object with these fields. Fields read as None are left out."""
 
     def read(value: Any) -> dict[str, Any]:
-        if value is not None and not isinstance(value, Mapping):
+        if value not in (None, []) and not isinstance(value, Mapping):
             raise Misread("must be an object")
         found = {name: _read_field(name, reader, (value or {}).get(name)) for name, reader in readers.items()}
         return {name: each for name, each in found.items() if each is not None}
@@ -66,7 +68,7 @@ def items(reader: Reader) -> Reader:
     """Return a reader for a list."""
 
     def read(value: Any) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) and value != {}:
             raise Misread("must be a list")
         return [_read_field(str(index), reader, each) for index, each in enumerate(value)]
 
@@ -168,7 +170,8 @@ def _initialize(value: Any) -> dict[str, Any]:
     )(value)
     path = Path(read.pop("rootPath", ""))
     if path.is_absolute() and not read.get("rootUri"):
-        read["rootUri"] = path.as_uri()
+        with suppress(UnicodeError):  # a lone surrogate names no file
+            read["rootUri"] = path.as_uri()
     return dict(read)
 
 

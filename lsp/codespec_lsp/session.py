@@ -40,6 +40,7 @@ UNPARSED = (
 )
 TEMPERATURE = 0.7  # of alternatives
 WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
+MOST_NEAR = 64  # documents whose text may go along with a request: the file system is read for each of them
 
 
 class Session:
@@ -359,7 +360,7 @@ class Session:
             return ()
         seen = {each.path for each in self.documents}
         imported = tuple(each for each in self._imported.known(document) if each.path not in seen)
-        others = [each for each in self.documents if each is document or each.file != document.file]
+        others = [each for each in self._near(document) if each is document or each.file != document.file]
         return self._snippets.find(document, others, self._may_send, self._syntax, imported)
 
     async def _files_for(self, document: Document) -> Wanted | None:
@@ -367,7 +368,7 @@ class Session:
         await self.exclusions.refresh(self._concerned(document))
         if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
             return None
-        others = [each for each in self.documents if each is not document and self._may_send(each)]
+        others = [each for each in self._near(document) if each is not document and self._may_send(each)]
         opened = tuple((each.path, each.buffer.text) for each in reversed(others))
         return Wanted(self._document_name(document), opened, self.exclusions.rules)
 
@@ -393,4 +394,9 @@ class Session:
 
     def _concerned(self, document: Document) -> list[str]:
         """Return the files of the documents whose text would be sent with a request in this document."""
-        return [each.file for each in self.documents if each is document or self.settings.snippets]
+        return [each.file for each in self._near(document)]
+
+    def _near(self, document: Document) -> list[Document]:
+        """Return the documents used last, if the settings allow to send their text along, and the document itself."""
+        others = list(self.documents)[-MOST_NEAR:] if self.settings.snippets else []
+        return [*(each for each in others if each is not document), document]

@@ -21,7 +21,7 @@ from codespec.errors import ModelError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MOST_ENTRIES = 100_000  # settings, and tensors: the largest models have several thousand
-MOST_ELEMENTS = 1 << 24  # per array: the largest vocabularies have some 300,000 tokens
+MOST_ELEMENTS = 1 << 24  # of all arrays: the largest vocabularies have some 300,000 tokens, in four lists
 MOST_DIMENSIONS = 4
 AGAIN = "fetch or export the file again"
 
@@ -106,6 +106,7 @@ class _Reader:
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8
+        self._elements = 0  # of all lists
 
     def read(self) -> Header:
         tensors, settings = self._number("<Q"), self._number("<Q")
@@ -115,7 +116,7 @@ class _Reader:
         for _ in range(settings):
             key = self._string()
             if key in values:
-                raise broken(self._file, f"{key!r} occurs twice")
+                raise broken(self._file, f"{key[:80]!r} occurs twice")
             values[key] = self._value(self._number("<I"))
         table = [self._tensor() for _ in range(tensors)]
         start = self._data_start(values.get("general.alignment", 32))
@@ -132,11 +133,11 @@ class _Reader:
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, count = self._string(), self._number("<I")
         if not 0 < count <= MOST_DIMENSIONS:
-            raise broken(self._file, f"{name!r} has {count} dimensions")
+            raise broken(self._file, f"{name[:80]!r} has {count} dimensions")
         shape = tuple(self._number("<Q") for _ in range(count))[::-1]
         kind, offset = self._number("<I"), self._number("<Q")
         if not 0 < prod(shape) < 1 << 48 or offset > len(self._data):
-            raise broken(self._file, f"{name!r} is larger than the file")
+            raise broken(self._file, f"{name[:80]!r} is larger than the file")
         return name, shape, kind, offset
 
     def _value(self, kind: int) -> Any:
@@ -172,5 +173,6 @@ class _Reader:
         return self._data[self._at - length : self._at]
 
     def _demand(self, length: int, count: int = 0) -> None:
-        if length > len(self._data) - self._at or count > MOST_ELEMENTS:
+        self._elements += count
+        if length > len(self._data) - self._at or self._elements > MOST_ELEMENTS:
             raise broken(self._file, "it ends within its header")

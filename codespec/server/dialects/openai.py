@@ -36,7 +36,6 @@ from codespec.server.dialects.requests import (
     read_prediction,
     read_prompt,
     read_sampling,
-    require_fim,
     with_field_names,
 )
 from codespec.server.handles import RequestHandle
@@ -221,12 +220,9 @@ async def fill_in(request: web.Request) -> web.StreamResponse:
 def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    if fields.text("suffix", ""):
-        require_fim(loaded, "suffix")
     notes: list[str] = []
     request = CompletionRequest(
-        prefix=fields.text("prompt"),
-        suffix=fields.text("suffix", ""),
+        **read_prompt(fields.text("prompt"), fields, loaded, notes),
         max_tokens=read_max_tokens(fields, "max_tokens", loaded.context, notes),
         **read_sampling(fields, ("top_p", "seed", "stop"), {"seed": "random_seed"}),
         shape="auto",

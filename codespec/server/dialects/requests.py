@@ -16,7 +16,7 @@ from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields
-from codespec.text.fim_templates import FimMissing, find_template, split_ready_made
+from codespec.text.fim_templates import MOST_FILES, FimMissing, find_template, split_ready_made
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")
@@ -124,6 +124,8 @@ def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]
     if ready_made is None:
         return {"prefix": prompt, "suffix": suffix}
     require_fim(loaded, "prompt", "send plain text, without markers")
+    if ready_made.left_out:
+        notes.append(f"the first {ready_made.left_out} other files were left out: at most {MOST_FILES} are read")
     files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)
     return {"prefix": ready_made.prefix, "suffix": ready_made.suffix, "snippets": files}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import uuid
+from typing import Any
 
 from aiohttp import web
 
@@ -17,8 +18,9 @@ from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field
-from codespec.server.dialects.requests import read_sampling, with_field_names, without_secrets
+from codespec.server.dialects.requests import read_prompt, read_sampling, with_field_names, without_secrets
 from codespec.server.handles import RequestHandle
+from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, read_fields, reply
 
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
@@ -31,14 +33,17 @@ PROTOCOL = "v0.9.0"  # of Tabby; agents do not query an older one for its teleme
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """Complete a request; the agent reads only the first choice."""
     with fields:
-        handle = read_request(fields)
+        handle = read_request(fields, request.app[DAEMON].loaded())
     done = await collect(request, [handle])
     choices = [{"index": completion.choice, "text": completion.text} for completion in done]
     return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **notes_field([handle], done)})
 
 
-def read_request(fields: Fields) -> RequestHandle:
-    """Read a request. Raise RequestError for the first invalid field."""
+def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
+    """Read a request. Raise RequestError for the first invalid field.
+
+    A raw prompt is one that the agent's user has put together for a model, usually with its markers.
+    """
     fields.refuse_unless("mode", ("standard",), "only standard completions are made")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
@@ -46,12 +51,11 @@ def read_request(fields: Fields) -> RequestHandle:
         raise RequestError("segments is missing: send it with a prefix.", "segments")
     source = segments if segments is not None and not raw else Fields({})
     notes: list[str] = []
+    texts = read_prompt(raw, source, loaded, notes) if raw else _read_segments(source, notes)
     request = CompletionRequest(
-        prefix=raw or source.text("prefix"),
-        suffix=source.text("suffix", ""),
+        **texts,
         path=source.text("filepath", "", MOST_PATH),
         language=fields.text("language", "", MOST_NAME),
-        snippets=without_secrets(_snippets(source), notes),
         max_tokens=MOST_TOKENS,
         **read_sampling(fields, ("seed",)),
         shape="raw" if raw else "auto",
@@ -60,9 +64,12 @@ def read_request(fields: Fields) -> RequestHandle:
     return RequestHandle(request, notes=notes)
 
 
-def _snippets(segments: Fields) -> list[Snippet]:
+def _read_segments(segments: Fields, notes: list[str]) -> dict[str, Any]:
+    """Return prefix, suffix and other files."""
     parts = [part for name in SNIPPETS for part in segments.parts(name)]
-    return [Snippet(part.text("filepath", "", MOST_PATH), part.text("body")) for part in parts]
+    files = [Snippet(part.text("filepath", "", MOST_PATH), part.text("body")) for part in parts]
+    prefix, suffix = segments.text("prefix"), segments.text("suffix", "")
+    return {"prefix": prefix, "suffix": suffix, "snippets": without_secrets(files, notes)}
 
 
 async def health(request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,52 @@
+"""Ready-made prompts at the endpoints that have a field of their own for what such a prompt contains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from codespec.contract.types import Snippet
+from tests.server.daemons import serving
+from tests.server.fakes import FakeEngine
+from tests.server.talkers import without_fim
+
+FIM = "<|repo_name|>r\n<|file_sep|>b.py\nb = 1\n<|file_sep|>.env\nKEY=1\n<|file_sep|>a.py\n"
+FIM += "<|fim_prefix|>x = <|fim_suffix|>\ny = 2\n<|fim_middle|>"
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("/v1/fim/completions", {"prompt": FIM, "max_tokens": 2}),
+    "tabby": ("/v1/completions", {"debug_options": {"raw_prompt": FIM}}),
+    "openai": ("/v1/completions", {"prompt": FIM, "max_tokens": 2}),
+    "llama.cpp": ("/completion", {"prompt": FIM, "n_predict": 2}),
+    "ollama": ("/api/generate", {"prompt": FIM, "stream": False}),
+}
+
+
+@pytest.mark.parametrize("client", BODIES)
+def test_no_marker_reaches_the_model_as_text_and_secrets_stay_out(client: str) -> None:
+    engine = FakeEngine()
+    with serving(engine) as served:
+        path, body = BODIES[client]
+        reply = served.post(path, body)
+        assert reply.status == 200 and "may hold secrets" in reply.json["notes"][0]
+    (request,) = engine.submitted
+    assert (request.prefix, request.suffix, request.snippets) == ("x = ", "\ny = 2\n", (Snippet("b.py", "b = 1\n"),))
+
+
+@pytest.mark.parametrize("client", BODIES)
+def test_a_model_without_markers_refuses_it_by_name(client: str) -> None:
+    engine = FakeEngine()
+    engine.target.tokenizer = without_fim()
+    with serving(engine) as served:
+        path, body = BODIES[client]
+        reply = served.post(path, body)
+    assert reply.status == 400 and "prompt can't be used" in str(reply.json) and not engine.submitted
+
+
+def test_source_text_at_mistrals_endpoint_stays_as_it_is() -> None:
+    engine = FakeEngine()
+    with serving(engine) as served:
+        text = 'M = "<|fim_prefix|>"\n'
+        assert served.post("/v1/fim/completions", {"prompt": text, "suffix": FIM, "max_tokens": 2}).status == 200
+    (request,) = engine.submitted
+    assert (request.prefix, request.suffix, request.snippets, request.shape) == (text, FIM, (), "auto")

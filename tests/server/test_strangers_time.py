@@ -1,0 +1,59 @@
+"""Long or numerous texts in a request must not hold up the event loop, which serves all other documents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from codespec.secret_files import is_secret
+from codespec.server.wire import is_utf8
+from codespec.text.fim_templates import MOST_FILES, split_ready_made
+from tests.server.daemons import serving
+from tests.server.fakes import FakeEngine
+
+FIM = "<fim_prefix>x = <fim_suffix>y<fim_middle>"
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Return the least processor time of three runs."""
+    found = []
+    for _ in range(3):
+        began = time.process_time()
+        run()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def test_lone_surrogates_are_searched_without_a_loop() -> None:
+    text = "\u00e9" * 1_000_000
+    loop = seconds(lambda: sum(1 for _ in text))
+    assert seconds(lambda: is_utf8(text)) < loop / 4
+    assert is_utf8("") and is_utf8("a\u00e9\U0001f600") and not is_utf8("a" * 100 + "\udfff")
+
+
+def test_a_ready_made_prompt_of_many_files_keeps_the_last_ones_and_says_so() -> None:
+    files = "".join(f"<file_sep>f{number}.py\nx\n" for number in range(40_000))
+    found = split_ready_made(files + FIM)
+    assert found is not None and (len(found.files), found.left_out) == (MOST_FILES, 40_000 - MOST_FILES)
+    assert found.files[-1] == ("f39999.py", "x\n")
+    engine = FakeEngine()
+    with serving(engine) as served:
+        reply = served.post("/v1/completions", {"prompt": files + FIM, "max_tokens": 1}).json
+    assert reply["notes"] == [f"the first {40_000 - MOST_FILES} other files were left out: at most 64 are read"]
+    assert len(engine.submitted[0].snippets) == MOST_FILES
+
+
+def test_a_line_longer_than_any_path_is_text() -> None:
+    line = "a/" * 4000
+    found = split_ready_made(f"<file_sep>{line}\nx\n{FIM}")
+    assert found is not None and found.files == (("", f"{line}\nx\n"),) and found.left_out == 0
+
+
+@pytest.mark.parametrize("part", ["/#", "#/", "/?", ";#/"])
+def test_a_name_of_many_marks_is_judged_once_each(part: str) -> None:
+    """Not once for each mark."""
+    short, long = (seconds(lambda size=size: is_secret(part * size)) for size in (500, 4000))  # type: ignore[misc]
+    assert long < 16 * short + 0.002
+    assert is_secret(part * 500 + "/.env")
