@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars import find_language
+from codespec_lsp.imports import find_imported, import_rows
+from codespec_lsp.other_files import MOST_CHARACTERS
+from codespec_lsp.outlines import read_outline
 
-from codespec.contract.types import CompletionRequest
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import ConfigError
 from codespec.pair.sample import HELD_OUT_STDLIB
 from codespec.regular_file import NotUtf8, decode_text
@@ -243,3 +246,16 @@ def _block_or_line(seed: int) -> Finder[Gap]:
     """Return a finder of the first lines of a block, or of a line in a file without a short block."""
     blocks, lines = block_gaps(seed), line_gaps(seed)
     return lambda document, turn: blocks(document, turn) or lines(document, turn)
+
+
+def read_definitions(text: str, path: Path, root: Path) -> tuple[Snippet, ...]:
+    """Return at most MOST_CHARACTERS of definitions for a file with this text at `path`, whole files below `root`
+    only.
+    """
+    found, left = [], MOST_CHARACTERS
+    for imported in find_imported(import_rows(text.split("\n")), path, root):
+        outline = read_outline(imported)
+        if outline and len(outline) <= left:
+            left -= len(outline)
+            found.append(Snippet(imported.relative_to(root).as_posix(), outline))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""Cut gaps to fill in and excerpts to predict out of held-out texts, by a fixed rule.
+"""Cut gaps to fill in and excerpts to predict out of held-out texts by a fixed rule, and check completions of gaps.
 
 Documents are evenly spaced over their sorted list. A hash of the document's name, the kind of cut and the seed
 decides where to cut, so no gap is hand-picked and every model gets the same ones.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from codespec.contract.types import Completion, CompletionRequest, Shape
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.held_out import Task
 
@@ -27,6 +28,10 @@ QUARTERS = 4
 
 Cut = TypeVar("Cut")
 Finder = Callable[[Document, int], Cut | None]
+Complete = Callable[[Sequence[CompletionRequest]], Sequence[Completion]]
+MAX_TOKENS: dict[Shape, int] = {"line": 40, "block": 96, "auto": 64}
+BATCH = 8  # concurrent requests of the engine
+LOOP_BYTES, LOOP_TIMES = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +200,39 @@ def _gap(document: Document, lines: list[str], number: int, column: int, end: in
     answer = "\n".join([lines[number][column:], *lines[number + 1 : end]])
     behind = "".join("\n" + line for line in lines[end:])
     return Gap(document.package, document.path, document.language, number + 1, before, answer, behind)
+
+
+def infill_request(gap: Gap, shape: Shape) -> CompletionRequest:
+    """Return the request of an editor whose cursor is at the gap, decoded greedily without speculation."""
+    return CompletionRequest(
+        prefix=gap.prefix,
+        suffix=gap.suffix,
+        path=gap.path,
+        max_tokens=MAX_TOKENS[shape],
+        shape=shape,
+        heal=True,
+        speculate=False,
+    )
+
+
+def is_exact(written: str, answer: str) -> bool:
+    """Return whether a completion equals the file's own text, apart from trailing white space."""
+    return written.rstrip() == answer.rstrip()
+
+
+def begins_right(written: str, answer: str) -> bool:
+    """Return whether the first line equals the file's own, apart from trailing white space."""
+    return is_exact(written.partition("\n")[0], answer.partition("\n")[0])
+
+
+def is_loop(text: bytes) -> bool:
+    """Return whether some LOOP_BYTES bytes occur LOOP_TIMES times in the text without overlapping."""
+    found: dict[bytes, tuple[int, int]] = {}  # piece → (count, end of the last occurrence)
+    for start in range(len(text) - LOOP_BYTES + 1):
+        piece = text[start : start + LOOP_BYTES]
+        times, end = found.get(piece, (0, 0))
+        if start >= end:
+            if times + 1 == LOOP_TIMES:
+                return True
+            found[piece] = (times + 1, start + LOOP_BYTES)
+    return False

@@ -23,8 +23,7 @@ from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.corpus.documents import write_atomically
-from codespec_lab.training.adapt_samples import Batch
-from codespec_lab.training.sentinels import Sentinels, choose_sentinels, initial_vectors
+from codespec_lab.training.adapt_samples import Batch, Sentinels, choose_sentinels, initial_vectors
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS_FILE = "tokenizer_config.json"

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from codespec_lab.corpus.documents import Document
-from codespec_lab.training.cuts import Cut, count_windows, cut_anywhere
+from codespec_lab.training.distill.places import Cut, count_windows, cut_anywhere
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.llama import IGNORED
 from codespec_lab.training.tokenizer_training import (

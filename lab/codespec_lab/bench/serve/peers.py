@@ -19,8 +19,8 @@ from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.decode.contest import Variant
-from codespec_lab.bench.decode.peers.llama_cpp import LlamaContestant, LlamaFamily
-from codespec_lab.bench.llama_client import Completion, LlamaServerError
+from codespec_lab.bench.decode.llama_cpp import LlamaContestant, LlamaFamily
+from codespec_lab.bench.llama_server import Completion, LlamaServerError
 from codespec_lab.bench.sites import Site
 from codespec_lab.bench.statistics import percentiles, ratio_interval
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from codespec_lab.bench.daemon import Client, Reply, connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.harness import Figures, Scenario
-from codespec_lab.bench.plot import Bar, Chart
 from codespec_lab.bench.report import (
+    Bar,
+    Chart,
     bounds,
     format_load,
     format_percentiles,

@@ -15,9 +15,8 @@ from datetime import date
 from typing import Any
 
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
-from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.harness import Figures, Scenario, commit_name
 from codespec_lab.bench.report import format_load, format_percentiles, table
-from codespec_lab.bench.results import commit_name
 from codespec_lab.bench.sites import digest
 from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.team.settings import TeamBench

@@ -20,9 +20,10 @@ from typing import Any
 
 from codespec.store.processor import processor
 from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
-from codespec_lab.bench.harness import Figures, Scenario
-from codespec_lab.bench.plot import Bar, Chart
+from codespec_lab.bench.harness import Deadline, Figures, Results, Scenario, commit_name
 from codespec_lab.bench.report import (
+    Bar,
+    Chart,
     format_load,
     format_percentiles,
     format_ratio,
@@ -31,7 +32,6 @@ from codespec_lab.bench.report import (
     table,
     verdict_lines,
 )
-from codespec_lab.bench.results import Deadline, Results, commit_name
 from codespec_lab.bench.settings import TypingBench
 from codespec_lab.bench.sites import digest
 from codespec_lab.bench.typing.editor import Desktop, open_desktop

@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec_lab.bench.typing.editor import Editor
-from codespec_lab.bench.typing.proxy import Proxy, Stream
+from codespec_lab.bench.typing.editor import Editor, Proxy, Stream
 from codespec_lab.bench.typing_sites import TypingSite
 
 MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a share of the mean

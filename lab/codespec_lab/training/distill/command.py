@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from codespec_lab.training.distill.card import Comparison, gain
+from codespec_lab.training.distill.acceptance import Comparison, gain
 from codespec_lab.training.distill.run import distill
-from codespec_lab.training.distill.settings import Settings
+from codespec_lab.training.distill.work import Settings
 
 STOPPED = 3
 

@@ -16,13 +16,19 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.progress import StageBar
 from codespec.store.machine import computes_bfloat16
-from codespec_lab.training.distill.acceptance import LENGTH, Estimate, Measured, measure
-from codespec_lab.training.distill.card import Comparison, licence_of, write_card
+from codespec_lab.training.distill.acceptance import (
+    LENGTH,
+    Comparison,
+    Estimate,
+    Measured,
+    licence_of,
+    measure,
+    write_card,
+)
 from codespec_lab.training.distill.files import Split, general_code, read_code, split
 from codespec_lab.training.distill.lessons import Kind, Lesson, make_lesson
 from codespec_lab.training.distill.loop import Score, Training
 from codespec_lab.training.distill.places import load_places, request_at
-from codespec_lab.training.distill.settings import Settings, check_out, check_target
 from codespec_lab.training.distill.stages import (
     PLACES_A_MINUTE,
     Places,
@@ -32,10 +38,9 @@ from codespec_lab.training.distill.stages import (
     write_texts,
 )
 from codespec_lab.training.distill.student import Student, check_size
-from codespec_lab.training.distill.teacher import Expected, Teacher
+from codespec_lab.training.distill.teacher import AlignedVocabularies, Expected, Teacher
 from codespec_lab.training.distill.texts import GROUP, DistillationExample, distillation_engine, write_group
-from codespec_lab.training.distill.vocabularies import AlignedVocabularies
-from codespec_lab.training.distill.work import WorkFolder
+from codespec_lab.training.distill.work import Settings, WorkFolder, check_out, check_target
 from codespec_lab.training.run import catching_signals
 
 WRITING, READING = 0.45, 0.7  # shares of the minutes at which writing and reading end

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from codespec_lab.training.distill import card, loop, places, stages
-from codespec_lab.training.distill.card import Comparison
+from codespec_lab.training.distill import acceptance, loop, places, stages
+from codespec_lab.training.distill.acceptance import Comparison
 from codespec_lab.training.distill.files import read_code, split
 from codespec_lab.training.distill.run import distill
-from codespec_lab.training.distill.settings import Settings
 from codespec_lab.training.distill.student import Student
+from codespec_lab.training.distill.work import Settings
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -40,7 +40,7 @@ SCRIPT = """
 import sys
 from codespec_lab.training.distill import loop
 from codespec_lab.training.distill.run import distill
-from codespec_lab.training.distill.settings import Settings
+from codespec_lab.training.distill.work import Settings
 loop.CHECKPOINT_SECONDS = 0.0
 for module, name, value in {small!r}: setattr(sys.modules[module], name, value)
 distill({settings!r})
@@ -65,8 +65,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     for module, values in SMALL.items():
         for name, value in values.items():
             patch.setattr(module, name, value)
-    patch.setattr(card, "LEAST_GAIN", 0.0)
-    patch.setattr(card, "MOST_LOSS", 1.0)
+    patch.setattr(acceptance, "LEAST_GAIN", 0.0)
+    patch.setattr(acceptance, "MOST_LOSS", 1.0)
     patch.setattr(loop, "LEAST_KEPT", 0.0)
 
 
@@ -195,7 +195,7 @@ def test_no_better_drafter_keeps_the_old_one(
 ) -> None:
     from codespec.cli.main import main
 
-    monkeypatch.setattr(card, "LEAST_GAIN", 9.0)
+    monkeypatch.setattr(acceptance, "LEAST_GAIN", 9.0)
     flags = ["--places", "10", "--steps", "4", "--threads", "1", "--minutes", "100"]
     pair = ["--target", str(SHIPPED / "target"), "--drafter", str(SHIPPED / "drafter")]
     assert main(["distill", *pair, "--code", str(code), "--out", str(tmp_path / "new"), *flags]) == 0
