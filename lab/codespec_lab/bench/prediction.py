@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from itertools import count, islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -28,7 +27,7 @@ from codespec.errors import ConfigError
 from codespec.sequence import Candidates
 from codespec.text.align import retokenize, tail_window
 from codespec.verify.acceptance import View
-from codespec_lab.bench.daemon import machine_facts, version_facts
+from codespec_lab.bench.daemon import run_facts
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.report import Bar, Chart, bounds, format_load, format_ratio, table, verdict_lines
 from codespec_lab.bench.settings import PredictionBench
@@ -156,9 +155,7 @@ def run_prediction_bench(bench: PredictionBench, tell: Callable[[str], None] = p
             for cell in (OFF, *(CELLS if repeat % 2 else CELLS[::-1])):
                 passes[cell].append((rewrite.name, writer.write(rewrite, cell)))
     return {
-        "date": date.today().isoformat(),
-        "machine": machine_facts(load),
-        "versions": version_facts(),
+        **run_facts(load),
         "note": note,
         "notes": list(engine.notes),
         "settings": {

@@ -11,11 +11,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import date
 from itertools import product
 from typing import Any
 
-from codespec_lab.bench.daemon import Client, Reply, connect, machine_facts, own_daemon, version_facts
+from codespec_lab.bench.daemon import Client, Reply, connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Figures, Scenario
 from codespec_lab.bench.report import (
     Bar,
@@ -55,9 +54,7 @@ def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
         with _daemon(bench, shape) as address:
             sections[shape] = asyncio.run(_section(bench, address, shape, sites, typed))
     return {
-        "date": date.today().isoformat(),
-        "machine": machine_facts(load),
-        "versions": version_facts(),
+        **run_facts(load),
         "note": note,
         "settings": {
             **{name: getattr(bench.config, name) for name in ("dtype", "drafter_dtype", "policy", "threads")},

@@ -15,11 +15,10 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Any
 
 from codespec.store.processor import processor
-from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
+from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Deadline, Figures, Results, Scenario, commit_name
 from codespec_lab.bench.report import (
     Bar,
@@ -82,7 +81,8 @@ def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
             section["texts"] |= {"modes": modes, "modes_after": asyncio.run(_modes(daemons))}
     finally:  # also when the user interrupts it: the finished sessions are kept with their summary
         if section["passes"]:
-            section |= {"note": note, "facts": _facts(load), "summary": summarize(section["passes"])}
+            facts = {"commit": commit_name(), **run_facts(load)}
+            section |= {"note": note, "facts": facts, "summary": summarize(section["passes"])}
             results.write()
     return results.values
 
@@ -161,15 +161,6 @@ def _configuration(bench: TypingBench, sites: Sequence[TypingSite]) -> dict[str,
     settings = {name: getattr(bench.config, name) for name in names}
     found = {**settings, "pace": bench.pace, "places": len(sites), "texts": digest(sites)}
     return {**found, "processor": processor().label}
-
-
-def _facts(load: float) -> dict[str, Any]:
-    return {
-        "date": date.today().isoformat(),
-        "commit": commit_name(),
-        "machine": machine_facts(load),
-        "versions": version_facts(),
-    }
 
 
 def report(found: Figures) -> list[str]:

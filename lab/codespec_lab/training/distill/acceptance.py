@@ -156,6 +156,16 @@ class Comparison:
     elsewhere_before: float | None
     elsewhere_after: float
 
+    def __str__(self) -> str:
+        rows = (
+            ("held-out files", self.here_before, self.here_after),
+            ("elsewhere", self.elsewhere_before, self.elsewhere_after),
+        )
+        return "\n".join(
+            f"accepted a round, {name}: {'' if before is None else f'{before:.3f} → '}{after:.3f} {gain(before, after)}"
+            for name, before, after in rows
+        )
+
     @property
     def reason(self) -> str:
         """Why the old drafter is better, or "" if the new one is."""
