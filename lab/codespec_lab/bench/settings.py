@@ -153,7 +153,7 @@ class ServeBench(Bench):
     that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
     """
 
-    module = "serve.scenario"
+    module = "serve"
     about = "a daemon under load: many clients at once, with and without speculation in turn"
     daemon = True
 

@@ -21,16 +21,7 @@ from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError
 from codespec.progress import StageBar
 from codespec.store.catalogue import Entry, find_entry, read_catalogue
-from codespec.store.choice import (
-    DEFAULTS,
-    SMALLEST,
-    STARTER_NAME,
-    choose,
-    named_model,
-    offer,
-    recommend,
-    takes_larger,
-)
+from codespec.store.choice import DEFAULTS, SMALLEST, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.processor import processor

@@ -101,28 +101,26 @@ def excerpt_of(document: Document, turn: int) -> Excerpt | None:
 
 def line_gaps(seed: int) -> Finder[Gap]:
     """Return a finder of line ends; the cursor is after the indent or one, two or three quarters of the text."""
-
-    def find(document: Document, turn: int) -> Gap | None:
-        lines = document.text.split("\n")
-        number = _first_fit(document, lines, _hash(seed, "line", document, turn), _is_code)
-        if number is None:
-            return None
-        column = _column(lines[number], _hash(seed, "line column", document, turn))
-        return _gap(document, lines, number, column, number + 1)
-
-    return find
+    return _finder(seed, "line", _is_code, lambda lines, number: 1)
 
 
 def block_gaps(seed: int) -> Finder[Gap]:
     """Return a finder of two to four lines inside a block; the cursor is in the first line, as in `line_gaps`."""
+    return _finder(seed, "block", _begins_block, _block_lines)
+
+
+def _finder(
+    seed: int, kind: str, fits: Callable[[list[str], int], bool], length: Callable[[list[str], int], int]
+) -> Finder[Gap]:
+    """Return a finder of gaps that begin in a line that fits and have `length` lines."""
 
     def find(document: Document, turn: int) -> Gap | None:
         lines = document.text.split("\n")
-        number = _first_fit(document, lines, _hash(seed, "block", document, turn), _begins_block)
+        number = _first_fit(document, lines, _hash(seed, kind, document, turn), fits)
         if number is None:
             return None
-        column = _column(lines[number], _hash(seed, "block column", document, turn))
-        return _gap(document, lines, number, column, number + _block_lines(lines, number))
+        column = _column(lines[number], _hash(seed, f"{kind} column", document, turn))
+        return _gap(document, lines, number, column, number + length(lines, number))
 
     return find
 

@@ -25,15 +25,18 @@ from codespec_lab.training.distill.acceptance import (
     measure,
     write_card,
 )
-from codespec_lab.training.distill.files import Split, general_code, read_code, split
 from codespec_lab.training.distill.lessons import Kind, Lesson, make_lesson
 from codespec_lab.training.distill.loop import Score, Training
 from codespec_lab.training.distill.places import load_places, request_at
 from codespec_lab.training.distill.stages import (
     PLACES_A_MINUTE,
     Places,
+    Split,
+    general_code,
     prepare_places,
+    read_code,
     read_texts,
+    split,
     to_read,
     write_texts,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.bench.decode import llama_cpp
 from codespec_lab.bench.decode.llama_cpp import DRAFT, NGRAM, PLAIN, Original
-from codespec_lab.bench.serve.peers import Load, PeerPasses, serve_peers
+from codespec_lab.bench.serve import Load, PeerPasses, serve_peers
 from codespec_lab.bench.sites import PROMPTS, Site
 
 from codespec.contract.engine_config import EngineConfig

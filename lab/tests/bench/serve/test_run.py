@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from codespec_lab.bench import daemon
 from codespec_lab.bench.daemon import PHASES, Pass, Reply
-from codespec_lab.bench.serve.summary import Cell, keystrokes, mismatches, overhead
+from codespec_lab.bench.serve_summary import Cell, keystrokes, mismatches, overhead
 from codespec_lab.bench.sites import serve_sites
 from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites

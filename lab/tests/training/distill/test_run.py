@@ -18,8 +18,8 @@ import pytest
 import torch
 from codespec_lab.training.distill import acceptance, loop, places, stages
 from codespec_lab.training.distill.acceptance import Comparison
-from codespec_lab.training.distill.files import general_code, read_code, split
 from codespec_lab.training.distill.run import distill
+from codespec_lab.training.distill.stages import general_code, read_code, split
 from codespec_lab.training.distill.student import Student
 from codespec_lab.training.distill.work import Settings
 from safetensors.torch import load_file, save_file

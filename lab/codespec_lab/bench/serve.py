@@ -1,37 +1,38 @@
 """`codespec bench serve`: a real daemon under load, with speculation off and on in turn on one engine, and a typist in
 long files.
 
-All sites are selected by rule from held-out code, or taken from a prompts file.
+All sites are selected by rule from held-out code, or taken from a prompts file. llama.cpp's server is measured under
+the same load: the daemon's prompts as the same ids, from the same number of clients. Each server keeps its prompt cache
+on, as in normal use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+from codespec.contract.engine_config import EngineConfig
+from codespec.store.resolve import resolve
+from codespec.text.fim import build_prompt
+from codespec.text.fim_templates import FimMissing, find_template
+from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.daemon import Client, Reply, connect, own_daemon, run_facts
-from codespec_lab.bench.harness import Figures, Scenario
-from codespec_lab.bench.report import (
-    Bar,
-    Chart,
-    bounds,
-    format_load,
-    format_percentiles,
-    format_ratio,
-    section_title,
-    size_of,
-    table,
-    verdict_lines,
-)
-from codespec_lab.bench.serve.peers import Load, PeerPasses, ServePeers, serve_peers
-from codespec_lab.bench.serve.summary import Cell, keystrokes, mismatches, overhead
+from codespec_lab.bench.decode.contest import Variant
+from codespec_lab.bench.decode.llama_cpp import LlamaContestant, LlamaFamily
+from codespec_lab.bench.harness import Scenario
+from codespec_lab.bench.llama_server import Completion, LlamaServerError
+from codespec_lab.bench.serve_summary import Cell, charts, keystrokes, mismatches, overhead, report
 from codespec_lab.bench.settings import ServeBench
 from codespec_lab.bench.sites import Site, serve_sites
+from codespec_lab.bench.statistics import percentiles, ratio_interval
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.progress import ProgressBar
 
@@ -39,9 +40,155 @@ from codespec_lab.progress import ProgressBar
 # next: the caches hold as much of its prompt for both sides, and its text has left the memory of recent texts, where
 # the second side would otherwise find the first side's text.
 ORDER = ((True, 0), (False, 1), (False, 0), (True, 1))
-LEAST_READS_LESS, MOST_OVERHEAD_MS = 5.0, 3.0
 DOCUMENTS = 4  # files to type in
 TYPED_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The sites, the token limit of a text, the most clients at once, and the daemon's context."""
+
+    sites: Sequence[Site]
+    tokens: int
+    slots: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptIds:
+    """A prompt, and the ids that end its text."""
+
+    ids: tuple[int, ...]
+    ends: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """One answer: the client's seconds until the first and the last id, the tokens of text, and the prompt tokens that
+    were computed and that came from the cache.
+    """
+
+    first: float
+    total: float
+    tokens: int
+    read: int
+    cached: int
+
+
+@dataclass(slots=True)
+class PeerPasses:
+    """All passes of one contestant at one concurrency: the answers by site and the passes' seconds, or the error."""
+
+    seconds: float = 0.0
+    by_site: dict[int, list[Waited]] = field(default_factory=dict)
+    failed: str = ""
+
+    def as_dict(self, ours: Sequence[float]) -> dict[str, Any]:
+        """Return the figures; `ours` are codespec's seconds at each site, for the same number of passes."""
+        if self.failed:
+            return {"failed": self.failed}
+        answers = [answer for site in sorted(self.by_site) for answer in self.by_site[site]]
+        theirs = [sum(answer.total for answer in self.by_site[site]) for site in sorted(self.by_site)]
+        return {
+            "requests": len(answers),
+            "tokens_per_second": sum(answer.tokens for answer in answers) / self.seconds,
+            "first_ms": percentiles([answer.first * 1000 for answer in answers]),
+            "total_ms": percentiles([answer.total * 1000 for answer in answers]),
+            "cached": sum(one.cached for one in answers) / max(1, sum(one.cached + one.read for one in answers)),
+            "codespec_faster": ratio_interval(theirs, ours),
+        }
+
+
+class ServePeers:
+    """The contestants that can run, the prompts as ids, and the reasons why others are absent."""
+
+    def __init__(self, config: EngineConfig, load: Load, folder: Path | None) -> None:
+        self._tokens = load.tokens
+        tokenizer = TextTokenizer.from_folder(resolve(config.target).folder())
+        self._prompts = [_prompt(tokenizer, site, load.context - load.tokens) for site in load.sites]
+        room = max(len(prompt.ids) for prompt in self._prompts) + load.tokens
+        self._family = LlamaFamily(config, load.slots, room, folder)
+        self._threads = config.threads or len(os.sched_getaffinity(0))
+        self.absent: dict[str, str] = dict(self._family.absent)
+
+    @property
+    def contestants(self) -> list[LlamaContestant]:
+        """Return the contestants that can run."""
+        return self._family.runnable
+
+    @property
+    def requests(self) -> int:
+        """Return the number of requests in one pass of all contestants."""
+        return len(self.contestants) * len(self._prompts)
+
+    def facts(self) -> dict[str, Any]:
+        """Return each contestant's program, options and threads, and the reasons why others are absent."""
+        run = {one.name: {**one.facts(self._variant(one)), "threads": self._threads} for one in self.contestants}
+        return run | {name: {"absent": reason} for name, reason in self.absent.items()}
+
+    def measure(
+        self, contestant: LlamaContestant, passes: PeerPasses, together: int, advance: Callable[[], None]
+    ) -> None:
+        """Send all prompts once, `together` at a time. Record a failure in `passes`."""
+
+        def ask(number: int) -> Waited:
+            began = time.perf_counter()
+            prompt = self._prompts[number]
+            done = server.complete(prompt.ids, self._tokens, prompt.ends, cached=True)
+            advance()
+            return _waited(done, began)
+
+        if passes.failed:
+            return
+        try:
+            server = contestant.server(self._variant(contestant))
+            began = time.perf_counter()
+            with ThreadPoolExecutor(together) as pool:
+                answers = list(pool.map(ask, range(len(self._prompts))))
+            passes.seconds += time.perf_counter() - began
+        except LlamaServerError as error:
+            passes.failed = str(error)
+            return
+        for number, answer in enumerate(answers):
+            passes.by_site.setdefault(number, []).append(answer)
+
+    def close(self) -> None:
+        """Stop the servers."""
+        self._family.close()
+
+    def _variant(self, contestant: LlamaContestant) -> Variant:
+        return replace(contestant.variants()[0], threads=self._threads)
+
+
+@contextmanager
+def serve_peers(config: EngineConfig, load: Load, folder: Path | None) -> Iterator[ServePeers]:
+    """Yield the peers, and stop their servers when the block ends."""
+    peers = ServePeers(config, load, folder)
+    try:
+        yield peers
+    finally:
+        peers.close()
+
+
+def _prompt(tokenizer: TextTokenizer, site: Site, budget: int) -> PromptIds:
+    """Return the daemon's prompt for a site, and the ids that end its text."""
+    template = find_template(tokenizer)
+    fills_in = bool(site.suffix) and not isinstance(template, FimMissing)
+    prompt = build_prompt(
+        tokenizer,
+        None if isinstance(template, FimMissing) else template,
+        prefix=site.prefix,
+        suffix=site.suffix,
+        path=site.path,
+        budget=budget,
+    )
+    return PromptIds(tuple(prompt.ids), tokenizer.eos_ids if fills_in else tokenizer.model_eos_ids)
+
+
+def _waited(done: Completion, began: float) -> Waited:
+    timings = done.timings
+    read, cached = (timings.prompt_tokens, timings.cached_tokens) if timings else (0, 0)
+    return Waited(done.arrived[0] - began, done.ended - began, len(done.ids), read, cached)
 
 
 def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
@@ -161,118 +308,6 @@ async def _type(
                 session.append(await client.complete(body))
                 advance()
     return sessions
-
-
-def report(found: Figures) -> list[str]:
-    """Return the report as lines."""
-    settings, machine = found["settings"], found["machine"]
-    lines = [f"{settings['places']} places, {settings['dtype']}; {format_load(machine)}", machine["processor"]]
-    lines += [found["note"]] if found["note"] else []
-    for shape, section in found["daemons"].items():
-        lines += ["", section_title(size_of(shape)), "", *_table(section), *_other_servers(section)]
-        lines += [*_waits_alone(section), *_typed(section), "", *_inexact(section), *_verdicts(section)]
-    return lines
-
-
-def charts(found: Figures) -> list[Chart]:
-    """Return charts of the speed relative to plain decoding, and of clients' waits, by concurrency."""
-    drawn = []
-    for shape, section in found["daemons"].items():
-        size, speeds, waits = f"target as large as {size_of(shape)}", [], []
-        for cell in section["cells"]:
-            name = f"{cell['concurrency']} at once"
-            speeds.append(Bar(name, cell["faster"]["ratio"], "best", bounds(cell["faster"])))
-            for side, kind in (("off", "plain"), ("on", "best")):
-                if first := cell[side]["first_ms"]:
-                    waits.append(Bar(f"{name}, {side}", first["p50"], kind, (first["p50"], first["p95"])))
-        note = "times as fast at the same concurrency; 95 % bootstrap intervals over places"
-        drawn.append(Chart(f"Daemon with speculation against without: {size}", note, speeds, line=1.0))
-        note = "milliseconds at the client, median and 95th percentile"
-        drawn.append(Chart(f"Until the first piece of text: {size}", note, waits))
-    return drawn
-
-
-def _table(section: Mapping[str, Any]) -> list[str]:
-    waits = "first ms 50, 95, 99 %", "whole ms 50, 95, 99 %"
-    rows: list[list[object]] = [["at once", "", "tokens/s", *waits, "accepted", "cached", "× off", "throughput ×"]]
-    for cell in section["cells"]:
-        for side in ("off", "on"):
-            values = cell[side]
-            accepted = f"{values['accepted']} of {values['drafted']}" if values["drafted"] else ""
-            shown = (format_percentiles(values[name]) for name in ("first_ms", "total_ms"))
-            cached = f"{values['cached_tokens'] / max(1, values['prompt_tokens']):.0%}"
-            gain = [format_ratio(cell["faster"]), f"{cell['throughput']:.3f}"] if side == "on" else ["", ""]
-            speed = f"{values['tokens_per_second']:.1f}"
-            rows.append([cell["concurrency"], side, speed, *shown, accepted, cached, *gain])
-    return table(rows, left=2)
-
-
-def _other_servers(section: Mapping[str, Any]) -> list[str]:
-    """Return the other servers' figures on the same prompts, and the speed-ups of codespec with speculation."""
-    lines = ["", "other servers, the same ids:"] if section["peers"] else []
-    for name, facts in section["peers"].items():
-        lines.append(f"  {name}: " + ", ".join(str(value) for value in facts.values() if value != ""))
-    for cell in section["cells"]:
-        for name, row in cell["peers"].items():
-            start = f"  {cell['concurrency']} at once, {name}"
-            if "failed" in row:
-                lines.append(f"{start} failed: {row['failed']}")
-                continue
-            waits = f"{format_percentiles(row['first_ms'])} first ms, {format_percentiles(row['total_ms'])} whole ms"
-            ours = format_ratio(row["codespec_faster"])
-            lines.append(f"{start}: {row['tokens_per_second']:.1f} tokens/s, {waits}; codespec on × {ours}")
-    return lines
-
-
-def _waits_alone(section: Mapping[str, Any]) -> list[str]:
-    if not section["overhead"]:
-        return []
-    names = {"beyond_engine_ms": "beyond the engine", "beyond_steps_ms": "beyond its steps", "wire_ms": "on the wire"}
-    rows = [["", "rounds a request", *names.values()]]
-    for name, row in section["overhead"].items():
-        rows.append([name, f"{row['rounds']:.1f}", *(format_percentiles(row[key]) for key in names)])
-    return ["", "what one client alone waits, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
-
-
-def _typed(section: Mapping[str, Any]) -> list[str]:
-    typed = section["keystrokes"]
-    if typed is None:
-        return []
-    lines = ["", f"typing in {typed['documents']} long files in turn:"]
-    for name in ("cold", "warm"):
-        row = typed[name]
-        counts = f"{row['requests']} requests of {row['prompt_tokens']:.0f} tokens, {row['new_tokens']:.0f} read"
-        lines.append(f"  {name}: {counts}; first piece ms at 50, 95, 99 %: {format_percentiles(row['first_ms'])}")
-    for name, requests in (("target", typed["warm"]["requests"]), ("drafter", typed["drafter_asked"])):
-        if f"{name}_reads_less" in typed:
-            times = typed[f"{name}_reads_less"]
-            lines.append(
-                f"  the {name}, asked at {requests} keystrokes, reads {times:.1f} times less than their prompts"
-            )
-    return lines
-
-
-def _inexact(section: Mapping[str, Any]) -> list[str]:
-    """Return the number of equal texts in fast mode, in which texts may differ."""
-    if section["daemon"]["mode"] == "exact":
-        return []
-    alike, texts = (sum(cell[name] for cell in section["cells"]) for name in ("texts_alike", "texts"))
-    return [f"fast mode is used, near-ties may differ: {alike} of {texts} texts are the same"]
-
-
-def _verdicts(section: Mapping[str, Any]) -> list[str]:
-    verdicts = {f"no loss at {cell['concurrency']} at once": cell["no_loss"] for cell in section["cells"]}
-    if section["daemon"]["mode"] == "exact":
-        verdicts["every text is the same"] = all(cell["texts"] == cell["texts_alike"] for cell in section["cells"])
-    typed = section["keystrokes"]
-    if typed is not None and "target_reads_less" in typed:
-        enough = typed["target_reads_less"] >= LEAST_READS_LESS
-        verdicts[f"a keystroke reads {LEAST_READS_LESS:g} times less"] = enough
-        most = section["overhead"]["typing"]["beyond_engine_ms"]["p50"]
-        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms beyond the engine's own at half the keystrokes"] = (
-            most <= MOST_OVERHEAD_MS
-        )
-    return verdict_lines(verdicts)
 
 
 SCENARIO = Scenario(run_serve_bench, report, charts, lambda found: mismatches(found["daemons"]))
