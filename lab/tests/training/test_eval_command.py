@@ -15,6 +15,7 @@ from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.training import command, scores
 
 from codespec.errors import ModelError, TrainingError
+from codespec.pair.sample import held_out_files
 from codespec.store.processor import processor
 from tests.cli.conftest import write_model
 
@@ -39,6 +40,8 @@ def work(tmp_path: Path, documents: list[Document], monkeypatch: pytest.MonkeyPa
     """A work folder with two held-out languages; texts stay short."""
     monkeypatch.setattr(scores, "DRAFTED_TOKENS", 12)
     monkeypatch.setattr(scores, "LOOP_TOKENS", 24)
+    library = held_out_files()[:12]  # the whole one takes seconds to search
+    monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", lambda: library)
     for shape in gaps.MAX_TOKENS:
         monkeypatch.setitem(gaps.MAX_TOKENS, shape, 12)
     text = "".join(f"func Area{i}(w int) int {{\n\tx := w * {i}\n\treturn x\n}}\n\n" for i in range(30))

@@ -97,6 +97,8 @@ async def _type(
     """Run the missing sessions while there is time."""
     done = {(session["cell"], session["place"]) for session in section["passes"]}
     pairs = [SitePair(number, *pair) for number, pair in enumerate(zip(sites[::2], sites[1::2], strict=False))]
+    if all((cell, site.name) in done for pair in pairs for cell, site in pair.jobs):
+        return
     progress = ProgressBar(f"type {bench.config.target_shape}", sum(len(pair.jobs) for pair in pairs))
     deadline = Deadline(bench.minutes)
     async with open_desktop(daemons[OFF]) as plain, open_desktop(daemons[ON]) as speculating:
