@@ -95,15 +95,15 @@ def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
     return [prompts[number] for number in spread_numbers(len(prompts), limit or len(prompts))]
 
 
-def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[Site], str]:
-    """Return `limit` sites a language, by the rule of `codespec train eval`, and a note for the report. Another seed
-    selects other sites. They have no suffix. Raise TrainingError for a file that can't be read.
+def held_out_sites(file: Path | None, limit: int) -> tuple[list[Site], str]:
+    """Return `limit` sites a language, by the rule of `codespec train eval`, and a note for the report. They have
+    no suffix. Raise TrainingError for a file that can't be read.
     """
     held_out = read_held_out_code(file)
     sites = [
         Site(gap.prefix, path=gap.path, language=gap.language, project=gap.package, kind=PROJECTS)
         for documents in held_out.rows.values()
-        for gap in _held_out_gaps(documents, limit, seed)
+        for gap in _held_out_gaps(documents, limit)
     ]
     if not sites:
         raise ConfigError("The held-out code holds no place to complete: name another file by --held-out.")
@@ -208,8 +208,8 @@ def _parse(file: Path, number: int, line: str) -> Site:
         raise ConfigError(f"{file}, line {number}: not a JSON object with `prompt`: mend that line.") from error
 
 
-def _held_out_gaps(documents: Sequence[Document], limit: int, seed: int) -> list[Gap]:
-    find = line_gaps(seed)
+def _held_out_gaps(documents: Sequence[Document], limit: int) -> list[Gap]:
+    find = line_gaps(0)
     fit = [document for document in documents if find(document, 0) is not None]
     chosen = [fit[number] for number in spread_numbers(len(fit), math.ceil(limit / SITES_PER_FILE))]
     return sorted(spread(chosen, limit, find), key=lambda gap: (gap.package, gap.path, gap.line))

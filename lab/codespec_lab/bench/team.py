@@ -30,7 +30,7 @@ from codespec_lab.bench.report import format_load, format_percentiles, table
 from codespec_lab.bench.settings import TeamBench
 from codespec_lab.bench.sites import digest
 from codespec_lab.bench.statistics import common, percentiles
-from codespec_lab.bench.typing.typist import BUDGET_MS, DEBOUNCE, keystrokes
+from codespec_lab.bench.typing.typist import BUDGET_MS, DEBOUNCE, keystrokes, stop
 from codespec_lab.bench.typing_sites import TypingSite, body_at, typing_sites
 from codespec_lab.progress import ProgressBar
 
@@ -111,7 +111,7 @@ class Developer:
             for version, key in enumerate(keystrokes(site.typed, turn)):
                 since = change.at if change is not None else time.perf_counter()
                 await asyncio.sleep(since + key.wait - time.perf_counter())
-                await _stop(request)
+                await stop(request)
                 now = time.perf_counter()
                 if change is not None:
                     change.pause = now - change.at
@@ -130,7 +130,7 @@ class Developer:
                     request = asyncio.create_task(self._request(change, body, left))
             await asyncio.sleep(IN_TIME)
         finally:
-            await _stop(request)
+            await stop(request)
 
     async def _request(self, change: Change, body: dict[str, object], left: str) -> None:
         await asyncio.sleep(change.at + DEBOUNCE - time.perf_counter())
@@ -151,15 +151,6 @@ class Developer:
             raise
         except DaemonError:
             change.refused = True
-
-
-async def _stop(request: asyncio.Task[None] | None) -> None:
-    """Cancel a request that is still open. Raise its error if it failed."""
-    if request is not None:
-        request.cancel()
-        await asyncio.gather(request, return_exceptions=True)
-        if not request.cancelled() and (error := request.exception()) is not None:
-            raise error
 
 
 def run_team_bench(bench: TeamBench) -> dict[str, Any]:

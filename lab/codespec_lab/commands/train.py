@@ -13,6 +13,7 @@ from typing import Any
 from codespec.cli.options import require_torch
 from codespec.contract.engine_config import MOST_THREADS, SHIPPED
 from codespec.errors import ConfigError
+from codespec_lab.bench.flags import count
 
 MINUTES = ("minutes", "drafter_minutes", "target_minutes")
 MODELS = ("drafter", "target", "qwen-drafter")
@@ -85,11 +86,10 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         )
     for action in (one, export, both):
         action.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folders go")
-        action.add_argument("--seed", type=int, default=0)
+    export.add_argument("--seed", type=int, default=0)
     for action in (one, both):
         action.add_argument("--resume", action="store_true", help="continue from the checkpoints")
-        action.add_argument("--threads", type=int, default=2)
-        action.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+        _add_machine(action, threads=2)
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,30 +121,26 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that writes")
-    add("--positions", "--places", type=_count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
+    add("--positions", "--places", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
     add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
-    add("--seed", type=int, default=0)
-    add("--threads", type=int, default=1)
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    _add_machine(parser, threads=1)
 
 
 def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="a name of the catalogue, a folder, a .gguf file or a hub id; tied embeddings")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the adapter, in peft's layout")
-    add("--rank", type=_count, default=32, metavar="N", help="LoRA's rank, on all linear layers (32)")
+    add("--rank", type=count, default=32, metavar="N", help="LoRA's rank, on all linear layers (32)")
     add("--rate", type=float, default=1.5e-3, metavar="R", help="the peak learning rate (0.0015)")
-    add("--rows", type=_count, default=6, metavar="N", help="rows a step (6)")
-    add("--length", type=_count, default=256, metavar="N", help="tokens a row (256)")
+    add("--rows", type=count, default=6, metavar="N", help="rows a step (6)")
+    add("--length", type=count, default=256, metavar="N", help="tokens a row (256)")
     add("--minutes", type=float, default=100.0, help="budget in minutes of working time (100)")
     add("--steps", type=int, default=0, help="budget in steps; a resumed run then sees the same data")
     add("--start", type=Path, metavar="FOLDER", help="an adapter to begin from, of the same model and rank")
     add("--sentinels", type=_names, default=(), metavar="A,B,C,D", help="tokens for prefix, suffix, middle and end")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of the model (auto: the faster)")
     add("--resume", action="store_true", help="continue from the checkpoint")
-    add("--seed", type=int, default=0)
-    add("--threads", type=int, default=2)
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    _add_machine(parser, threads=2)
 
 
 def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,16 +149,20 @@ def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
     add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
-    add("--read", type=_count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")
-    add("--draft-vocab", type=_count, default=8192, metavar="N", help="tokens that it can guess (8192)")
-    add("--layers", type=_count, default=2, metavar="N", help="layers of a DFlash head (2)")
-    add("--block", type=_count, default=8, metavar="N", help="tokens of a DFlash block with its anchor (8)")
+    add("--read", type=count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")
+    add("--draft-vocab", type=count, default=8192, metavar="N", help="tokens that it can guess (8192)")
+    add("--layers", type=count, default=2, metavar="N", help="layers of a DFlash head (2)")
+    add("--block", type=count, default=8, metavar="N", help="tokens of a DFlash block with its anchor (8)")
     add("--minutes", type=float, default=120.0, help="budget in minutes of working time (120)")
     add("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
     add("--resume", action="store_true", help="continue from the checkpoint")
-    add("--seed", type=int, default=0)
-    add("--threads", type=int, default=2)
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    _add_machine(parser, threads=2)
+
+
+def _add_machine(parser: argparse.ArgumentParser, *, threads: int, seed: str | None = None) -> None:
+    parser.add_argument("--seed", type=int, default=0, help=seed)
+    parser.add_argument("--threads", type=int, default=threads)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -178,15 +178,6 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add("--corpus-held", type=Path, metavar="FILE", help="held-out projects (default: the work folder's, if there)")
     add("--prompts", type=Path, metavar="FILE", help="a HumanEval file (.jsonl or .jsonl.gz): one blanked line a task")
     add("--json", type=Path, metavar="OUT", help="write all figures to this file")
-    add("--limit", type=_count, default=0, metavar="N", help="at most N cases per language and measure")
-    add("--show", type=_count, default=0, metavar="N", help="print N completions as Markdown instead of measuring")
-    add("--seed", type=int, default=0, help="of the rule that chooses the cases (0)")
-    add("--threads", type=int, default=1)
-    add("--device", choices=("cpu", "cuda"), default="cpu")
-
-
-def _count(text: str) -> int:
-    """Parse a whole number of 1 or more for argparse."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of 1 or more")
-    return int(text)
+    add("--limit", type=count, default=0, metavar="N", help="at most N cases per language and measure")
+    add("--show", type=count, default=0, metavar="N", help="print N completions as Markdown instead of measuring")
+    _add_machine(parser, threads=1, seed="of the rule that chooses the cases (0)")

@@ -160,6 +160,11 @@ def _add_lora(network: Any, rank: int, tokens: tuple[int, ...]) -> PeftModel:
         trainable_token_indices={name.rpartition(".")[2]: list(tokens)},
         task_type="CAUSAL_LM",
     )
+    return attach_lora(network, config)
+
+
+def attach_lora(network: Any, config: LoraConfig) -> PeftModel:
+    """Return a network with the LoRA matrices of a configuration."""
     with warnings.catch_warnings():  # peft uses a name that transformers deprecates
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         model = get_peft_model(network, config)

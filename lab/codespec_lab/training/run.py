@@ -26,6 +26,7 @@ from codespec_lab.progress import TrainingBar
 LONGEST_STEP_SECONDS = 10.0  # a longer step was paused or swapped out
 FASTER = 1.2  # minimum speed-up of bfloat16 to accept its rounding
 PROBE = (512, 512, 512)
+LEAST_RATE = 0.01  # of the peak learning rate
 _DIGEST = 32  # bytes of the SHA-256 at the start of a checkpoint
 # Coefficients of the quintic iteration, which drives singular values to about 0.7 … 1.2 (Jordan et al.).
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -133,10 +134,10 @@ def working_seconds(seconds: float, longest: float = LONGEST_STEP_SECONDS) -> fl
     return min(seconds, longest)
 
 
-def learning_rate_factor(step: int, progress: float, *, warmup_steps: int = 60, floor: float = 0.01) -> float:
+def learning_rate_factor(step: int, progress: float, *, warmup_steps: int) -> float:
     """Return the learning-rate factor: linear warm-up over steps, then linear decay over the budget."""
     warm = min(1.0, (step + 1) / warmup_steps)
-    return warm * max(floor, 1.0 - progress)
+    return warm * max(LEAST_RATE, 1.0 - progress)
 
 
 @dataclass(slots=True)
@@ -202,14 +203,14 @@ def _time_product(dtype: torch.dtype) -> float:
     return min(times)
 
 
-def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
+def orthogonalise(matrix: Tensor) -> Tensor:
     """Return roughly the nearest semi-orthogonal matrix [rows, columns], using Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     # Without bfloat16 instructions, bfloat16 is fifty times slower on a CPU, and the iteration does not need it.
     x = (x / (x.norm() + 1e-7)).to(torch.bfloat16 if matrix.is_cuda else torch.float32)
-    for _ in range(steps):
+    for _ in range(5):
         gram = x @ x.T
         x = a * x + (b * gram + c * (gram @ gram)) @ x
     result: Tensor = (x.T if tall else x).to(matrix.dtype)
