@@ -18,6 +18,7 @@ import torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion
 from codespec.engine.build import assemble
+from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength
@@ -80,10 +81,8 @@ class Measured:
         return self.accepted / max(1, self.rounds)
 
 
-def measure(
-    target: LanguageModel, drafter: LanguageModel | None, places: Sequence[Place], threads: int, bar: StageBar
-) -> Measured:
-    """Complete greedily at all positions with drafts of LENGTH target tokens from the drafter alone."""
+def measuring_engine(target: LanguageModel, drafter: LanguageModel | None, threads: int) -> Engine:
+    """Return an engine with drafts of LENGTH target tokens from the drafter alone."""
     fixed = EngineConfig(
         proposers="draft_model",
         policy="fixed",
@@ -95,6 +94,11 @@ def measure(
     )
     engine = assemble(target, drafter, fixed)
     engine.policy = FixedLength(LENGTH)
+    return engine
+
+
+def measure(engine: Engine, places: Sequence[Place], bar: StageBar) -> Measured:
+    """Complete greedily at all positions."""
     requests = [request_at(place, number, seed=0, sampled=0.0) for number, place in enumerate(places)]
     requests = [replace(request, max_tokens=min(request.max_tokens, TOKENS)) for request in requests]
     done = list[Completion]()
