@@ -13,8 +13,8 @@ SMOOTHING = 0.98
 class TrainingBar:
     """Show the loss, tokens per second and remaining time of a training run."""
 
-    def __init__(self, name: str, stream: TextIO | None = None) -> None:
-        self._line = ProgressLine(name, stream)
+    def __init__(self, name: str) -> None:
+        self._line = ProgressLine(name, None)
         self._loss, self._rate = 0.0, 0.0
 
     def update(self, *, step: int, progress: float, loss: float, tokens: int, seconds: float, used: float) -> None:

@@ -15,7 +15,7 @@ from statistics import median, quantiles
 from typing import Any
 
 import pytest
-from codespec_lab.bench.decode.peers.decoding import Spoiler
+from codespec_lab.bench.decode.codespec_engine import Spoiler
 
 from codespec.engine.engine import Engine
 from codespec.store.choice import SMALLER

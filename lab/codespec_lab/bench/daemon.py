@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -166,14 +167,11 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
             _end(process)
 
 
-def machine_facts(load: float) -> dict[str, Any]:
-    """Return the machine, and its load before (`load`) and after the run."""
-    return {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]}
-
-
-def version_facts() -> dict[str, str]:
-    """Return the versions of Python and torch."""
-    return {"python": platform.python_version(), "torch": version("torch")}
+def run_facts(load: float) -> dict[str, Any]:
+    """Return the date, the machine with its load before (`load`) and after the run, and the versions."""
+    machine = {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]}
+    versions = {"python": platform.python_version(), "torch": version("torch")}
+    return {"date": date.today().isoformat(), "machine": machine, "versions": versions}
 
 
 def _until_ready(process: subprocess.Popen[str], log: Path) -> str:

@@ -31,10 +31,9 @@ from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
-from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.harness import Figures, Scenario, commit_name
 from codespec_lab.bench.quality.scenario import labels
 from codespec_lab.bench.report import table
-from codespec_lab.bench.results import commit_name
 from codespec_lab.bench.settings import DivergenceBench
 from codespec_lab.bench.sites import spread_numbers
 

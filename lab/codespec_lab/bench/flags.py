@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from codespec.contract.engine_config import EngineConfig
@@ -63,6 +64,24 @@ def path(help: str, metavar: str = "FILE", **words: Any) -> Any:
 def switch(help: str, **words: Any) -> Any:
     """Return a field for a flag without a value."""
     return flag(False, help, action="store_true", **words)
+
+
+def command_line(bench: str, given: Mapping[str, Any]) -> str:
+    """Return the user's command line without this machine's folders and without the output file."""
+    words = ["codespec", "bench", bench]
+    for name, value in given.items():
+        unset = value is None or value is False or value in ([], (), "")
+        if unset or name in ("run", "json", "summary", "plot", "command", "bench"):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
+        words += [flag] if value is True else [flag, *(_without_folder(one) for one in values)]
+    return shlex.join(words)
+
+
+def _without_folder(value: object) -> str:
+    text = str(value)
+    return PurePath(text).name if isinstance(value, Path) or PurePath(text).is_absolute() else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,15 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from codespec.contract.engine_config import DTYPES
 from codespec.errors import ConfigError
-from codespec_lab.bench.flags import Bench, count_or_zero, flag, number, numbers, one_of, path, switch
-from codespec_lab.bench.team.settings import TeamBench
+from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
 
 HELD_OUT = "held-out projects (default: the work folder's)"
 BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
@@ -34,16 +33,6 @@ def gap_kinds(text: str) -> tuple[str, ...]:
     """Parse comma-separated kinds of gaps into the report's order, for argparse."""
     named = one_of(KINDS, text)
     return tuple(kind for kind in KINDS if kind in named)
-
-
-def number_formats(text: str) -> tuple[str, ...]:
-    """Parse comma-separated number formats, for argparse."""
-    return one_of(DTYPES, text)
-
-
-def sampling_names(text: str) -> tuple[str, ...]:
-    """Parse one sampling, for argparse."""
-    return one_of(SAMPLINGS, text)
 
 
 def typing_pace(text: str) -> float:
@@ -131,7 +120,11 @@ class DecodeBench(Bench):
     repeats: int = number(3, "passes over every cell (3)")
     concurrency: tuple[int, ...] = numbers((1, 4, 8, 16), "prompts at once (1,4,8,16)")
     samplings: tuple[str, ...] = flag(
-        tuple(SAMPLINGS), "only this (default: both)", name="sampling", type=sampling_names, metavar="{greedy,sampled}"
+        tuple(SAMPLINGS),
+        "only this (default: both)",
+        name="sampling",
+        type=partial(one_of, SAMPLINGS),
+        metavar="{greedy,sampled}",
     )
     llama_cpp: Path | None = path(LLAMA, "FOLDER")
     openvino: Sequence[Path] = path(
@@ -160,7 +153,7 @@ class ServeBench(Bench):
     that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
     """
 
-    module = "serve.scenario"
+    module = "serve"
     about = "a daemon under load: many clients at once, with and without speculation in turn"
     daemon = True
 
@@ -201,6 +194,35 @@ class TypingBench(Bench):
     limit: int = number(12, "pairs of places (12, some 15 minutes)")
     pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
     minutes: float | None = number(None, "begin no place that would end later than this")
+
+    def prepared(self, given: Mapping[str, Any]) -> Bench:
+        """Refuse two sources of sites."""
+        refuse_two_sources(given)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamBench(Bench):
+    """`developers` type for `seconds` at the daemon at `url`, or one of its own. With `find`, fewer do until the
+    waiting time at the 95th percentile is within the limit.
+    """
+
+    module = "team"
+    about = "a team of typists at one address: waiting times, right characters in time, and how many developers fit"
+    note = (
+        "--url may name a daemon, `codespec scale up`, or a daemon with --upstream; its token comes from "
+        "CODESPEC_SERVE_TOKEN."
+    )
+    draws = False
+    daemon = True
+
+    url: str = flag("", "what answers (default: a daemon of its own)", metavar="URL")
+    developers: int = number(50, "typists (50)")
+    seconds: int = number(60, "for which they type (60)")
+    find: bool = switch("find how many fit: halve the gap until it is closed, at most seven runs more")
+    queue: int = number(64, "requests that may wait in a daemon of its own (64)")
+    held_out: Path | None = path(HELD_OUT)
+    prompts: Path | None = path("prompts instead, whose last lines are typed")
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
@@ -261,7 +283,9 @@ class QualityBench(Bench):
         "infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
         choices=("editor", "raw", "infilling"),
     )
-    formats: Sequence[str] = flag((), "the target in these number formats too", type=number_formats, metavar="FORMAT,…")
+    formats: Sequence[str] = flag(
+        (), "the target in these number formats too", type=partial(one_of, DTYPES), metavar="FORMAT,…"
+    )
     llama_server: str = flag(
         "",
         "a running llama-server with the same model as a contestant, on the same prompt ids (--shape infilling)",
@@ -367,21 +391,3 @@ BENCHES: Mapping[str, type[Bench]] = {
     "step": StepBench,
     "sampling": SamplingBench,
 }
-
-
-def command_line(bench: str, given: Mapping[str, Any]) -> str:
-    """Return the user's command line without this machine's folders and without the output file."""
-    words = ["codespec", "bench", bench]
-    for name, value in given.items():
-        unset = value is None or value is False or value in ([], (), "")
-        if unset or name in ("run", "json", "summary", "plot", "command", "bench"):
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
-        words += [flag] if value is True else [flag, *(_without_folder(one) for one in values)]
-    return shlex.join(words)
-
-
-def _without_folder(value: object) -> str:
-    text = str(value)
-    return PurePath(text).name if isinstance(value, Path) or PurePath(text).is_absolute() else text

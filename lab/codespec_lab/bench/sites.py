@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars import find_language
+from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows
+from codespec_lsp.syntax_tree import read_outline
 
-from codespec.contract.types import CompletionRequest
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import ConfigError
 from codespec.pair.sample import HELD_OUT_STDLIB
 from codespec.regular_file import NotUtf8, decode_text
@@ -92,15 +94,15 @@ def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
     return [prompts[number] for number in spread_numbers(len(prompts), limit or len(prompts))]
 
 
-def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[Site], str]:
-    """Return `limit` sites a language, by the rule of `codespec train eval`, and a note for the report. Another seed
-    selects other sites. They have no suffix. Raise TrainingError for a file that can't be read.
+def held_out_sites(file: Path | None, limit: int) -> tuple[list[Site], str]:
+    """Return `limit` sites a language, by the rule of `codespec train eval`, and a note for the report. They have
+    no suffix. Raise TrainingError for a file that can't be read.
     """
     held_out = read_held_out_code(file)
     sites = [
         Site(gap.prefix, path=gap.path, language=gap.language, project=gap.package, kind=PROJECTS)
         for documents in held_out.rows.values()
-        for gap in _held_out_gaps(documents, limit, seed)
+        for gap in _held_out_gaps(documents, limit)
     ]
     if not sites:
         raise ConfigError("The held-out code holds no place to complete: name another file by --held-out.")
@@ -205,8 +207,8 @@ def _parse(file: Path, number: int, line: str) -> Site:
         raise ConfigError(f"{file}, line {number}: not a JSON object with `prompt`: mend that line.") from error
 
 
-def _held_out_gaps(documents: Sequence[Document], limit: int, seed: int) -> list[Gap]:
-    find = line_gaps(seed)
+def _held_out_gaps(documents: Sequence[Document], limit: int) -> list[Gap]:
+    find = line_gaps(0)
     fit = [document for document in documents if find(document, 0) is not None]
     chosen = [fit[number] for number in spread_numbers(len(fit), math.ceil(limit / SITES_PER_FILE))]
     return sorted(spread(chosen, limit, find), key=lambda gap: (gap.package, gap.path, gap.line))
@@ -243,3 +245,16 @@ def _block_or_line(seed: int) -> Finder[Gap]:
     """Return a finder of the first lines of a block, or of a line in a file without a short block."""
     blocks, lines = block_gaps(seed), line_gaps(seed)
     return lambda document, turn: blocks(document, turn) or lines(document, turn)
+
+
+def read_definitions(text: str, path: Path, root: Path) -> tuple[Snippet, ...]:
+    """Return at most MOST_CHARACTERS of definitions for a file with this text at `path`, whole files below `root`
+    only.
+    """
+    found, left = [], MOST_CHARACTERS
+    for imported in find_imported(import_rows(text.split("\n")), path, root):
+        outline = read_outline(imported)
+        if outline and len(outline) <= left:
+            left -= len(outline)
+            found.append(Snippet(imported.relative_to(root).as_posix(), outline))
+    return tuple(found)

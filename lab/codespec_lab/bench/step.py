@@ -27,8 +27,7 @@ from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt
 from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
-from codespec_lab.bench.plot import Bar, Chart
-from codespec_lab.bench.report import table
+from codespec_lab.bench.report import Bar, Chart, table
 from codespec_lab.bench.settings import StepBench
 from codespec_lab.bench.step_models import find_measured_calls, random_model, shape_of, step_bytes
 

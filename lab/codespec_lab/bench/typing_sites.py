@@ -53,16 +53,21 @@ class TypingSite:
 def keystroke_bodies(site: TypingSite, keystrokes: int) -> Iterator[dict[str, Any]]:
     """Yield one request per keystroke, as an editor sends it: the text typed so far, and the lines below."""
     for version in range(min(keystrokes, site.end - site.begin)):
-        cursor = site.begin + version
-        start = max(0, cursor - MOST_SIDE)
-        yield {
-            "document": site.name,
-            "version": version,
-            "path": site.name,
-            "prefix": site.text[start:cursor],
-            "prefix_offset": start,
-            "suffix": site.text[site.end : site.end + MOST_SIDE],
-        }
+        yield body_at(site, site.name, version, version)
+
+
+def body_at(site: TypingSite, document: str, version: int, typed: int) -> dict[str, Any]:
+    """Return the request after `typed` characters, as an editor sends it."""
+    cursor = site.begin + typed
+    start = max(0, cursor - MOST_SIDE)
+    return {
+        "document": document,
+        "version": version,
+        "path": site.name,
+        "prefix": site.text[start:cursor],
+        "prefix_offset": start,
+        "suffix": site.text[site.end : site.end + MOST_SIDE],
+    }
 
 
 def keystroke_sites(held_out: Path | None, count: int) -> list[TypingSite]:

@@ -12,41 +12,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from codespec.cli.complete import FAINT, RESET, Painter
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
 from codespec.cli.parser import Parser
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError
 from codespec.progress import StageBar
 from codespec.store.catalogue import Entry, find_entry, read_catalogue
-from codespec.store.choice import (
-    DEFAULTS,
-    SMALLEST,
-    STARTER_NAME,
-    choose,
-    named_model,
-    offer,
-    recommend,
-    takes_larger,
-)
+from codespec.store.choice import DEFAULTS, SMALLEST, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.processor import processor
 from codespec.store.pull import find_sources, pull
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import resolve
-from codespec_lab.bench.results import refuse_mismatches
-from codespec_lab.commands.demo_show import show
+from codespec_lab.bench.harness import refuse_mismatches
+from codespec_lab.bench.sites import CHECKOUT, Site, demo_sites, read_definitions
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec_lab.bench.sites import Site
     from codespec_lab.commands.demo_race import Racer, Run
 
 PLACES, TOKENS = 8, 48
 SMALL = 20_000_000  # parameters: up to here, both number formats are measured, because loading twice is quick
 WARM_UP = "def first(values):\n    return values[0]\n\n\n" * 8
+ABOVE = 4  # lines
+WIDTH = 78
+MOST_REJECTED = 16  # characters: longer rejected drafts would hide the final text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,8 +56,6 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     require_torch()
-    from codespec_lab.bench.sites import demo_sites
-
     config = find_config(options.model)
     places, source = demo_sites(PLACES)
     engine = _load(config)
@@ -189,3 +181,53 @@ def _fetch(entry: Entry) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:
+    """Print each place: a few lines above the cursor, the completion as it streams, the first line below."""
+    painter = Painter(sys.stdout, colour=sys.stdout.isatty())
+    if painter.colour:
+        painter.plain("green: guessed and accepted; red: guessed and rejected; plain: the target's own\n\n")
+    else:
+        painter.plain("[brackets]: guessed and accepted; plain: the target's own\n\n")
+    for place in places:
+        _show_place(engine, place, tokens, painter)
+
+
+def _show_place(engine: Engine, place: Site, tokens: int, painter: Painter) -> None:
+    painter.plain(f"── {place.name} ".ljust(WIDTH, "─") + "\n")
+    _show_file("".join(place.prefix.splitlines(keepends=True)[-ABOVE:]), painter)
+    painter.plain("⟨")
+    for event in engine.stream(_as_editor(place, tokens)):
+        if isinstance(event, RoundEvent):
+            painter.round(_shortened(event, painter.colour))
+        elif isinstance(event, DoneEvent):
+            painter.plain("⟩\n")
+            _show_file(next((f"{line}\n" for line in place.suffix.splitlines() if line.strip()), ""), painter)
+            painter.summary(event.completion)
+    painter.plain("\n")
+
+
+def _show_file(text: str, painter: Painter) -> None:
+    """Print text of the file, fainter than the completion."""
+    painter.plain(f"{FAINT}{text}{RESET}" if painter.colour else text)
+
+
+def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
+    """Shorten the rejected part of the draft; without colours, which mark it, remove the draft."""
+    shown = len(event.accepted_text) + MOST_REJECTED
+    return replace(event, draft=event.draft[:shown] if colour else "")
+
+
+def _as_editor(place: Site, tokens: int) -> CompletionRequest:
+    """Return an editor's request, not with shape `auto`: it starts nothing inside a word, as many places are."""
+    text = place.prefix + place.suffix
+    return CompletionRequest(
+        prefix=place.prefix,
+        suffix=place.suffix,
+        path=place.path,
+        max_tokens=tokens,
+        shape="block",
+        heal=True,
+        snippets=read_definitions(text, CHECKOUT / place.path, CHECKOUT),
+    )

@@ -23,9 +23,9 @@ from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.policies import choose_policy
 from codespec.startup.tuning import MOST_CHUNK
-from codespec_lab.bench.decode.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
+from codespec_lab.bench.decode.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
+from codespec_lab.bench.harness import first_difference
 from codespec_lab.bench.pair import Pair
-from codespec_lab.bench.results import first_difference
 
 OFF, ON, GENERATE = "codespec off", "codespec on", PLAIN
 

@@ -1,4 +1,4 @@
-"""`codespec distill`: train a drafter on the target's output in the user's code. Flags and their ranges."""
+"""`codespec distill`: train a drafter on the target's output in the user's code. Its flags and their ranges."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from codespec.contract.engine_config import MOST_THREADS
 from codespec.errors import ConfigError
 
 MOST_RATE = 0.1
+STOPPED = 3
 
 
 def add_parser(commands: Any) -> None:
@@ -42,12 +43,25 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the distillation; return 0 at the end, 3 if a signal stopped it with all work kept."""
+    """Run the distillation and print the result; return 0 at the end, 3 if a signal stopped it with all work kept."""
     check_ranges(options)
     require_torch()
-    from codespec_lab.training.distill.command import run_distill
+    from codespec_lab.training.distill.run import distill
+    from codespec_lab.training.distill.work import Settings
 
-    return run_distill(options)
+    flags = {name: getattr(options, name) for name in Settings.__dataclass_fields__}
+    settings = Settings(**flags | {"code": tuple(options.code), "keep": tuple(options.keep)})
+    outcome = distill(settings, resume=options.resume)
+    if outcome.found is not None:
+        print(outcome.found)
+    if outcome.folder is not None:
+        print(f"The new drafter is in {outcome.folder}: use it with --drafter {outcome.folder}.")
+    elif outcome.reason:
+        print(f"Keep the old one: {outcome.reason}; {settings.out} was not written.")
+    else:
+        print(f"Stopped with everything kept in {settings.out}.work: continue with --resume.")
+        return STOPPED
+    return 0
 
 
 def check_ranges(options: argparse.Namespace) -> None:

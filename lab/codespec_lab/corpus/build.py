@@ -28,20 +28,22 @@ _GENERATED = re.compile(
 )
 # The metadata covers the whole package; a single file may declare another licence at its top.
 _OTHER_LICENCE = re.compile(r"General Public License|Mozilla Public License|\bL?GPL|\bCC[- ]BY", re.I)
-_SKIPPED_PARTS = {
-    "tests",
-    "test",
-    "testing",
-    "locale",
-    "_vendor",
-    "vendor",
-    "vendored",
-    "migrations",
-    "_generated",
-    "node_modules",
-    "examples",
-    "benchmarks",
-}
+_SKIPPED_PARTS = frozenset(
+    {
+        "tests",
+        "test",
+        "testing",
+        "locale",
+        "_vendor",
+        "vendor",
+        "vendored",
+        "migrations",
+        "_generated",
+        "node_modules",
+        "examples",
+        "benchmarks",
+    }
+)
 
 
 @dataclass(slots=True)

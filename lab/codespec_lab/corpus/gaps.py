@@ -1,4 +1,4 @@
-"""Cut gaps to fill in and excerpts to predict out of held-out texts, by a fixed rule.
+"""Cut gaps to fill in and excerpts to predict out of held-out texts by a fixed rule, and check completions of gaps.
 
 Documents are evenly spaced over their sorted list. A hash of the document's name, the kind of cut and the seed
 decides where to cut, so no gap is hand-picked and every model gets the same ones.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from codespec.contract.types import Completion, CompletionRequest, Shape
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.held_out import Task
 
@@ -27,6 +28,10 @@ QUARTERS = 4
 
 Cut = TypeVar("Cut")
 Finder = Callable[[Document, int], Cut | None]
+Complete = Callable[[Sequence[CompletionRequest]], Sequence[Completion]]
+MAX_TOKENS: dict[Shape, int] = {"line": 40, "block": 96, "auto": 64}
+BATCH = 8  # concurrent requests of the engine
+LOOP_BYTES, LOOP_TIMES = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +101,26 @@ def excerpt_of(document: Document, turn: int) -> Excerpt | None:
 
 def line_gaps(seed: int) -> Finder[Gap]:
     """Return a finder of line ends; the cursor is after the indent or one, two or three quarters of the text."""
-
-    def find(document: Document, turn: int) -> Gap | None:
-        lines = document.text.split("\n")
-        number = _first_fit(document, lines, _hash(seed, "line", document, turn), _is_code)
-        if number is None:
-            return None
-        column = _column(lines[number], _hash(seed, "line column", document, turn))
-        return _gap(document, lines, number, column, number + 1)
-
-    return find
+    return _finder(seed, "line", _is_code, lambda lines, number: 1)
 
 
 def block_gaps(seed: int) -> Finder[Gap]:
     """Return a finder of two to four lines inside a block; the cursor is in the first line, as in `line_gaps`."""
+    return _finder(seed, "block", _begins_block, _block_lines)
+
+
+def _finder(
+    seed: int, kind: str, fits: Callable[[list[str], int], bool], length: Callable[[list[str], int], int]
+) -> Finder[Gap]:
+    """Return a finder of gaps that begin in a line that fits and have `length` lines."""
 
     def find(document: Document, turn: int) -> Gap | None:
         lines = document.text.split("\n")
-        number = _first_fit(document, lines, _hash(seed, "block", document, turn), _begins_block)
+        number = _first_fit(document, lines, _hash(seed, kind, document, turn), fits)
         if number is None:
             return None
-        column = _column(lines[number], _hash(seed, "block column", document, turn))
-        return _gap(document, lines, number, column, number + _block_lines(lines, number))
+        column = _column(lines[number], _hash(seed, f"{kind} column", document, turn))
+        return _gap(document, lines, number, column, number + length(lines, number))
 
     return find
 
@@ -195,3 +198,39 @@ def _gap(document: Document, lines: list[str], number: int, column: int, end: in
     answer = "\n".join([lines[number][column:], *lines[number + 1 : end]])
     behind = "".join("\n" + line for line in lines[end:])
     return Gap(document.package, document.path, document.language, number + 1, before, answer, behind)
+
+
+def infill_request(gap: Gap, shape: Shape) -> CompletionRequest:
+    """Return the request of an editor whose cursor is at the gap, decoded greedily without speculation."""
+    return CompletionRequest(
+        prefix=gap.prefix,
+        suffix=gap.suffix,
+        path=gap.path,
+        max_tokens=MAX_TOKENS[shape],
+        shape=shape,
+        heal=True,
+        speculate=False,
+    )
+
+
+def is_exact(written: str, answer: str) -> bool:
+    """Return whether a completion equals the file's own text, apart from trailing white space."""
+    return written.rstrip() == answer.rstrip()
+
+
+def begins_right(written: str, answer: str) -> bool:
+    """Return whether the first line equals the file's own, apart from trailing white space."""
+    return is_exact(written.partition("\n")[0], answer.partition("\n")[0])
+
+
+def is_loop(text: bytes) -> bool:
+    """Return whether some LOOP_BYTES bytes occur LOOP_TIMES times in the text without overlapping."""
+    found: dict[bytes, tuple[int, int]] = {}  # piece → (count, end of the last occurrence)
+    for start in range(len(text) - LOOP_BYTES + 1):
+        piece = text[start : start + LOOP_BYTES]
+        times, end = found.get(piece, (0, 0))
+        if start >= end:
+            if times + 1 == LOOP_TIMES:
+                return True
+            found[piece] = (times + 1, start + LOOP_BYTES)
+    return False

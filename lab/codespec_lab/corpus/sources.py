@@ -1,12 +1,14 @@
 """Find source files by package: standard library, installed distributions, npm packages, Debian sources.
 
-Reads metadata (names, versions, licences) and lists files, but does not read the source files.
+Reads metadata (names, versions, licences) and lists files, but does not read the source files. The licence metadata
+decides whether a package, or a file of a Debian source package, may be trained on.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -16,32 +18,82 @@ from pathlib import Path
 
 from codespec.errors import TrainingError
 from codespec.pair.sample import HELD_OUT_STDLIB
-from codespec_lab.corpus.licences import LicenceRule, licence_of, parse_copyright, permissive_licence
 
-LANGUAGES = {
-    ".py": "python",
-    ".js": "javascript",
-    ".mjs": "javascript",
-    ".cjs": "javascript",
-    ".jsx": "javascript",
-    ".ts": "typescript",
-    ".tsx": "typescript",
-    ".c": "c",
-    ".h": "c",
-    ".cc": "cpp",
-    ".cpp": "cpp",
-    ".cxx": "cpp",
-    ".hpp": "cpp",
-    ".hh": "cpp",
-    ".go": "go",
-    ".rs": "rust",
-    ".java": "java",
-    ".sh": "bash",
-    ".pyx": "cython",
+PERMISSIVE = frozenset(
+    {
+        "MIT",
+        "BSD-2-CLAUSE",
+        "BSD-3-CLAUSE",
+        "BSD",
+        "APACHE-2.0",
+        "ISC",
+        "PSF-2.0",
+        "MIT-0",
+        "0BSD",
+        "BLUEOAK-1.0.0",
+        "ZLIB",
+        "UNLICENSE",
+        "CC0-1.0",
+        "PYTHON-2.0",
+        "MIT-CMU",
+        "HPND",
+        "BSL-1.0",
+        "CURL",
+        "X11",
+        "LIBPNG",
+        "POSTGRESQL",
+    }
+)
+
+_CLASSIFIERS = {
+    "MIT License": "MIT",
+    "BSD License": "BSD",
+    "Apache Software License": "APACHE-2.0",
+    "ISC License (ISCL)": "ISC",
+    "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "UNLICENSE",
 }
 
+# Spellings of the old free-text `License` field. A long field contains the licence's text: do not guess from it.
+_SPELLINGS = {
+    "MIT": "mit; mit license; the mit license; expat",
+    "BSD": "bsd; bsd license",
+    "BSD-3-CLAUSE": "new bsd; new bsd license; bsd-3-clause; 3-clause bsd; 3-clause bsd license; bsd 3-clause; "
+    "bsd 3-clause license; modified bsd license",
+    "BSD-2-CLAUSE": "bsd-2-clause",
+    "APACHE-2.0": "apache; apache 2; apache 2.0; apache-2.0; apache 2.0 license; apache license 2.0; "
+    "apache license, version 2.0; apache license version 2.0",
+    "ISC": "isc",
+    "PSF-2.0": "psf; psf license; python software foundation license",
+}
+_FREE_TEXT = {text: licence for licence, texts in _SPELLINGS.items() for text in texts.split("; ")}
+
+# Debian's short names that differ from SPDX.
+_SPDX = {
+    "expat": "MIT",
+    "go": "BSD-3-Clause",
+    "bsd-3-go": "BSD-3-Clause",
+    "bsd-3-clauses": "BSD-3-Clause",
+    "bsd-3-clause~google": "BSD-3-Clause",
+    "boost-1.0": "BSL-1.0",
+    "apache-2": "Apache-2.0",
+    "psf-2": "PSF-2.0",
+}
+_ENDINGS = {
+    "python": ".py",
+    "javascript": ".js .mjs .cjs .jsx",
+    "typescript": ".ts .tsx",
+    "c": ".c .h",
+    "cpp": ".cc .cpp .cxx .hpp .hh",
+    "go": ".go",
+    "rust": ".rs",
+    "java": ".java",
+    "bash": ".sh",
+    "cython": ".pyx",
+}
+LANGUAGES = {ending: language for language, endings in _ENDINGS.items() for ending in endings.split()}
 # Output folders and files of compilers and bundlers.
-_BUILT_FOLDERS = (
+_BUILT_FOLDERS = [
     "node_modules",
     "dist",
     "build",
@@ -55,9 +107,8 @@ _BUILT_FOLDERS = (
     "umd",
     "test",
     "tests",
-)
+]
 _BUILT_NAMES = (".d.ts", ".min.js", ".bundle.js", ".umd.js", ".pb.go", "_pb2.py")
-
 # Never trained on, like the packages of `codespec.pair.sample`: whole projects, by their names in the registries
 # (`packages.toml` fetches them). Benchmarks cut their prompts from these, so the list may only grow.
 HELD_OUT_PROJECTS = frozenset(
@@ -80,9 +131,8 @@ HELD_OUT_PROJECTS = frozenset(
         "utf8proc",
     }
 )
-
 # Parts of the standard library that are tests, tables or generated text, not code worth learning.
-_SKIPPED_STDLIB = (
+_SKIPPED_STDLIB = [
     "site-packages",
     "test",
     "tests",
@@ -95,7 +145,84 @@ _SKIPPED_STDLIB = (
     "ensurepip",
     "config-3",
     "tkinter",
-)
+]
+
+
+def permits_expression(expression: str) -> bool:
+    """Return whether an SPDX expression allows a permissive choice: every part of an AND, or one part of an OR."""
+    flat = expression.replace("(", " ").replace(")", " ").strip()
+    if not flat or re.search(r"\bWITH\b", flat):
+        return False
+    if re.search(r"\bAND\b", flat) and re.search(r"\bOR\b", flat):
+        return all(part in PERMISSIVE for part in re.split(r"\s+(?:AND|OR)\s+", flat.upper()))
+    if re.search(r"\bOR\b", flat):
+        return any(part.strip().upper() in PERMISSIVE for part in re.split(r"\bOR\b", flat))
+    return all(part.strip().upper() in PERMISSIVE for part in re.split(r"\bAND\b", flat))
+
+
+def permissive_licence(expression: str | None, free_text: str | None, classifiers: Iterable[str]) -> str | None:
+    """Return the licence if the metadata clearly names a permissive one; None if not, or if it is contradictory."""
+    if expression:
+        return expression if permits_expression(expression) else None
+    named = [c.rsplit(" :: ", 1)[-1] for c in classifiers if c.startswith("License :: ")]
+    named = [name for name in named if name != "OSI Approved"]
+    if named:
+        known = [_CLASSIFIERS.get(name) for name in named]
+        return " AND ".join(sorted({k for k in known if k})) if all(known) else None
+    text = " ".join((free_text or "").lower().split()).rstrip(".")
+    if text in _FREE_TEXT:
+        return _FREE_TEXT[text]
+    return free_text if free_text and permits_expression(free_text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LicenceRule:
+    """Rule that puts files whose path matches `pattern` under `licence`, an SPDX-like expression."""
+
+    pattern: re.Pattern[str]
+    licence: str
+
+
+def parse_copyright(text: str) -> list[LicenceRule]:
+    """Return the rules of a Debian copyright file (DEP 5), in order; empty if it is not machine-readable."""
+    if not re.match(r"Format(-Specification)?:", text.lstrip(), re.I):
+        return []
+    rules = []
+    for paragraph in re.split(r"\n[ \t]*\n", text):
+        fields = _parse_fields(paragraph)
+        if "files" in fields and "license" in fields:
+            licence = _to_spdx(fields["license"].partition("\n")[0])
+            rules += [LicenceRule(_glob(glob), licence) for glob in fields["files"].split()]
+    return rules
+
+
+def licence_of(path: str, rules: list[LicenceRule]) -> str | None:
+    """Return the licence of the last rule that matches a path in the source tree, or None if none matches."""
+    return next((rule.licence for rule in reversed(rules) if rule.pattern.fullmatch(path)), None)
+
+
+def _parse_fields(paragraph: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    name = ""
+    for line in paragraph.splitlines():
+        head, colon, rest = line.partition(":")
+        if colon and re.fullmatch(r"[A-Za-z-]+", head):
+            name = head.lower()
+            found[name] = rest.strip()
+        elif name and line[:1].isspace():
+            found[name] += "\n" + line.strip()
+    return found
+
+
+def _to_spdx(name: str) -> str:
+    words = re.sub(r"[,/]|\band/or\b", " or " if "/" in name else " ", name).split()
+    upper = {"or": "OR", "and": "AND", "with": "WITH"}
+    return " ".join(upper.get(word.lower()) or _SPDX.get(word.lower(), word) for word in words)
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Compile a glob: `*` matches any characters, slashes included; `?` matches one character."""
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern), re.S)
 
 
 @dataclass(frozen=True, slots=True)

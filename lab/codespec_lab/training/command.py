@@ -39,8 +39,7 @@ from codespec_lab.training.distill.texts import (
     read_examples,
     save_examples,
 )
-from codespec_lab.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, show_completions
-from codespec_lab.training.evaluation_report import report
+from codespec_lab.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, report, show_completions
 from codespec_lab.training.heads.command import run_head
 from codespec_lab.training.pair import (
     STARTER_PAIR,

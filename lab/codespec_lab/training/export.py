@@ -1,8 +1,13 @@
-"""Write a trained model as a Hugging Face folder with its card, and load its weights back."""
+"""Write a trained model as a Hugging Face folder with its card, and load weights back.
+
+A model can also begin from the layers of a model with another tokenizer. A token's vector is then the mean of the other
+model's vectors of the tokens that spell it: the trained layers are kept, and only the token vectors are learned anew.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,14 @@ from transformers import GenerationConfig, LlamaConfig
 from codespec.errors import TrainingError
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.llama import TinyLlama
-from codespec_lab.training.tokenizer_training import END, FIM_PAD, save_tokenizer
+from codespec_lab.training.tokenizer_training import (
+    END,
+    FIM_PAD,
+    SPECIALS,
+    load_tokenizer,
+    save_tokenizer,
+    without_dummy_prefix,
+)
 
 _CARD = """---
 language: code
@@ -68,6 +80,7 @@ _TOKENIZERS = {
     "drafter": "BPE with dummy prefix and byte fallback",
     "qwen-drafter": "Qwen2.5's byte-level BPE, cut to what the data uses most; Apache-2.0",
 }
+VECTORS = "model.embed_tokens.weight"
 
 
 def model_card(facts: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -126,3 +139,27 @@ def load_weights(model: TinyLlama, folder: Path) -> None:
         raise TrainingError(f"{folder} has no weights that can be read ({error}): give another folder.") from error
     except RuntimeError as error:
         raise TrainingError(f"The weights of {folder} have another shape: give a folder of the same pair.") from error
+
+
+@torch.no_grad()
+def take_layers(model: TinyLlama, tokenizer: Tokenizer, folder: Path) -> None:
+    """Fill `model`, which uses `tokenizer`, from the donor in `folder`. Raise TrainingError if layer sizes differ."""
+    spelling = load_tokenizer(folder)
+    donor = TinyLlama(replace(model.shape, vocab_size=spelling.get_vocab_size()))
+    load_weights(donor, folder)
+    weights = donor.state_dict()
+    vectors = weights[VECTORS]
+    inside = without_dummy_prefix(spelling)
+    rows = [_ids(token, tokenizer, inside) for token in range(model.shape.vocab_size)]
+    weights[VECTORS] = torch.stack([vectors[ids].mean(dim=0) for ids in rows])
+    model.load_state_dict(weights)
+
+
+def _ids(token: int, tokenizer: Tokenizer, spelling: Tokenizer) -> list[int]:
+    """Return the donor's tokens that spell a token within a line, or all of its tokens if none do."""
+    name = tokenizer.id_to_token(token)
+    special = spelling.token_to_id(name) if name in SPECIALS else None
+    if special is not None:
+        return [special]
+    ids: list[int] = spelling.encode(tokenizer.decode([token]), add_special_tokens=False).ids
+    return ids or list(range(spelling.get_vocab_size()))

@@ -23,8 +23,7 @@ from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.corpus.documents import write_atomically
-from codespec_lab.training.adapt_samples import Batch
-from codespec_lab.training.sentinels import Sentinels, choose_sentinels, initial_vectors
+from codespec_lab.training.adapt_samples import Batch, Sentinels, choose_sentinels, initial_vectors
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS_FILE = "tokenizer_config.json"
@@ -161,6 +160,11 @@ def _add_lora(network: Any, rank: int, tokens: tuple[int, ...]) -> PeftModel:
         trainable_token_indices={name.rpartition(".")[2]: list(tokens)},
         task_type="CAUSAL_LM",
     )
+    return attach_lora(network, config)
+
+
+def attach_lora(network: Any, config: LoraConfig) -> PeftModel:
+    """Return a network with the LoRA matrices of a configuration."""
     with warnings.catch_warnings():  # peft uses a name that transformers deprecates
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         model = get_peft_model(network, config)

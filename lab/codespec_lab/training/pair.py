@@ -18,8 +18,8 @@ from codespec_lab.training.export import export_model, model_card
 from codespec_lab.training.llama import LlamaShape
 from codespec_lab.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain, start_run
 from codespec_lab.training.run import Budget, faster_dtype, load_checkpoint
-from codespec_lab.training.tokenizer_cut import keep_most_used
 from codespec_lab.training.tokenizer_training import (
+    keep_most_used,
     load_tokenizer,
     sample_texts,
     save_tokenizer,

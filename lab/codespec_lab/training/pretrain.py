@@ -15,12 +15,10 @@ from tokenizers import Tokenizer
 from codespec.errors import TrainingError
 from codespec_lab.corpus.documents import Document
 from codespec_lab.training.distill.texts import DistillationExample
-from codespec_lab.training.export import load_weights
+from codespec_lab.training.export import load_weights, take_layers
 from codespec_lab.training.llama import LlamaShape, TinyLlama
-from codespec_lab.training.muon import Muon
-from codespec_lab.training.run import Budget, RunState, learning_rate_factor, load_checkpoint, train
+from codespec_lab.training.run import Budget, Muon, RunState, learning_rate_factor, load_checkpoint, train
 from codespec_lab.training.samples import FimTokenizer, SampleStream
-from codespec_lab.training.transplant import take_layers
 
 EXCERPT_CHARS = 1500
 

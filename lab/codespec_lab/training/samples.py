@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from codespec_lab.corpus.documents import Document
-from codespec_lab.training.cuts import Cut, count_windows, cut_anywhere
+from codespec_lab.training.distill.places import Cut, count_windows, cut_anywhere
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.llama import IGNORED
 from codespec_lab.training.tokenizer_training import (
@@ -32,6 +32,7 @@ PATH_SHARE = 0.3
 REPOSITORY_SHARE = 0.2  # of the samples with enough room: another file of the project comes first
 DISTILLED_SHARE = 0.5  # of the samples, if there are distilled texts
 NEIGHBOUR_SHARE = 0.7  # of those other files: taken from the same folder if possible
+STRIDE = 1600  # characters from window to window
 LEAST_ROOM = 48
 LEAST_FIM_CHARS = 80
 
@@ -113,14 +114,13 @@ class SampleStream:
         tokenizer: Tokenizer,
         *,
         seed: int,
-        stride: int = 1600,
         distilled: Sequence[DistillationExample] = (),
     ) -> None:
         self._documents = documents
         self._distilled = distilled
         self._tokenizer = FimTokenizer(tokenizer)
         self._seed = seed
-        self._owners, self._starts = count_windows(documents, stride)
+        self._owners, self._starts = count_windows(documents, STRIDE)
         self._projects = ProjectIndex(documents)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
         probe = "\n".join(document.text[:2000] for document in documents[:: max(1, len(documents) // 50)])

@@ -20,8 +20,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.slots import common_prefix
 from codespec.speculation.policy import FixedLength
-from codespec_lab.corpus.gaps import Excerpt, Gap
-from codespec_lab.corpus.infilling import BATCH, Complete, begins_right, infill_request, is_exact, is_loop
+from codespec_lab.corpus.gaps import BATCH, Complete, Excerpt, Gap, begins_right, infill_request, is_exact, is_loop
 from codespec_lab.progress import ProgressBar
 
 LOOP_TOKENS = 64

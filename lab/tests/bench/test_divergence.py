@@ -12,6 +12,7 @@ from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weigh
 
 from codespec.contract.engine_config import SHIPPED
 from codespec.models.int8.kernels import choose_kernel
+from codespec.pair.sample import held_out_files
 from codespec.store.catalogue import Rounding
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
@@ -19,6 +20,14 @@ from tests.cli.conftest import Command, Models, command, models, plain_environme
 __all__ = ["command", "models", "plain_environment"]
 
 
+@pytest.fixture
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the default texts: all of them take a second to tokenize."""
+    files = held_out_files()[:12]
+    monkeypatch.setattr(divergence, "held_out_files", lambda: files)
+
+
+@pytest.mark.usefixtures("few_files")
 def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "divergence.json"
     words = ["--target", models.target, "--drafter", "none", "--tokens", "1500", "--threads", "1", "--json", out]
@@ -35,6 +44,7 @@ def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Comm
     assert "loss in bfloat16" in done.out and found["most"] is None
 
 
+@pytest.mark.usefixtures("few_files")
 def test_int8_says_how_far_its_weights_go(
     models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,12 +87,14 @@ def test_mistakes_are_one_sentence(words: list[str], said: str, models: Models, 
     command("bench", "divergence", *pair, *words).check_mistake(said)
 
 
+@pytest.mark.usefixtures("few_files")
 def test_models_that_do_not_fit_are_refused(models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divergence, "machine_memory", lambda: 1 << 10)
     words = ["--target", models.target, "--drafter", "none", "--dtype", "bfloat16"]
     command("bench", "divergence", *words).check_mistake("float32 and bfloat16 together need")
 
 
+@pytest.mark.usefixtures("few_files")
 def test_int8_takes_a_byte_a_weight(models: Models, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "divergence.json"
     words = ["--target", models.target, "--drafter", "none", "--tokens", "600", "--threads", "1", "--json", out]

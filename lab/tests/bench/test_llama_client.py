@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from codespec_lab.bench.llama_client import BrokenOffError, Facts, LlamaClient, LlamaServerError
+from codespec_lab.bench.llama_server import BrokenOffError, Facts, LlamaClient, LlamaServerError
 
 from lab.tests.bench.fake_llama import FakeLlama, llama
 

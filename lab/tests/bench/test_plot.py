@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from codespec_lab.bench.plot import BAR, Bar, Chart, draw, write_plot
+from codespec_lab.bench.report import BAR, Bar, Chart, draw, write_plot
 from hypothesis import given
 from hypothesis import strategies as st
 

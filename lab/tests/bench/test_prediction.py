@@ -8,8 +8,20 @@ from typing import Any
 
 import pytest
 from codespec_lab.bench import prediction
-from codespec_lab.bench.prediction import CELLS, OFF, RIGHT, USELESS, Pass, Writer, charts, mismatches, report
-from codespec_lab.bench.rewrites import Rewrite, edit, find_rewrites
+from codespec_lab.bench.prediction import (
+    CELLS,
+    OFF,
+    RIGHT,
+    USELESS,
+    Pass,
+    Rewrite,
+    Writer,
+    charts,
+    edit,
+    find_rewrites,
+    mismatches,
+    report,
+)
 from codespec_lab.bench.settings import PredictionBench
 
 from codespec.contract.engine_config import EngineConfig

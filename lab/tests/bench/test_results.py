@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench import results
-from codespec_lab.bench.harness import Scenario, publish
-from codespec_lab.bench.results import Results, first_difference, refuse_mismatches, write_json
+from codespec_lab.bench import harness
+from codespec_lab.bench.harness import Results, Scenario, first_difference, publish, refuse_mismatches, write_json
 
 from codespec.cli.ending import run_to_exit_code
 from codespec.errors import ConfigError, MismatchError
@@ -57,7 +56,7 @@ def test_a_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Results(file, "decode").section("own", {"tokens": 4})["passes"] == [1]
     with pytest.raises(ConfigError, match="another tokens: name another --json file"):
         Results(file, "decode").section("own", {"tokens": 5})
-    monkeypatch.setattr(results, "code_digest", lambda: "changed")
+    monkeypatch.setattr(harness, "code_digest", lambda: "changed")
     with pytest.raises(ConfigError, match="another code"):
         Results(file, "decode").section("own", {"tokens": 4})
     written.values["sections"]["own"]["passes"].append(object())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from codespec_lab.bench import step_models as models
 from codespec_lab.bench.settings import StepBench
-from codespec_lab.bench.step import Key, Sweeps, charts, report, run_step_bench
+from codespec_lab.bench.step import BUFFER, Key, Sweeps, charts, report, run_step_bench
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
@@ -27,6 +27,12 @@ from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import model
 
 SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
+
+
+@pytest.fixture(autouse=True)
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bandwidth is a figure like any other here; the real buffer takes half a second to fill and read."""
+    monkeypatch.setitem(BUFFER, "cpu", 1 << 20)
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from codespec_lab.corpus.fetch import (
     fetch_pypi,
     read_package_list,
 )
-from codespec_lab.corpus.licences import licence_of, parse_copyright
-from codespec_lab.corpus.sources import HELD_OUT_PROJECTS, debian_sources, npm_packages
+from codespec_lab.corpus.sources import HELD_OUT_PROJECTS, debian_sources, licence_of, npm_packages, parse_copyright
 
 from codespec.errors import TrainingError
 

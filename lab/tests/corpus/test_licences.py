@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.corpus.build import build_corpus
 from codespec_lab.corpus.documents import read_documents
-from codespec_lab.corpus.licences import permissive_licence
-from codespec_lab.corpus.sources import installed_packages, npm_packages, stdlib_package
+from codespec_lab.corpus.sources import installed_packages, npm_packages, permissive_licence, stdlib_package
 
 from codespec.errors import TrainingError
 from codespec.pair.sample import HELD_OUT_STDLIB, held_out_files

@@ -12,11 +12,10 @@ import pytest
 import torch
 from codespec_lab.corpus.documents import Document
 from codespec_lab.training.adapt import AdaptRecipe, AdaptRun, adapt
-from codespec_lab.training.adapt_samples import AdaptStream, fim_sample
-from codespec_lab.training.cuts import Cut, cut_where_edited
+from codespec_lab.training.adapt_samples import AdaptStream, Sentinels, choose_sentinels, fim_sample, initial_vectors
+from codespec_lab.training.distill.places import Cut, cut_where_edited
 from codespec_lab.training.lora_model import LoraModel, read_adapter
 from codespec_lab.training.run import Budget, save_checkpoint
-from codespec_lab.training.sentinels import Sentinels, choose_sentinels, initial_vectors
 from codespec_lab.training.tokenizer_training import save_tokenizer
 from peft import PeftModel
 from tokenizers import Tokenizer

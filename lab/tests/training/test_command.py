@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from codespec_lab.commands.train import add_train_arguments
 from codespec_lab.corpus.sources import Package
-from codespec_lab.training import arguments, command, pair
+from codespec_lab.training import command, pair
 from codespec_lab.training.llama import LlamaShape
 from codespec_lab.training.pretrain import Recipe
 from codespec_lab.training.run import Budget
@@ -25,7 +26,7 @@ from codespec.pair.sample import held_out_files
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    arguments.add_train_arguments(parser)
+    add_train_arguments(parser)
     return command.run_train(parser.parse_args(words))
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lab.corpus import infilling
+from codespec_lab.commands.train import add_train_arguments
+from codespec_lab.corpus import gaps
 from codespec_lab.corpus.documents import Document, write_documents
-from codespec_lab.training import arguments, command, scores
+from codespec_lab.training import command, scores
 
 from codespec.errors import ModelError, TrainingError
+from codespec.pair.sample import held_out_files
 from codespec.store.processor import processor
 from tests.cli.conftest import write_model
 
@@ -22,7 +24,7 @@ HELD_OUT = "held_out.jsonl.gz"
 
 def run(*words: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    arguments.add_train_arguments(parser)
+    add_train_arguments(parser)
     return command.run_train(parser.parse_args([str(word) for word in words]))
 
 
@@ -38,8 +40,10 @@ def work(tmp_path: Path, documents: list[Document], monkeypatch: pytest.MonkeyPa
     """A work folder with two held-out languages; texts stay short."""
     monkeypatch.setattr(scores, "DRAFTED_TOKENS", 12)
     monkeypatch.setattr(scores, "LOOP_TOKENS", 24)
-    for shape in infilling.MAX_TOKENS:
-        monkeypatch.setitem(infilling.MAX_TOKENS, shape, 12)
+    library = held_out_files()[:12]  # the whole one takes seconds to search
+    monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", lambda: library)
+    for shape in gaps.MAX_TOKENS:
+        monkeypatch.setitem(gaps.MAX_TOKENS, shape, 12)
     text = "".join(f"func Area{i}(w int) int {{\n\tx := w * {i}\n\treturn x\n}}\n\n" for i in range(30))
     projects = [Document("q", f"{name}.go", "go", text.replace("Area", name)) for name in ("Disc", "Cube")]
     projects += [Document("r", document.path, "python", document.text) for document in documents[:2]]

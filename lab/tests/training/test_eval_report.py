@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.held_out import HeldOut, by_row
-from codespec_lab.training.evaluation import PairScores, show_completions
-from codespec_lab.training.evaluation_report import report, verdict
+from codespec_lab.training.evaluation import PairScores, report, show_completions, verdict
 from codespec_lab.training.scores import DRAFT_LENGTHS, Acceptance, InfillScores, Rate, RateTable
 
 from codespec.contract.types import Completion, CompletionRequest, Stats

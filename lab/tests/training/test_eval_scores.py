@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from codespec_grammars import ContextTracker
 from codespec_lab.corpus.documents import Document
-from codespec_lab.corpus.gaps import Excerpt, Gap, line_gaps, spread
-from codespec_lab.corpus.infilling import LOOP_BYTES, LOOP_TIMES, is_loop
+from codespec_lab.corpus.gaps import LOOP_BYTES, LOOP_TIMES, Excerpt, Gap, is_loop, line_gaps, spread
 from codespec_lab.progress import ProgressBar
 from codespec_lab.training.scores import (
     DRAFT_LENGTHS,

@@ -15,8 +15,7 @@ import pytest
 import torch
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.training.distill.texts import DistillationExample, read_examples, save_examples
-from codespec_lab.training.heads.command import _texts
-from codespec_lab.training.heads.corpus_texts import corpus_texts
+from codespec_lab.training.heads.command import _texts, corpus_texts
 from codespec_lab.training.heads.features import collect_features
 from codespec_lab.training.heads.run import HeadRun
 from codespec_lab.training.pair import WorkFolder

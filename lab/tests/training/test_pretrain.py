@@ -12,9 +12,15 @@ import torch
 from codespec_lab.corpus.documents import Document
 from codespec_lab.training.export import export_model
 from codespec_lab.training.llama import IGNORED, LlamaShape, TinyLlama, head_loss
-from codespec_lab.training.muon import orthogonalise
 from codespec_lab.training.pretrain import PretrainRun, Recipe, pretrain, start_run
-from codespec_lab.training.run import Budget, learning_rate_factor, load_checkpoint, save_checkpoint, working_seconds
+from codespec_lab.training.run import (
+    Budget,
+    learning_rate_factor,
+    load_checkpoint,
+    orthogonalise,
+    save_checkpoint,
+    working_seconds,
+)
 from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import LlamaForCausalLM

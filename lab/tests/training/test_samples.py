@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from codespec_lab.corpus.documents import Document
-from codespec_lab.training.cuts import Cut, cut_anywhere
+from codespec_lab.training.distill.places import Cut, cut_anywhere
 from codespec_lab.training.llama import IGNORED
 from codespec_lab.training.samples import FimTokenizer, ProjectIndex, SampleStream, fim_ids
 from codespec_lab.training.tokenizer_training import SPECIALS, save_tokenizer

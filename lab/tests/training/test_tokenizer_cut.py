@@ -10,17 +10,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from codespec_lab.training.export import load_weights
+from codespec_lab.training.export import VECTORS, load_weights, take_layers
 from codespec_lab.training.llama import TinyLlama
 from codespec_lab.training.pair import SHAPES
-from codespec_lab.training.tokenizer_cut import keep_most_used
 from codespec_lab.training.tokenizer_training import (
     SPECIALS,
+    keep_most_used,
     load_tokenizer,
     train_target_tokenizer,
     without_dummy_prefix,
 )
-from codespec_lab.training.transplant import VECTORS, take_layers
 from tokenizers import Tokenizer, models
 
 from codespec.contract.engine_config import SHIPPED

@@ -16,6 +16,7 @@ import torch
 
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable
+from codespec_lab.bench.decode.codespec_engine import FAMILY, OFF, OwnModels
 from codespec_lab.bench.decode.contest import (
     FLOAT_DTYPES,
     Answer,
@@ -27,11 +28,9 @@ from codespec_lab.bench.decode.contest import (
     Variant,
     Workload,
 )
-from codespec_lab.bench.decode.peers.codespec_engine import FAMILY, OFF, OwnModels
-from codespec_lab.bench.harness import in_turn
-from codespec_lab.bench.results import Deadline
+from codespec_lab.bench.harness import Deadline, in_turn
 from codespec_lab.bench.steps import Prices, Step
-from codespec_lab.corpus.infilling import is_loop
+from codespec_lab.corpus.gaps import is_loop
 
 MANY = 4  # prompts at once in the calibration for every concurrency above one
 HOPELESS = 1.5  # a variant slower than the fastest by this factor is not tried again

@@ -27,17 +27,15 @@ from codespec.store.conversions import source_quantization
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
+from codespec_lab.bench.decode.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
+from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels
+from codespec_lab.bench.decode.llama_cpp import LlamaFamily
+from codespec_lab.bench.decode.openvino_genai import OpenVinoFamily
 from codespec_lab.bench.decode.passes import LATE, MANY, Lineup, References, calibrate, run_pass
-from codespec_lab.bench.decode.peers.codespec_engine import OFF, OwnFamily, OwnModels, table_name
-from codespec_lab.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
-from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily
-from codespec_lab.bench.decode.peers.openvino_genai import OpenVinoFamily
-from codespec_lab.bench.decode.report import charts, report
-from codespec_lab.bench.decode.summary import mismatches, summarize
-from codespec_lab.bench.harness import Scenario
+from codespec_lab.bench.decode.summary import charts, mismatches, report, summarize
+from codespec_lab.bench.harness import Deadline, Results, Scenario, commit_name
 from codespec_lab.bench.pair import Pair
-from codespec_lab.bench.results import Deadline, Results, commit_name
 from codespec_lab.bench.settings import DecodeBench
 from codespec_lab.bench.sites import Site, digest, mixed_sites
 from codespec_lab.progress import ProgressBar

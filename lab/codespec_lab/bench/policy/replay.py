@@ -24,9 +24,9 @@ from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy
 from codespec.startup.tuning import USUAL_CHUNK
+from codespec_lab.bench.harness import refuse_mismatches
 from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.policy.recording import Recording, cut_lookup
-from codespec_lab.bench.results import refuse_mismatches
 from codespec_lab.bench.steps import Step, WatchedPolicy
 
 

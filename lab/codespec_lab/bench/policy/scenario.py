@@ -14,9 +14,8 @@ from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.proposers.chain import ChainProposer
 from codespec.store.processor import processor
-from codespec_lab.bench.harness import Figures, Scenario
+from codespec_lab.bench.harness import Figures, Scenario, first_difference
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
-from codespec_lab.bench.plot import Bar, Chart
 from codespec_lab.bench.policy.policies import (
     FOLDS,
     PolicyRow,
@@ -38,8 +37,7 @@ from codespec_lab.bench.policy.summary import (
     tokens_by_class,
     verdicts,
 )
-from codespec_lab.bench.report import bounds, format_ratio, section_title, table, verdict_lines
-from codespec_lab.bench.results import first_difference
+from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, section_title, table, verdict_lines
 from codespec_lab.bench.settings import PolicyBench
 from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
 from codespec_lab.bench.steps import Prices, measure_costs, read_costs

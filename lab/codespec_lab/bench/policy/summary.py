@@ -197,12 +197,12 @@ def mismatches(tables: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def class_lines(summary: Mapping[str, Any], name: str, count: int = 3) -> list[str]:
-    """Return lines with the classes that waste drafts, draft too little, or are farthest from the oracle."""
+def class_lines(summary: Mapping[str, Any], name: str) -> list[str]:
+    """Return the three classes each that waste most drafts, draft too little, and are farthest from the oracle."""
     classes = summary["by_class"][name]
-    wasteful = sorted(classes, key=lambda c: -classes[c]["rejected"])[:count]
-    timid = sorted(classes, key=lambda c: -classes[c]["missed"])[:count]
-    far = sorted(classes, key=lambda c: -classes[c]["share_of_excess"])[:count]
+    wasteful = sorted(classes, key=lambda c: -classes[c]["rejected"])[:3]
+    timid = sorted(classes, key=lambda c: -classes[c]["missed"])[:3]
+    far = sorted(classes, key=lambda c: -classes[c]["share_of_excess"])[:3]
     return [
         "wastes most in " + ", ".join(f"{c} ({classes[c]['rejected']} rejected)" for c in wasteful),
         "drafts too little in " + ", ".join(f"{c} ({classes[c]['missed']} missed)" for c in timid),

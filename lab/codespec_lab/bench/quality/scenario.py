@@ -22,25 +22,27 @@ from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec_lab.bench.harness import Scenario
-from codespec_lab.bench.llama_client import LlamaClient, LlamaServerError
+from codespec_lab.bench.harness import Deadline, Scenario, commit_name, write_json
+from codespec_lab.bench.llama_server import LlamaClient, LlamaServerError
 from codespec_lab.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
-from codespec_lab.bench.quality.infilling_rules import (
+from codespec_lab.bench.quality.sites import (
+    GapSite,
+    add_definitions,
+    choose_sites,
     cut,
     infilling_request,
     infilling_sites,
     most_tokens,
     prompt_ids,
+    sample_sites,
     stops,
 )
-from codespec_lab.bench.quality.sites import GapSite, add_definitions, choose_sites, sample_sites
 from codespec_lab.bench.quality.summary import Outcome, count_rows, differences, report
-from codespec_lab.bench.results import Deadline, commit_name, write_json
 from codespec_lab.bench.settings import PROJECT_KINDS, TASK_KINDS, QualityBench
 from codespec_lab.bench.sites import read_held_out_code
 from codespec_lab.bench.statistics import common
+from codespec_lab.corpus.gaps import BATCH, begins_right, infill_request, is_exact
 from codespec_lab.corpus.held_out import HeldOut
-from codespec_lab.corpus.infilling import BATCH, begins_right, infill_request, is_exact
 from codespec_lab.progress import ProgressBar
 
 GROUP = 4 * BATCH  # requests in the queue at once, to keep the batch full

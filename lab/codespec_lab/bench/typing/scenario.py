@@ -15,14 +15,14 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Any
 
 from codespec.store.processor import processor
-from codespec_lab.bench.daemon import connect, machine_facts, own_daemon, version_facts
-from codespec_lab.bench.harness import Figures, Scenario
-from codespec_lab.bench.plot import Bar, Chart
+from codespec_lab.bench.daemon import connect, own_daemon, run_facts
+from codespec_lab.bench.harness import Deadline, Figures, Results, Scenario, commit_name
 from codespec_lab.bench.report import (
+    Bar,
+    Chart,
     format_load,
     format_percentiles,
     format_ratio,
@@ -31,7 +31,6 @@ from codespec_lab.bench.report import (
     table,
     verdict_lines,
 )
-from codespec_lab.bench.results import Deadline, Results, commit_name
 from codespec_lab.bench.settings import TypingBench
 from codespec_lab.bench.sites import digest
 from codespec_lab.bench.typing.editor import Desktop, open_desktop
@@ -82,7 +81,8 @@ def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
             section["texts"] |= {"modes": modes, "modes_after": asyncio.run(_modes(daemons))}
     finally:  # also when the user interrupts it: the finished sessions are kept with their summary
         if section["passes"]:
-            section |= {"note": note, "facts": _facts(load), "summary": summarize(section["passes"])}
+            facts = {"commit": commit_name(), **run_facts(load)}
+            section |= {"note": note, "facts": facts, "summary": summarize(section["passes"])}
             results.write()
     return results.values
 
@@ -97,6 +97,8 @@ async def _type(
     """Run the missing sessions while there is time."""
     done = {(session["cell"], session["place"]) for session in section["passes"]}
     pairs = [SitePair(number, *pair) for number, pair in enumerate(zip(sites[::2], sites[1::2], strict=False))]
+    if all((cell, site.name) in done for pair in pairs for cell, site in pair.jobs):
+        return
     progress = ProgressBar(f"type {bench.config.target_shape}", sum(len(pair.jobs) for pair in pairs))
     deadline = Deadline(bench.minutes)
     async with open_desktop(daemons[OFF]) as plain, open_desktop(daemons[ON]) as speculating:
@@ -161,15 +163,6 @@ def _configuration(bench: TypingBench, sites: Sequence[TypingSite]) -> dict[str,
     settings = {name: getattr(bench.config, name) for name in names}
     found = {**settings, "pace": bench.pace, "places": len(sites), "texts": digest(sites)}
     return {**found, "processor": processor().label}
-
-
-def _facts(load: float) -> dict[str, Any]:
-    return {
-        "date": date.today().isoformat(),
-        "commit": commit_name(),
-        "machine": machine_facts(load),
-        "versions": version_facts(),
-    }
 
 
 def report(found: Figures) -> list[str]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from codespec_lab.bench.statistics import common, percentiles, ratio_interval
-from codespec_lab.bench.typing.proxy import Stream
+from codespec_lab.bench.typing.editor import Stream
 from codespec_lab.bench.typing.typist import EditorRequest, Typed
 from codespec_lab.bench.typing_sites import TypingSite
 

@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec_lab.bench.typing.editor import Editor
-from codespec_lab.bench.typing.proxy import Proxy, Stream
+from codespec_lab.bench.typing.editor import Editor, Proxy, Stream
 from codespec_lab.bench.typing_sites import TypingSite
 
 MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a share of the mean
@@ -170,12 +169,8 @@ class Typist:
             self._keys[0] = Key(self._at, key.text[self._at - key.start :], key.wait)
 
     async def _stop_requesting(self) -> None:
-        if self._requesting is not None:
-            self._requesting.cancel()
-            await asyncio.gather(self._requesting, return_exceptions=True)
-            if not self._requesting.cancelled() and (error := self._requesting.exception()) is not None:
-                raise error
-            self._requesting = None
+        await stop(self._requesting)
+        self._requesting = None
 
     async def _request(self, cause: str) -> None:
         """Request a completion, and again whenever there is more, until the next change."""
@@ -211,6 +206,15 @@ class Typist:
     def _on_more(self, uri: str, version: int) -> None:
         if (uri, version) == (self._site.uri, self._version):
             self._more.set()
+
+
+async def stop(request: asyncio.Task[None] | None) -> None:
+    """Cancel a request that is still open. Raise its error if it failed."""
+    if request is not None:
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        if not request.cancelled() and (error := request.exception()) is not None:
+            raise error
 
 
 def keystrokes(text: str, seed: int, pace: float = 1.0) -> list[Key]:

@@ -11,31 +11,41 @@ from typing import Any
 
 import torch
 
+from codespec.engine.engine import Engine
 from codespec.errors import PairError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.progress import StageBar
 from codespec.store.machine import computes_bfloat16
-from codespec_lab.training.distill.acceptance import LENGTH, Estimate, Measured, measure
-from codespec_lab.training.distill.card import Comparison, licence_of, write_card
-from codespec_lab.training.distill.files import Split, general_code, read_code, split
+from codespec_lab.training.distill.acceptance import (
+    LENGTH,
+    Comparison,
+    Estimate,
+    Measured,
+    licence_of,
+    measure,
+    measuring_engine,
+    write_card,
+)
 from codespec_lab.training.distill.lessons import Kind, Lesson, make_lesson
 from codespec_lab.training.distill.loop import Score, Training
 from codespec_lab.training.distill.places import load_places, request_at
-from codespec_lab.training.distill.settings import Settings, check_out, check_target
 from codespec_lab.training.distill.stages import (
     PLACES_A_MINUTE,
     Places,
+    Split,
+    general_code,
     prepare_places,
+    read_code,
     read_texts,
+    split,
     to_read,
     write_texts,
 )
 from codespec_lab.training.distill.student import Student, check_size
-from codespec_lab.training.distill.teacher import Expected, Teacher
+from codespec_lab.training.distill.teacher import AlignedVocabularies, Expected, Teacher
 from codespec_lab.training.distill.texts import GROUP, DistillationExample, distillation_engine, write_group
-from codespec_lab.training.distill.vocabularies import AlignedVocabularies
-from codespec_lab.training.distill.work import WorkFolder
+from codespec_lab.training.distill.work import Settings, WorkFolder, check_out, check_target
 from codespec_lab.training.run import catching_signals
 
 WRITING, READING = 0.45, 0.7  # shares of the minutes at which writing and reading end
@@ -119,25 +129,23 @@ class _Run:
 
         def make() -> dict[str, Any]:
             old, bar = None if self.student.is_new else self._load(str(self.student.folder)), StageBar("judge")
+            began = self.work.seconds
+            engine = measuring_engine(self.target, old, self.settings.threads)
+            building = self.work.seconds - began  # the last measurement builds an engine too
             for kind, where in (("here", places.judge_here), ("elsewhere", places.judge_elsewhere)):
-                texts = measure(self.target, old, where, self.settings.threads, bar).texts
-                self.work.save_part(kind, 0, texts)
+                self.work.save_part(kind, 0, measure(engine, where, bar).texts)
             bar.note(f"wrote the texts by which the best weights are chosen, {self.work.seconds:.0f} s of the run used")
-            started = self.work.seconds
-            found = self._measure(old, places)
+            began = self.work.seconds
+            found = self._measure(engine, places)
             counts = {kind: [measured.accepted, measured.rounds] for kind, measured in found.items()}
-            return {"counts": counts, "seconds": self.work.seconds - started}
+            return {"counts": counts, "seconds": building + self.work.seconds - began}
 
         decided = self.work.decide("before", make)
         return decided["counts"], decided["seconds"]
 
-    def _measure(self, drafter: LanguageModel | None, places: Places) -> dict[str, Measured]:
-        self._teacher = None  # its slots are reallocated
-        bar, threads, began = StageBar("measure"), self.settings.threads, self.work.seconds
-        found = {
-            "here": measure(self.target, drafter, places.here, threads, bar),
-            "elsewhere": measure(self.target, drafter, places.elsewhere, threads, bar),
-        }
+    def _measure(self, engine: Engine, places: Places) -> dict[str, Measured]:
+        bar, began = StageBar("measure"), self.work.seconds
+        found = {"here": measure(engine, places.here, bar), "elsewhere": measure(engine, places.elsewhere, bar)}
         rates = ", ".join(f"{one.a_round:.3f} {kind}" for kind, one in found.items())
         bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
         return found
@@ -235,7 +243,9 @@ class _Run:
             return Outcome(None, None, reason)
         self.student.load_state_dict(training.best)
         self.student.export(work.student)
-        found = self._measure(self._load(str(work.student)), places)
+        self._teacher = None  # its slots are reallocated
+        engine = measuring_engine(self.target, self._load(str(work.student)), self.settings.threads)
+        found = self._measure(engine, places)
         ratios = {kind: accepted / max(1, rounds) for kind, (accepted, rounds) in before.items()}
         old = {kind: None if self.student.is_new else ratio for kind, ratio in ratios.items()}
         compared = Comparison(old["here"], found["here"].a_round, old["elsewhere"], found["elsewhere"].a_round)

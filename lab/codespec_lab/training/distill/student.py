@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import shutil
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -23,6 +22,7 @@ from codespec.models.reference import quiet
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
+from codespec_lab.training.lora_model import attach_lora
 from codespec_lab.training.pair import SHAPES
 
 FULL_UP_TO = 40_000_000  # parameters
@@ -131,9 +131,7 @@ def _stored_dtype(network: nn.Module) -> torch.dtype:
 
 def _with_lora(network: nn.Module) -> nn.Module:
     config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM")
-    with warnings.catch_warnings():  # peft uses a name that transformers deprecates
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        model = get_peft_model(network, config)
+    model = attach_lora(network, config)
     for name, value in model.named_parameters():
         value.requires_grad_("lora_" in name)
     return model

@@ -20,7 +20,7 @@ from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
 from codespec.models.language_model import LanguageModel
 from codespec_lab.corpus.documents import write_atomically
-from codespec_lab.corpus.infilling import Complete
+from codespec_lab.corpus.gaps import Complete
 from codespec_lab.training.distill.places import Place, request_at
 
 BATCH = 16  # texts per engine batch

@@ -1,8 +1,13 @@
-"""`codespec train head`: extract a target's features from texts, train a head on them, and export it."""
+"""`codespec train head`: extract a target's features from texts, train a head on them, and export it with its card.
+
+The texts are the target's own, or cut from the corpus. A head learns the target's distribution at each token, so the
+target only has to read a text: one forward covers hundreds of tokens, whereas generation needs one forward per token.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +20,41 @@ from codespec.models.heads.config import usual_layers
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec_lab.corpus.documents import read_documents, write_atomically
+from codespec_lab.corpus.documents import Document, read_documents, write_atomically
 from codespec_lab.training.distill.texts import DistillationExample, read_examples
-from codespec_lab.training.heads.card import head_card
-from codespec_lab.training.heads.corpus_texts import corpus_texts
 from codespec_lab.training.heads.features import FeatureStore, collect_features
 from codespec_lab.training.heads.run import HeadRecipe, HeadRun, choose_vocabulary, head_shape, train_head
 from codespec_lab.training.pair import WorkFolder
 from codespec_lab.training.run import Budget, catching_signals, faster_dtype
+
+_CARD = """---
+language: code
+library_name: safetensors
+base_model: {target}
+tags: [code, speculative-decoding, {kind}, codespec]
+---
+# {title} head for {target}
+
+Guesses the next tokens of {target} from its hidden states; {target} checks every guess, so no text depends on this
+head. Made by `codespec train head`. It works with the target whose fingerprint is in config.json and with no other.
+
+| | |
+|---|---|
+| shape | {layers} layer(s), width {width}, {heads} query and {kv_heads} KV heads of {head_size}, MLP {mlp} |
+| reads | the outputs of the target's layers {read} (from 0) |
+| vocabulary | the {vocabulary:,} tokens that the target writes most often; token vectors and output rows are its own |
+| parameters | {parameters:.1f} M, bfloat16 |
+| trained on | {texts:,} texts, {tokens:.2f} M tokens in {steps:,} steps, {minutes:.0f} minutes |
+| recipe | {recipe}; Muon ({matrix_rate}) for matrices, AdamW ({other_rate}) for the rest; {dtype}; seed {seed} |
+| held-out | {scores} |
+
+**Data.** Prompts are places in permissively licensed source; what was learned is what the target writes and thinks
+likely there.
+"""
+BEFORE, SUFFIX, TEXT = 500, 300, 1500  # characters of a gap's prefix, suffix and text; together about 800 tokens
+START = 40  # characters before the beginning of a plain text
+LEAST = 400  # minimum characters of a text
+FIM_SHARE = 0.5
 
 
 def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
@@ -88,3 +120,72 @@ def _export(folder: Path, run: HeadRun, name: str, texts: int) -> None:
     files["README.md"] = head_card(run, name, texts).encode()
     for file, data in files.items():
         write_atomically(folder / file, data)
+
+
+def head_card(run: HeadRun, target: str, texts: int) -> str:
+    """Return the card as Markdown; `texts` is the number of training texts."""
+    config, recipe, state = run.config, run.recipe, run.state
+    eagle = config.kind == "eagle3"
+    how = f"unrolled over {recipe.unroll} draft steps" if eagle else f"blocks of {config.block}"
+    scores = "unmeasured"
+    if state.history:
+        last = state.history[-1]
+        scores = f"{last['right_a_draft']:.2f} tokens right a draft of {recipe.unroll if eagle else config.block - 1}"
+    return _CARD.format(
+        target=target,
+        kind=config.kind,
+        title="EAGLE-3" if eagle else "DFlash",
+        layers=config.draft_layers,
+        width=config.hidden_size,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_size=config.head_size,
+        mlp=config.mlp_size,
+        read=", ".join(map(str, config.layers)),
+        vocabulary=config.draft_vocab,
+        parameters=sum(p.numel() for p in run.head.parameters()) / 1e6,
+        texts=texts,
+        tokens=state.tokens / 1e6,
+        steps=state.step,
+        minutes=state.seconds / 60,
+        recipe=how,
+        matrix_rate=recipe.matrix_rate,
+        other_rate=recipe.other_rate,
+        dtype=recipe.dtype,
+        seed=recipe.seed,
+        scores=scores,
+    )
+
+
+def corpus_texts(documents: Sequence[Document], count: int, *, seed: int) -> list[DistillationExample]:
+    """Return `count` long texts, half with a suffix to fill in before and half plain continuations.
+
+    Languages are drawn by the square root of their file counts, so rare ones are included. Raise TrainingError if no
+    document is long enough.
+    """
+    long = [document for document in documents if len(document.text) >= START + LEAST]
+    if not long:
+        raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
+    rng = np.random.default_rng([seed, 7])
+    pools: dict[str, list[Document]] = {}
+    for document in long:
+        pools.setdefault(document.language, []).append(document)
+    languages = list(pools.values())
+    shares = np.sqrt([len(pool) for pool in languages])
+    picked = rng.choice(len(languages), size=count, p=shares / shares.sum())
+    return [_cut(languages[pool][int(rng.integers(len(languages[pool])))], rng) for pool in picked]
+
+
+def _cut(document: Document, rng: np.random.Generator) -> DistillationExample:
+    """Cut a text from a document, at a line start or within a line."""
+    text = document.text
+    fills_in = bool(rng.random() < FIM_SHARE)
+    before = BEFORE if fills_in else START
+    first = int(rng.integers(START, max(START + 1, len(text) - TEXT - SUFFIX)))
+    if rng.random() < 0.5:
+        first = max(START, text.rfind("\n", 0, first) + 1)
+    last = min(first + TEXT + (0 if fills_in else BEFORE + SUFFIX), len(text))
+    suffix = text[last : last + SUFFIX] if fills_in else ""
+    return DistillationExample(
+        document.path, text[max(0, first - before) : first], text[first:last], suffix, ended=False
+    )

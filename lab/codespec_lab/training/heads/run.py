@@ -26,8 +26,7 @@ from codespec_lab.training.heads.losses import (
     eagle3_guesses,
     guess_loss,
 )
-from codespec_lab.training.muon import Muon
-from codespec_lab.training.run import Budget, RunState, learning_rate_factor, load_checkpoint, train
+from codespec_lab.training.run import Budget, Muon, RunState, learning_rate_factor, load_checkpoint, train
 
 Head = Eagle3 | DFlash
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 48

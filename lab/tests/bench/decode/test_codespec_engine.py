@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
+from codespec_lab.bench.decode.codespec_engine import NEVER, NEVER_RIGHT, OFF, ON, OwnContestant, OwnModels, spoil
 from codespec_lab.bench.decode.contest import Task, Variant, Workload, cut_at_end, make_tasks
-from codespec_lab.bench.decode.peers.codespec_engine import NEVER_RIGHT, OFF, ON, OwnContestant, OwnModels
-from codespec_lab.bench.decode.peers.decoding import NEVER, spoil
-from codespec_lab.bench.decode.peers.hugging_face import (
+from codespec_lab.bench.decode.hugging_face import (
     ASSISTED,
     LOOKUP,
     PLAIN,

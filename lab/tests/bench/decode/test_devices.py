@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from codespec_lab.bench.decode import codespec_engine, llama_cpp
+from codespec_lab.bench.decode.codespec_engine import OwnFamily, OwnModels
 from codespec_lab.bench.decode.contest import GPU_DTYPES, Family, thread_counts
-from codespec_lab.bench.decode.peers import codespec_engine, llama_cpp
-from codespec_lab.bench.decode.peers.codespec_engine import OwnFamily, OwnModels
-from codespec_lab.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
-from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily, Original
+from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels
+from codespec_lab.bench.decode.llama_cpp import LlamaFamily, Original
 from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
@@ -124,7 +124,7 @@ def test_codespecs_models_get_slots_and_graphs_as_in_an_engine(monkeypatch: pyte
             made.append((need, graph_rows))
             notes.append("it can't be captured")
 
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.codespec_engine.make_room", make_room)
+    monkeypatch.setattr("codespec_lab.bench.decode.codespec_engine.make_room", make_room)
     monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cpu"))
     models = OwnModels(replace(GPU, graph_rows=24), 3)
     pair = models.pair(OwnFamily(models).contestants[1].variants()[0])

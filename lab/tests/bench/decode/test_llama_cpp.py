@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lab.bench import llama_client, llama_server
+from codespec_lab.bench import llama_server
+from codespec_lab.bench.decode import llama_cpp
 from codespec_lab.bench.decode.contest import PeerError, Task, Variant, Workload
-from codespec_lab.bench.decode.peers import llama_cpp
-from codespec_lab.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
-from codespec_lab.bench.llama_client import LlamaServerError
-from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, find_program
+from codespec_lab.bench.decode.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
+from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, LlamaServerError, find_program
 from codespec_lab.bench.sites import PROMPTS, Site
 
 from codespec.contract.engine_config import EngineConfig
@@ -204,7 +203,7 @@ def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.Monk
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], llama_server.free_port()])
         monkeypatch.setattr(llama_server, "free_port", lambda: next(ports))
-        monkeypatch.setattr(llama_client, "HEALTH_SECONDS", 0.2)
+        monkeypatch.setattr(llama_server, "HEALTH_SECONDS", 0.2)
         with LlamaServer(find_program(folder), folder / "a.gguf", threads=1, slots=1, room=8) as server:
             assert server.port != taken.getsockname()[1]
             assert server.complete([1], 2, ()).ids == [2, 3]

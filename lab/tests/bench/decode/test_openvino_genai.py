@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench.decode.contest import PeerError, Task, Workload
-from codespec_lab.bench.decode.peers.openvino_genai import FAMILY, PACKAGE, OpenVinoFamily
+from codespec_lab.bench.decode.openvino_genai import FAMILY, PACKAGE, OpenVinoFamily
 from codespec_lab.bench.peer_packages import PeerPackage
 from codespec_lab.bench.sites import PROMPTS, Site
 

@@ -22,7 +22,7 @@ from codespec_lab.bench.decode.contest import (
     cut_at_end,
 )
 from codespec_lab.bench.decode.passes import HOPELESS, LATE, Lineup, References, calibrate, predicted_seconds, run_pass
-from codespec_lab.bench.results import Deadline
+from codespec_lab.bench.harness import Deadline
 from codespec_lab.bench.sites import PROJECTS, PROMPTS, Site
 
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost

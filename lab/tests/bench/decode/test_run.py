@@ -9,11 +9,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from codespec_lab.bench.decode import scenario
+from codespec_lab.bench.decode import hugging_face, scenario
 from codespec_lab.bench.decode.contest import Answer
 from codespec_lab.bench.decode.passes import LATE
-from codespec_lab.bench.decode.peers import hugging_face
-from codespec_lab.bench.results import Deadline
+from codespec_lab.bench.harness import Deadline
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.store.processor import processor
@@ -40,15 +39,15 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr("codespec_lab.bench.steps.ALL_SECONDS", 0.0)
     monkeypatch.setattr("codespec_lab.bench.steps.SWEEP_SECONDS", 0.05)
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
-    monkeypatch.setattr("codespec_lab.bench.results.code_digest", lambda: "the code")  # someone may be editing it
+    monkeypatch.setattr("codespec_lab.bench.harness.code_digest", lambda: "the code")  # someone may be editing it
     monkeypatch.setattr("codespec_lab.bench.decode.passes.CALIBRATION_TOKENS", 3)
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.codespec_engine.FIRST_TABLE_SECONDS", 0.05)
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.codespec_engine.PASS_TABLE_SECONDS", 0.0)
+    monkeypatch.setattr("codespec_lab.bench.decode.codespec_engine.FIRST_TABLE_SECONDS", 0.05)
+    monkeypatch.setattr("codespec_lab.bench.decode.codespec_engine.PASS_TABLE_SECONDS", 0.0)
     monkeypatch.setattr("codespec_lab.bench.decode.contest.FLOAT_DTYPES", ("float32",))
     for module in ("codespec_engine", "hugging_face"):
-        monkeypatch.setattr(f"codespec_lab.bench.decode.peers.{module}.thread_counts", lambda device: (1,))
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.hugging_face.ASSISTANT_TOKENS", (4,))
-    monkeypatch.setattr("codespec_lab.bench.decode.peers.hugging_face.LOOKUP_TOKENS", (4,))
+        monkeypatch.setattr(f"codespec_lab.bench.decode.{module}.thread_counts", lambda device: (1,))
+    monkeypatch.setattr("codespec_lab.bench.decode.hugging_face.ASSISTANT_TOKENS", (4,))
+    monkeypatch.setattr("codespec_lab.bench.decode.hugging_face.LOOKUP_TOKENS", (4,))
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)

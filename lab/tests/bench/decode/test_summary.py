@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from codespec_lab.bench.decode.codespec_engine import NEVER_RIGHT, OFF, ON
 from codespec_lab.bench.decode.contest import Variant
-from codespec_lab.bench.decode.peers.codespec_engine import NEVER_RIGHT, OFF, ON
-from codespec_lab.bench.decode.report import charts, headline, report
-from codespec_lab.bench.decode.summary import ALL, compare, mismatches, summarize
-from codespec_lab.bench.results import condensed
+from codespec_lab.bench.decode.summary import ALL, charts, compare, headline, mismatches, report, summarize
+from codespec_lab.bench.harness import condensed
 from codespec_lab.bench.sites import PROJECTS, PROMPTS
 
 FAST = Variant("float32")

@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench.quality.infilling_rules import (
+from codespec_lab.bench.quality.scenario import engine_settings
+from codespec_lab.bench.quality.sites import (
     SPANS,
+    GapSite,
+    add_definitions,
     cut,
     infilling_gaps,
     infilling_request,
     infilling_sites,
     prompt_ids,
+    sample_sites,
     stops,
 )
-from codespec_lab.bench.quality.scenario import engine_settings
-from codespec_lab.bench.quality.sites import GapSite, add_definitions, sample_sites
 from codespec_lab.bench.statistics import wilson_interval
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap

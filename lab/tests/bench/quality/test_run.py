@@ -14,7 +14,7 @@ from codespec_lab.bench.quality import scenario as run
 from codespec_lab.bench.quality.scenario import engine_settings, labels, request_for
 from codespec_lab.bench.quality.sites import GapSite
 from codespec_lab.bench.settings import QualityBench
-from codespec_lab.corpus import infilling
+from codespec_lab.corpus import gaps
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap
 
@@ -61,9 +61,9 @@ def projects(tmp_path: Path) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models end no text."""
     monkeypatch.setattr("codespec_lab.bench.quality.sites.MANY_TOKENS", 12)
-    monkeypatch.setattr("codespec_lab.bench.quality.infilling_rules.MOST_TOKENS", {})
-    for shape in infilling.MAX_TOKENS:
-        monkeypatch.setitem(infilling.MAX_TOKENS, shape, 12)
+    monkeypatch.setattr("codespec_lab.bench.quality.sites.MOST_TOKENS", {})
+    for shape in gaps.MAX_TOKENS:
+        monkeypatch.setitem(gaps.MAX_TOKENS, shape, 12)
 
 
 @pytest.fixture

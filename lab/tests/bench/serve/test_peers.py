@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench.decode.peers import llama_cpp
-from codespec_lab.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, Original
-from codespec_lab.bench.serve.peers import Load, PeerPasses, serve_peers
+from codespec_lab.bench.decode import llama_cpp
+from codespec_lab.bench.decode.llama_cpp import DRAFT, NGRAM, PLAIN, Original
+from codespec_lab.bench.serve import Load, PeerPasses, serve_peers
 from codespec_lab.bench.sites import PROMPTS, Site
 
 from codespec.contract.engine_config import EngineConfig

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from codespec_lab.bench import daemon
 from codespec_lab.bench.daemon import PHASES, Pass, Reply
-from codespec_lab.bench.serve.summary import Cell, keystrokes, mismatches, overhead
+from codespec_lab.bench.serve_summary import Cell, keystrokes, mismatches, overhead
 from codespec_lab.bench.sites import serve_sites
 from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
@@ -20,12 +20,12 @@ from codespec_lab.corpus.documents import Document, write_documents
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
 from codespec.store.processor import processor
-from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.cli.conftest import Command, Models, command, light_models, models, plain_environment
 from tests.server import fakes
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 
-__all__ = ["command", "models", "plain_environment"]
+__all__ = ["command", "light_models", "models", "plain_environment"]
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "held_out.jsonl.gz"
 
 
-def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_path: Path) -> None:
+def test_the_whole_bench(held_out: Path, light_models: Models, command: Command, tmp_path: Path) -> None:
     out, plot = tmp_path / "new" / "serve.json", tmp_path / "new" / "serve.svg"
-    words = ["bench", "serve", *models.flags, "--held-out", held_out, "--limit", "3", "--max-tokens", "12"]
+    words = ["bench", "serve", *light_models.flags, "--held-out", held_out, "--limit", "3", "--max-tokens", "12"]
     done = command(*words, "--concurrency", "4,1", "--keystrokes", "8", "--json", out, "--plot", plot)
     assert done.code == 0, done.err
     assert "serve own [" in done.err and "holds: every text is the same" in done.out

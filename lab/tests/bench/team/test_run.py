@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lab.bench.team import typist
-from codespec_lab.bench.team.scenario import figures, largest, report
-from codespec_lab.bench.team.typist import IN_TIME, Change
+from codespec_lab.bench import team
+from codespec_lab.bench.team import IN_TIME, Change, figures, largest, report
 from codespec_lab.bench.typing.typist import Key
 from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.client.connections import HttpConnection, HttpReply
 from codespec.contract.types import CompletionRequest
-from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.cli.conftest import Command, Models, command, light_models, plain_environment
 from tests.server import fakes
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 
-__all__ = ["command", "models", "plain_environment"]
+__all__ = ["command", "light_models", "plain_environment"]
 
 BODY = "def area{n}(width):\n    half = width * {n}\n    result = half + half\n    return result\n\n\n"
 TEXT = "".join(BODY.format(n=n) for n in range(40))
@@ -44,7 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys(text: str, seed: int) -> list[Key]:
         return [Key(at, character, 0.02 if at % 10 else 0.7) for at, character in enumerate(text)]
 
-    monkeypatch.setattr(typist, "keystrokes", keys)
+    monkeypatch.setattr(team, "keystrokes", keys)
 
 
 @pytest.fixture
@@ -103,8 +102,8 @@ def test_a_team_that_does_not_fit(held_out: Path, command: Command, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_daemon_of_its_own(held_out: Path, models: Models, command: Command, tmp_path: Path) -> None:
-    words = (*models.flags, "--held-out", held_out, "--developers", "2", "--seconds", "2")
+def test_a_daemon_of_its_own(held_out: Path, light_models: Models, command: Command, tmp_path: Path) -> None:
+    words = (*light_models.flags, "--held-out", held_out, "--developers", "2", "--seconds", "2")
     found = run(command, tmp_path / "team.json", *words)
     assert found["settings"]["own"] and found["runs"][0]["requests"] > 2 and found["daemon"]["mode"] == "exact"
 

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from codespec_lab.bench.typing.editor import Editor, language_server
-from codespec_lab.bench.typing.proxy import Proxy, proxy_of
+from codespec_lab.bench.typing.editor import Editor, Proxy, language_server, proxy_of
 from codespec_lab.bench.typing.summary import record
 from codespec_lab.bench.typing.typist import Key, Typed, Typist, complete_unhurried, keystrokes
 from codespec_lab.bench.typing_sites import TypingSite
@@ -140,7 +139,7 @@ def test_there_is_more_and_no_haste() -> None:
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two files, and nothing of this machine's library; nobody edits the code in between."""
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
-    monkeypatch.setattr("codespec_lab.bench.results.code_digest", lambda: "the code")
+    monkeypatch.setattr("codespec_lab.bench.harness.code_digest", lambda: "the code")
     text = "".join(f"def area{i}(width):\n    half = width * {i}\n    result = half + half\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from codespec_lab.bench.statistics import common
-from codespec_lab.bench.typing.proxy import Stream
+from codespec_lab.bench.typing.editor import Stream
 from codespec_lab.bench.typing.scenario import charts, report
 from codespec_lab.bench.typing.summary import available, figures, record, summarize, useful_tokens
 from codespec_lab.bench.typing.typist import EditorRequest, Typed

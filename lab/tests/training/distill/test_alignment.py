@@ -8,10 +8,16 @@ import pytest
 import torch
 from codespec_lab.training.distill.acceptance import count_rounds
 from codespec_lab.training.distill.lessons import LessonOrder, batch, common_places, make_lesson
-from codespec_lab.training.distill.losses import forward_kl, total_loss
-from codespec_lab.training.distill.teacher import Expected, lay_out, load_expected, save_expected
+from codespec_lab.training.distill.loop import forward_kl, total_loss
+from codespec_lab.training.distill.teacher import (
+    NOWHERE,
+    AlignedVocabularies,
+    Expected,
+    lay_out,
+    load_expected,
+    save_expected,
+)
 from codespec_lab.training.distill.texts import DistillationExample
-from codespec_lab.training.distill.vocabularies import NOWHERE, AlignedVocabularies
 
 from tests.toy_tokenizers import toy_tokenizer
 

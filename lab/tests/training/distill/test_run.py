@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from codespec_lab.training.distill import card, loop, places, stages
-from codespec_lab.training.distill.card import Comparison
-from codespec_lab.training.distill.files import read_code, split
+from codespec_lab.training.distill import acceptance, loop, places, stages
+from codespec_lab.training.distill.acceptance import Comparison
 from codespec_lab.training.distill.run import distill
-from codespec_lab.training.distill.settings import Settings
+from codespec_lab.training.distill.stages import general_code, read_code, split
 from codespec_lab.training.distill.student import Student
+from codespec_lab.training.distill.work import Settings
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -40,11 +43,20 @@ SCRIPT = """
 import sys
 from codespec_lab.training.distill import loop
 from codespec_lab.training.distill.run import distill
-from codespec_lab.training.distill.settings import Settings
+from codespec_lab.training.distill.work import Settings
 loop.CHECKPOINT_SECONDS = 0.0
 for module, name, value in {small!r}: setattr(sys.modules[module], name, value)
 distill({settings!r})
 """
+SIGNS = ("written-0000.jsonl.gz", "read-0000.safetensors", "train.ckpt")  # of a run's progress
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_library() -> Iterator[None]:
+    """Read the standard library once, not in every run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codespec_lab.training.distill.run.general_code", cache(general_code))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +77,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     for module, values in SMALL.items():
         for name, value in values.items():
             patch.setattr(module, name, value)
-    patch.setattr(card, "LEAST_GAIN", 0.0)
-    patch.setattr(card, "MOST_LOSS", 1.0)
+    patch.setattr(acceptance, "LEAST_GAIN", 0.0)
+    patch.setattr(acceptance, "MOST_LOSS", 1.0)
     patch.setattr(loop, "LEAST_KEPT", 0.0)
 
 
@@ -92,7 +104,7 @@ def settings(code: Path, out: Path, drafter: Path = SHIPPED / "drafter", **chang
         code=(str(code),),
         out=str(out),
         places=10,
-        steps=12,
+        steps=8,
         rate=4e-3,
         threads=1,
         minutes=100.0,
@@ -134,26 +146,44 @@ def test_the_same_seed_gives_the_same_bytes(code: Path, spoiled: Path, distilled
     assert contents(out) == contents(distilled)
 
 
-@pytest.mark.parametrize("sign", ["written-0000.jsonl.gz", "read-0000.safetensors", "train.ckpt"])
-def test_a_killed_run_goes_on_to_the_same_bytes(
-    sign: str, code: Path, spoiled: Path, distilled: Path, tmp_path: Path
-) -> None:
-    one = settings(code, tmp_path / "drafter", spoiled)
-    work = tmp_path / "drafter.work"
+@pytest.fixture(scope="module")
+def killed(code: Path, spoiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A run in a process of its own: beside its output is, by sign, the work folder that a kill leaves at that time.
+
+    The process is stopped for each copy, so nothing is written meanwhile, and killed after the last.
+    """
+    folder = tmp_path_factory.mktemp("killed")
+    one = settings(code, folder / "drafter", spoiled)
+    work = folder / "drafter.work"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     small = [(module.__name__, *item) for module, values in SMALL.items() for item in values.items()]
     script = SCRIPT.format(small=small, settings=one)
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL) as process:
-        while not (work / sign).exists() and process.poll() is None:
-            time.sleep(0.01)
+        for sign in SIGNS:
+            while not (work / sign).exists() and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGSTOP)
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), "it ended before"
+            shutil.copytree(work, folder / sign)
+            process.send_signal(signal.SIGCONT)
         process.kill()
-    assert (work / sign).exists() and not (tmp_path / "drafter").exists(), "killed in the middle"
+    assert not Path(one.out).exists(), "killed in the middle"
+    shutil.rmtree(work)
+    return one
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_killed_run_goes_on_to_the_same_bytes(sign: str, killed: Settings, distilled: Path) -> None:
+    one, out = killed, Path(killed.out)
+    (out.parent / sign).rename(out.with_name("drafter.work"))
     with pytest.raises(TrainingError, match=r"has not ended: continue it with --resume"):
         distill(one)
     with pytest.raises(TrainingError, match=r"another --steps: give the same settings"):
         distill(replace(one, steps=13), resume=True)
     distill(one, resume=True)
-    assert contents(tmp_path / "drafter") == contents(distilled)
+    assert contents(out) == contents(distilled)
+    shutil.rmtree(out)
 
 
 def test_lora_and_a_round_of_its_own_texts(
@@ -195,7 +225,7 @@ def test_no_better_drafter_keeps_the_old_one(
 ) -> None:
     from codespec.cli.main import main
 
-    monkeypatch.setattr(card, "LEAST_GAIN", 9.0)
+    monkeypatch.setattr(acceptance, "LEAST_GAIN", 9.0)
     flags = ["--places", "10", "--steps", "4", "--threads", "1", "--minutes", "100"]
     pair = ["--target", str(SHIPPED / "target"), "--drafter", str(SHIPPED / "drafter")]
     assert main(["distill", *pair, "--code", str(code), "--out", str(tmp_path / "new"), *flags]) == 0

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from codespec_lab.corpus.documents import Document
 from codespec_lab.training.distill import stages
-from codespec_lab.training.distill.files import Split
-from codespec_lab.training.distill.stages import prepare_places
+from codespec_lab.training.distill.stages import Split, prepare_places
 
 
 def test_the_places_that_choose_the_weights_do_not_measure_them(tmp_path: Path, documents: list[Document]) -> None:

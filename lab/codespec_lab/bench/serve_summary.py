@@ -1,4 +1,6 @@
-"""Summarize replies: throughput, waiting times, the gain from speculation, the cost of a keystroke."""
+"""Summarize the replies of `codespec bench serve`: throughput, waiting times, the gain from speculation, the cost of a
+keystroke, as figures, tables and charts.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codespec_lab.bench.daemon import PHASES, Pass, Reply
+from codespec_lab.bench.report import (
+    Bar,
+    Chart,
+    bounds,
+    format_load,
+    format_percentiles,
+    format_ratio,
+    section_title,
+    size_of,
+    table,
+    verdict_lines,
+)
 from codespec_lab.bench.statistics import percentiles, ratio_interval
 
 COUNTED = ("prompt_tokens", "cached_tokens", "rounds", "drafted", "accepted", "committed")
+LEAST_READS_LESS, MOST_OVERHEAD_MS = 5.0, 3.0
 NOISE = 0.02  # a ratio counts as no loss if its interval reaches within this distance of 1
 
 
@@ -151,3 +166,115 @@ def _side(passes: Sequence[tuple[Sequence[int], Pass]]) -> dict[str, Any]:
         **counts,
         "ms_by_phase": {name: sum(reply.stats[name] for reply in replies) for name in PHASES},
     }
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """Return the report as lines."""
+    settings, machine = found["settings"], found["machine"]
+    lines = [f"{settings['places']} places, {settings['dtype']}; {format_load(machine)}", machine["processor"]]
+    lines += [found["note"]] if found["note"] else []
+    for shape, section in found["daemons"].items():
+        lines += ["", section_title(size_of(shape)), "", *_table(section), *_other_servers(section)]
+        lines += [*_waits_alone(section), *_typed(section), "", *_inexact(section), *_verdicts(section)]
+    return lines
+
+
+def charts(found: Mapping[str, Any]) -> list[Chart]:
+    """Return charts of the speed relative to plain decoding, and of clients' waits, by concurrency."""
+    drawn = []
+    for shape, section in found["daemons"].items():
+        size, speeds, waits = f"target as large as {size_of(shape)}", [], []
+        for cell in section["cells"]:
+            name = f"{cell['concurrency']} at once"
+            speeds.append(Bar(name, cell["faster"]["ratio"], "best", bounds(cell["faster"])))
+            for side, kind in (("off", "plain"), ("on", "best")):
+                if first := cell[side]["first_ms"]:
+                    waits.append(Bar(f"{name}, {side}", first["p50"], kind, (first["p50"], first["p95"])))
+        note = "times as fast at the same concurrency; 95 % bootstrap intervals over places"
+        drawn.append(Chart(f"Daemon with speculation against without: {size}", note, speeds, line=1.0))
+        note = "milliseconds at the client, median and 95th percentile"
+        drawn.append(Chart(f"Until the first piece of text: {size}", note, waits))
+    return drawn
+
+
+def _table(section: Mapping[str, Any]) -> list[str]:
+    waits = "first ms 50, 95, 99 %", "whole ms 50, 95, 99 %"
+    rows: list[list[object]] = [["at once", "", "tokens/s", *waits, "accepted", "cached", "× off", "throughput ×"]]
+    for cell in section["cells"]:
+        for side in ("off", "on"):
+            values = cell[side]
+            accepted = f"{values['accepted']} of {values['drafted']}" if values["drafted"] else ""
+            shown = (format_percentiles(values[name]) for name in ("first_ms", "total_ms"))
+            cached = f"{values['cached_tokens'] / max(1, values['prompt_tokens']):.0%}"
+            gain = [format_ratio(cell["faster"]), f"{cell['throughput']:.3f}"] if side == "on" else ["", ""]
+            speed = f"{values['tokens_per_second']:.1f}"
+            rows.append([cell["concurrency"], side, speed, *shown, accepted, cached, *gain])
+    return table(rows, left=2)
+
+
+def _other_servers(section: Mapping[str, Any]) -> list[str]:
+    """Return the other servers' figures on the same prompts, and the speed-ups of codespec with speculation."""
+    lines = ["", "other servers, the same ids:"] if section["peers"] else []
+    for name, facts in section["peers"].items():
+        lines.append(f"  {name}: " + ", ".join(str(value) for value in facts.values() if value != ""))
+    for cell in section["cells"]:
+        for name, row in cell["peers"].items():
+            start = f"  {cell['concurrency']} at once, {name}"
+            if "failed" in row:
+                lines.append(f"{start} failed: {row['failed']}")
+                continue
+            waits = f"{format_percentiles(row['first_ms'])} first ms, {format_percentiles(row['total_ms'])} whole ms"
+            ours = format_ratio(row["codespec_faster"])
+            lines.append(f"{start}: {row['tokens_per_second']:.1f} tokens/s, {waits}; codespec on × {ours}")
+    return lines
+
+
+def _waits_alone(section: Mapping[str, Any]) -> list[str]:
+    if not section["overhead"]:
+        return []
+    names = {"beyond_engine_ms": "beyond the engine", "beyond_steps_ms": "beyond its steps", "wire_ms": "on the wire"}
+    rows = [["", "rounds a request", *names.values()]]
+    for name, row in section["overhead"].items():
+        rows.append([name, f"{row['rounds']:.1f}", *(format_percentiles(row[key]) for key in names)])
+    return ["", "what one client alone waits, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
+
+
+def _typed(section: Mapping[str, Any]) -> list[str]:
+    typed = section["keystrokes"]
+    if typed is None:
+        return []
+    lines = ["", f"typing in {typed['documents']} long files in turn:"]
+    for name in ("cold", "warm"):
+        row = typed[name]
+        counts = f"{row['requests']} requests of {row['prompt_tokens']:.0f} tokens, {row['new_tokens']:.0f} read"
+        lines.append(f"  {name}: {counts}; first piece ms at 50, 95, 99 %: {format_percentiles(row['first_ms'])}")
+    for name, requests in (("target", typed["warm"]["requests"]), ("drafter", typed["drafter_asked"])):
+        if f"{name}_reads_less" in typed:
+            times = typed[f"{name}_reads_less"]
+            lines.append(
+                f"  the {name}, asked at {requests} keystrokes, reads {times:.1f} times less than their prompts"
+            )
+    return lines
+
+
+def _inexact(section: Mapping[str, Any]) -> list[str]:
+    """Return the number of equal texts in fast mode, in which texts may differ."""
+    if section["daemon"]["mode"] == "exact":
+        return []
+    alike, texts = (sum(cell[name] for cell in section["cells"]) for name in ("texts_alike", "texts"))
+    return [f"fast mode is used, near-ties may differ: {alike} of {texts} texts are the same"]
+
+
+def _verdicts(section: Mapping[str, Any]) -> list[str]:
+    verdicts = {f"no loss at {cell['concurrency']} at once": cell["no_loss"] for cell in section["cells"]}
+    if section["daemon"]["mode"] == "exact":
+        verdicts["every text is the same"] = all(cell["texts"] == cell["texts_alike"] for cell in section["cells"])
+    typed = section["keystrokes"]
+    if typed is not None and "target_reads_less" in typed:
+        enough = typed["target_reads_less"] >= LEAST_READS_LESS
+        verdicts[f"a keystroke reads {LEAST_READS_LESS:g} times less"] = enough
+        most = section["overhead"]["typing"]["beyond_engine_ms"]["p50"]
+        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms beyond the engine's own at half the keystrokes"] = (
+            most <= MOST_OVERHEAD_MS
+        )
+    return verdict_lines(verdicts)

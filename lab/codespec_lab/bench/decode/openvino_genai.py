@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ConfigError
+from codespec_lab.bench.decode import openvino_child
+from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,
@@ -30,8 +32,6 @@ from codespec_lab.bench.decode.contest import (
     join_answers,
     thread_counts,
 )
-from codespec_lab.bench.decode.peers import openvino_child
-from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.peer_packages import PeerPackage
 
 FAMILY = "OpenVINO"

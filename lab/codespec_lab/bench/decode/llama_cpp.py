@@ -21,6 +21,7 @@ from codespec.store.conversions import base_model_name, source_quantization
 from codespec.store.pulled import pulled
 from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
+from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,
@@ -33,9 +34,7 @@ from codespec_lab.bench.decode.contest import (
     join_answers,
     thread_counts,
 )
-from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
-from codespec_lab.bench.llama_client import Completion, LlamaServerError
-from codespec_lab.bench.llama_server import LlamaServer, Program, find_program
+from codespec_lab.bench.llama_server import Completion, LlamaServer, LlamaServerError, Program, find_program
 
 FAMILY = "llama.cpp"
 PLAIN, NGRAM, DRAFT = FAMILY, f"{FAMILY} n-gram", f"{FAMILY} draft model"

@@ -32,6 +32,7 @@ from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import quiet
 from codespec.models.shapes import SHAPES, enlarge
 from codespec.store.resolve import resolve
+from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (
     Answer,
     Contestant,
@@ -46,7 +47,6 @@ from codespec_lab.bench.decode.contest import (
     join_answers,
     thread_counts,
 )
-from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
 
 FAMILY = "transformers"
 PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"

@@ -1,1 +1,0 @@
-"""`codespec bench serve`: a daemon under load, with and without speculation in turn."""
