@@ -19,6 +19,7 @@ All layers of a slot are at the same positions, so a forward is planned once (`S
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +27,6 @@ import torch
 from torch import Tensor
 
 from codespec.models.rows import Rows
-from codespec.models.zeros import zeros
 
 WINDOW = 80  # rows between base and tip: more than the longest draft of the default settings
 ANCHORS = 4  # states kept at positions of the prompt
@@ -293,6 +293,14 @@ class States:
             layer.rows[slot, : self.history] = layer.before[slot, index]
         place.base = place.end = place.settled = position
         place.tip, place.blank = None, False
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write: unused pages cost nothing."""
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or not size:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
 
 
 def states_bytes(shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype) -> int:

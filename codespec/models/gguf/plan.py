@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codespec.errors import ModelError
-from codespec.models.gguf.families import ARCHITECTURES, Architecture
+from codespec.models.gguf.architectures import ARCHITECTURES, Architecture, Stack
 from codespec.models.gguf.header import Header, Tensor, broken
-from codespec.models.gguf.names import Stack
-from codespec.models.gguf.rotary import FACTORS, LONG, SHORT, read_rotary
-from codespec.models.gguf.settings import Json, Settings, unreadable
+from codespec.models.gguf.settings import FACTORS, LONG, SHORT, Json, Settings, read_rotary, unreadable
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _SOFTMAX = 1  # the number of a router's function; files leave it out or name this one
