@@ -57,7 +57,7 @@ CHOSEN = (
     "tests/startup/test_call_search.py::test_what_no_shape_mends_is_announced[place]",
     "tests/models/test_exact.py::test_rounds[llama-float32]",
     "tests/models/test_exact.py::test_rounds[llama-bfloat16]",
-    "tests/models/test_exact.py::test_every_shape_of_call[16 rows-llama-bfloat16]",
+    "tests/models/test_exact.py::test_every_shape_of_call[16 rows-mistral-bfloat16]",
     "tests/models/test_exact.py::test_beyond_one_block_of_keys[llama groups 1 size 64-bfloat16]",
     "tests/engine/test_lossless.py::test_full_partial_and_empty_agreement[True]",
     "tests/engine/test_lossless.py::test_on_equals_off[llama-gpt2-qwen3-llama2-bfloat16]",

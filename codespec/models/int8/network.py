@@ -6,7 +6,7 @@ at the conversion, so that a start need not import transformers, which takes sec
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
 embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
 each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows. Weights that
-a quantizer rounded (`row_scaled`) come with the norms' gains, and neither the stream nor the rows of down_proj are
+a quantizer rounded (`recipe`) come with the norms' gains, and neither the stream nor the rows of down_proj are
 turned.
 """
 
