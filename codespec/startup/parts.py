@@ -67,7 +67,7 @@ def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
     if config.tensor_parallel > 1:
-        from codespec.models.parallel.group import load_split  # late: its import takes 0.3 s
+        from codespec.models.parallel.worker import load_split  # late: its import takes 0.3 s
 
         target = load_split(config)
     else:

@@ -70,7 +70,7 @@ def make_plan(header: Header) -> Plan:
 
 def _common(settings: Settings, known: Architecture) -> Json:
     header, heads = settings.header, settings.whole("attention.head_count")
-    extra = settings.whole("nextn_predict_layers", 0)  # layers behind the model's own that only draft
+    extra = settings.whole("nextn_predict_layers", 0)  # layers after the model's own, which only draft
     layers, hidden = settings.whole("block_count") - extra, settings.whole("embedding_length")
     embedding = header.tensors.get("token_embd.weight")
     if not 0 < heads <= hidden or not 0 < layers <= 10_000 or embedding is None or embedding.shape[1:] != (hidden,):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import json
 import os
 import pickle
 import subprocess
@@ -26,18 +25,12 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store
 
-from codespec.bounded_json import parse_json
-from codespec.contract.engine_config import EngineConfig
-from codespec.errors import CodespecError, ConfigError, ModelError, install_mend
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import find_device, load_model
+from codespec.errors import ModelError, install_mend
 
 LOOPBACK = "lo"  # no socket listens outside this machine; the rendezvous is a file, not a port
 PATIENCE = timedelta(seconds=120)  # timeout for a process to start, and for each reply
 IDLE = timedelta(days=365)  # timeout between two calls; the closed connection of a dead process is noticed at once
 STOP = "stop"
-WORKER = ("-m", "codespec.models.parallel.group")
-CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of LanguageModel
 GONE = "A process that holds a part of the model has ended ({reason}): read its message above and start again."
 Call = tuple[str, tuple[Any, ...]]
 
@@ -85,23 +78,6 @@ class TensorParallelGroup:
         dist.destroy_process_group()
         if self.folder is not None:
             self.folder.cleanup()
-
-
-def load_split(config: EngineConfig) -> LanguageModel:
-    """Start the workers and load this process's share of the target. The workers exit with this process.
-
-    Raise ConfigError if the target is to be padded.
-    """
-    if config.target_shape != "own":
-        raise ConfigError("A target that is split over processes can't be padded", "leave out target_shape")
-    device, exact = find_device(config.device).type, config.mode == "exact"
-    settings = {"name": config.target, "dtype": config.dtype, "exact": exact}
-    group = start_group(config.tensor_parallel, device, WORKER, json.dumps(settings).encode())
-    try:
-        return load_model(config.target, device=device, dtype=config.dtype, exact=exact, tp_group=group)
-    except BaseException:
-        group.close()
-        raise
 
 
 def start_group(size: int, device: str, command: Sequence[str], settings: bytes) -> TensorParallelGroup:
@@ -172,29 +148,3 @@ def _join(store: Store, rank: int, size: int, device: str) -> TensorParallelGrou
 
 def _key(rank: int) -> str:
     return f"codespec/{rank}"
-
-
-def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact: bool) -> None:
-    """Load a share and repeat calls until the first process stops."""
-    model = load_model(name, device=device, dtype=dtype, exact=exact, tp_group=group)
-    while True:
-        call, arguments = group.listen()
-        if call == STOP:
-            break
-        assert call in CALLS, call
-        getattr(model, call)(*arguments)
-    group.close()
-
-
-def main(arguments: list[str]) -> None:
-    """Serve with rank, size, rendezvous file and device as arguments; the model's settings are a JSON line on stdin."""
-    rank, size, meeting, device = arguments
-    settings = parse_json(sys.stdin.readline().encode())
-    try:
-        serve(join_group(int(rank), int(size), meeting, device), device=device, **settings)
-    except CodespecError as error:
-        raise SystemExit(f"codespec, process {rank} of {size}: {error}") from error
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
