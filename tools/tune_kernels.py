@@ -1,4 +1,4 @@
-"""Times candidates for the row-invariant kernels on a GPU and prints `TUNED` of `models.cuda.invariant_linear`.
+"""Times candidates for the row-invariant kernels on a GPU and prints `TUNED` of `models.cuda.product_plan`.
 
 For every matrix of the shapes in `models.shapes`: how its sum is split and what a program takes at once, by the time
 of one and of sixteen rows against the bytes of the weight; beside it the library's product. Then how attention walks
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.cuda.invariant_linear import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, multiply, plan_of
-from codespec.models.cuda.slot_attention import Scoring
+from codespec.models.cuda.invariant_linear import multiply
+from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
+from codespec.models.rows import Scoring
 from codespec.models.shapes import SHAPES
 from codespec.store.processor import processor
 

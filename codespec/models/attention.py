@@ -23,9 +23,9 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows
-from codespec.models.cuda.slot_attention import Scoring, slot_attention
+from codespec.models.cuda.slot_attention import slot_attention
 from codespec.models.recurrent.states import Plan, States
-from codespec.models.rows import Group, Grouping, Span
+from codespec.models.rows import Group, Grouping, Scoring, Span
 
 NAME = "codespec"
 

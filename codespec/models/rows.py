@@ -45,6 +45,30 @@ def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Scoring:
+    """How a layer turns the scores of a row's keys into weights.
+
+    window   sliding window in tokens; 0: none
+    softcap  bound on the scores (Gemma 2)
+    sinks    [heads]: each takes a share of every row's weight (gpt-oss)
+    """
+
+    scale: float
+    window: int = 0
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def eager(self) -> bool:
+        """Whether torch has no kernel for this attention."""
+        return self.softcap is not None or self.sinks is not None
+
+    def bounded(self, scores: Tensor) -> Tensor:
+        """Apply the softcap."""
+        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """Rows begin…end-1 of a flat forward, which belong to `slot` at positions start, start+1, …"""
 

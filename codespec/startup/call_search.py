@@ -23,11 +23,10 @@ from torch import Tensor
 
 from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
-from codespec.models.cuda.slot_attention import Scoring
 from codespec.models.int8.linear import integer_kernels
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
-from codespec.models.rows import Group, Span
+from codespec.models.rows import Group, Scoring, Span
 from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 

@@ -14,7 +14,8 @@ import torch
 from codespec.models import rowwise
 from codespec.models.cache import KVCache
 from codespec.models.cuda import invariant_linear
-from codespec.models.cuda.invariant_linear import find_variance, plan_of
+from codespec.models.cuda.invariant_linear import find_variance
+from codespec.models.cuda.product_plan import plan_of
 from codespec.models.cuda.slot_attention import reference, slot_attention
 from tests.gpu.models import gpu
 from tests.models.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part

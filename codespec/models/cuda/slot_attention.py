@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import gcd
 
 import torch
@@ -19,33 +18,10 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.cuda.device_rows import DeviceRows
+from codespec.models.rows import Scoring
 
 QUERY_ROWS = 16
 NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """How scores become weights.
-
-    window   sliding window in tokens; 0: none
-    softcap  bound on the scores (Gemma 2)
-    sinks    [heads]: each takes a share of every row's weight (gpt-oss)
-    """
-
-    scale: float
-    window: int = 0
-    softcap: float | None = None
-    sinks: Tensor | None = None
-
-    @property
-    def eager(self) -> bool:
-        """Whether torch has no kernel for this attention."""
-        return self.softcap is not None or self.sinks is not None
-
-    def bounded(self, scores: Tensor) -> Tensor:
-        """Apply the softcap."""
-        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
 
 
 def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:

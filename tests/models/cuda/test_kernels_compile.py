@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models.cuda.invariant_linear import ProductPlan, Tile, plan_of
+from codespec.models.cuda.product_plan import ProductPlan, Tile, plan_of
 from tests.models.cuda.attention_cases import Shape, Stretch, draw_case
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

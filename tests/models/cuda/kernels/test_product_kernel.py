@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.models.cuda.invariant_linear import FEW_ROWS, SPAN_UNIT, ProductPlan, reference, tile_of
+from codespec.models.cuda.invariant_linear import reference
 from codespec.models.cuda.product_kernels import multiply
+from codespec.models.cuda.product_plan import FEW_ROWS, SPAN_UNIT, ProductPlan, tile_of
 from tests.models.cuda.attention_cases import error
 
 EXAMPLES = int(os.environ.get("CODESPEC_EXAMPLES", "6"))
