@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
+from transformers.initialization import no_init_weights
 
 from codespec.models.attention import register
 from codespec.models.call_shape import CallShape
@@ -33,6 +34,8 @@ MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe", "grani
 SPREAD = 4.0  # factor on the initial weights, so that rows differ
 _PROBE = 48
 _CALLS: dict[object, CallShape] = {}
+KEPT = 40  # sets of weights, a few MB each
+_WEIGHTS: dict[object, dict[str, Tensor]] = {}
 
 
 def _shape(**more: Any) -> dict[str, Any]:
@@ -171,16 +174,22 @@ def tiny_network(
     register()
     name = _KNOWN[architecture]()[0]
     kind = getattr(transformers, name + _HEADS.get(name, "ForCausalLM"))
+    key = architecture, vocab_size, seed, repr(sorted(change.items()))
     torch.manual_seed(seed)
     with _quiet():
         config = tiny_config(architecture, vocab_size=vocab_size, **change)
         # The configuration object stores the attention's name, so each network gets its own copy.
-        plain = kind._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32).eval()
-        scale_weights(plain)
-        if attention == "eager" and dtype == torch.float32:
-            return plain
-        network = kind._from_config(copy.deepcopy(config), attn_implementation=attention, dtype=dtype).eval()
-    network.load_state_dict(plain.state_dict())
+        if key not in _WEIGHTS:
+            plain = kind._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32).eval()
+            scale_weights(plain)
+            _WEIGHTS[key] = plain.state_dict()
+            if len(_WEIGHTS) > KEPT:
+                del _WEIGHTS[next(iter(_WEIGHTS))]
+        with no_init_weights():
+            network = kind._from_config(copy.deepcopy(config), attn_implementation=attention, dtype=dtype).eval()
+    network.tie_weights()
+    network.load_state_dict(_WEIGHTS[key])
+    torch.manual_seed(seed)  # the same numbers follow, whether the weights were known or not
     return network
 
 

@@ -1,4 +1,4 @@
-"""Times candidates for the row-invariant kernels on a GPU and prints the table for `models.cuda.product_plan.TUNED`.
+"""Times candidates for the row-invariant kernels on a GPU and prints `TUNED` of `models.cuda.product_plan`.
 
 For every matrix of the shapes in `models.shapes`: how its sum is split and what a program takes at once, by the time
 of one and of sixteen rows against the bytes of the weight; beside it the library's product. Then how attention walks
@@ -23,6 +23,7 @@ from torch import Tensor
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.invariant_linear import multiply
 from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
+from codespec.models.rows import Scoring
 from codespec.models.shapes import SHAPES
 from codespec.store.processor import processor
 
@@ -152,7 +153,7 @@ def _attention(count: int, reach: int, groups: int = 7, kv_heads: int = 4, size:
     rows = DeviceRows(zeros, positions, zeros, torch.tensor(tiles, dtype=torch.int32, device="cuda"), reach)
 
     def launch(cache: Tensor) -> Callable[[], object]:
-        return lambda: attend_tiles(query, cache[0], cache[1], rows, size**-0.5)
+        return lambda: attend_tiles(query, cache[0], cache[1], rows, Scoring(size**-0.5))
 
     return round(replayed([launch(cache) for cache in caches]), 2)
 

@@ -1,7 +1,7 @@
 """Compute attention for every model, with windows, softcaps and sinks.
 
 A forward is flat: the rows (tokens) of all sequences are concatenated into a batch of one, without padding.
-`ForwardContext` maps rows to slots, either as spans, which the host computes group by group (`span_groups`), or as
+`ForwardContext` maps rows to slots, either as spans, which the host computes group by group (`rows`), or as
 `DeviceRows`, which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query
 rows; K and V are not expanded.
 
@@ -13,7 +13,7 @@ did).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -25,7 +25,7 @@ from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows
 from codespec.models.cuda.slot_attention import slot_attention
 from codespec.models.recurrent.states import Plan, States
-from codespec.models.span_groups import Group, Grouping, Span
+from codespec.models.rows import Group, Grouping, Scoring, Span
 
 NAME = "codespec"
 
@@ -164,19 +164,18 @@ def attend(
     layer: int = module.layer_idx  # type: ignore[assignment]
     heads, kv_heads = query.shape[1], key.shape[1]
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
+    scoring = Scoring(scale, sliding_window or 0, softcap, s_aux)
     if context.rows is not None:
-        call = partial(_on_device, context, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux)
+        call = partial(_on_device, context, layer, query, key, value, scoring)
         return call() if context.rows.attend is None else context.rows.attend(call), None
-    groups, window = heads // kv_heads, sliding_window or 0
+    groups = heads // kv_heads
     if context.cache is None:
-        context.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
-        context.heads[layer] = Heads(
-            groups, kv_heads, key.shape[3], value.shape[3], scale, window, softcap, s_aux is not None
-        )
+        context.shapes[layer] = sizes = (kv_heads, key.shape[3], value.shape[3])
+        context.heads[layer] = Heads(groups, *sizes, scale, scoring.window, softcap, s_aux is not None)
         context.groups = max(context.groups, groups)
     else:
         context.write(layer, key[0], value[0])
-    grouping = context.group(groups, alone=context.cache is None or softcap is not None or s_aux is not None)
+    grouping = context.group(groups, alone=context.cache is None or scoring.eager)
     parts = []
     for group, taken in zip(grouping.groups, grouping.taken, strict=True):
         keys, values = (key[:, :, taken], value[:, :, taken]) if context.cache is None else context.read(layer, group)
@@ -184,7 +183,7 @@ def attend(
         if count > 1:
             queries = queries.reshape(heads, count, group.rows, -1).transpose(0, 1)
         queries = queries.reshape(count, kv_heads, groups * group.rows, -1)
-        attended = attend_group(context, group, queries, keys, values, scale, window, softcap, s_aux)
+        attended = attend_group(context, group, queries, keys, values, scoring)
         parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
     out = out if grouping.order is None else out[grouping.order]
@@ -192,41 +191,24 @@ def attend(
 
 
 def _on_device(
-    context: ForwardContext,
-    layer: int,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    window: int,
-    softcap: float | None,
-    sinks: Tensor | None,
+    context: ForwardContext, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring
 ) -> Tensor:
     """Attend all rows in one call, with the slots and positions in `rows`, which stay on the device."""
     rows, cache = context.rows, context.cache
     assert rows is not None and cache is not None
     cache.scatter(layer, rows.slots, rows.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
     keys, values = cache.keys[layer], cache.values[layer]
-    return slot_attention(query[0].transpose(0, 1), keys, values, rows, scale, window, softcap, sinks)[None]
+    return slot_attention(query[0].transpose(0, 1), keys, values, rows, scoring)[None]
 
 
 def attend_group(
-    context: ForwardContext,
-    group: Group,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    window: int,
-    softcap: float | None,
-    sinks: Tensor | None,
+    context: ForwardContext, group: Group, query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring
 ) -> Tensor:
     """Attend one group: query [spans, kv_heads, folded * rows, size], head by head, over keys [spans, kv_heads, L,
     size] -> [spans, kv_heads, folded * rows, value_size].
     """
     count, length, calls = query.shape[2], keys.shape[2], context.calls
-    value_size = values.shape[3]
-    folded, eager = count // group.rows, softcap is not None or sinks is not None
+    value_size, folded = values.shape[3], count // group.rows
     tiles, each = calls.query_tiles(count)
     wider = -query.shape[3] % calls.sizes  # for values too: torch's kernel needs equal head sizes
     if (missing := tiles * each - count) or wider:
@@ -234,48 +216,37 @@ def attend_group(
     if (more := -length % calls.keys) or wider:
         keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
     only = len(group.spans) == 1 and group.rows == 1
-    sees_all = only and calls.keys == 1 and not (window or eager)  # keys are not padded to a block
-    mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], window)
-    of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
-    return attend_tiles(query, keys, values, mask, scale, softcap, of_rows, tiles)[:, :, :count, :value_size]
+    sees_all = only and calls.keys == 1 and not (scoring.window or scoring.eager)  # keys are not padded to a block
+    mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], scoring.window)
+    if scoring.sinks is not None:
+        of_rows = scoring.sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
+        scoring = replace(scoring, sinks=of_rows)
+    return attend_tiles(query, keys, values, mask, scoring, tiles)[:, :, :count, :value_size]
 
 
 def attend_tiles(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    softcap: float | None,
-    sinks: Tensor | None,
-    tiles: int,
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scoring: Scoring, tiles: int
 ) -> Tensor:
     """Attend in `tiles` calls of equally many query rows: query [spans, kv_heads, R, size] over keys [spans, kv_heads,
-    L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. `sinks` is [kv_heads, ≤ R].
+    L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. Sinks are [kv_heads, ≤ R].
     """
-    if softcap is not None or sinks is not None:
+    scale, each = scoring.scale, query.shape[2] // tiles
+    parts = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
+    if scoring.eager:
         assert mask is not None and len(query) == 1
-        if sinks is not None:
-            sinks = pad(sinks.float(), (0, query.shape[2] - sinks.shape[1]))
-        each = query.shape[2] // tiles
-        parts = [
-            _eager(
-                query[0, :, rows], keys[0], values[0], mask[0, 0, rows], scale, softcap,
-                None if sinks is None else sinks[:, rows],
-            )
-            for rows in (slice(tile * each, (tile + 1) * each) for tile in range(tiles))
-        ]  # fmt: skip
-        return (parts[0] if tiles == 1 else torch.cat(parts, dim=1))[None]
+        if scoring.sinks is not None:
+            missing = query.shape[2] - scoring.sinks.shape[1]
+            scoring = replace(scoring, sinks=pad(scoring.sinks.float(), (0, missing)))
+        attended = [_eager(query[0], keys[0], values[0], mask[0, 0], part, scoring) for part in parts]
+        return (attended[0] if tiles == 1 else torch.cat(attended, dim=1))[None]
     if tiles == 1:
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     spans, kv_heads, count, size = query.shape
-    each = count // tiles
     if spans > 1:  # batching the tiles would copy the keys of several spans
-        rows = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
-        masks = [None if mask is None else mask[:, :, part] for part in rows]
+        masks = [None if mask is None else mask[:, :, part] for part in parts]
         found = [
             scaled_dot_product_attention(query[:, :, part], keys, values, attn_mask=seen, scale=scale)
-            for part, seen in zip(rows, masks, strict=True)
+            for part, seen in zip(parts, masks, strict=True)
         ]
         return torch.cat(found, dim=2)
     folded = query.reshape(kv_heads, tiles, each, size).transpose(0, 1)
@@ -285,30 +256,18 @@ def attend_tiles(
     return out.transpose(0, 1).reshape(1, kv_heads, count, -1)
 
 
-def _eager(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor,
-    scale: float,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
-    """Attend in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss): query [kv_heads, R, size] ->
-    [kv_heads, R, value_size]. `sinks` [kv_heads, R] has one value per row.
+def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slice, scoring: Scoring) -> Tensor:
+    """Attend `rows` of query [kv_heads, R, size] in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss)
+    -> [kv_heads, rows, value_size]. Sinks [kv_heads, R] have one value per row.
     """
+    query, mask = query[:, rows], mask[rows]
     blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
     parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # fixes the order of the sums
-    scores = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).float() * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    scores = scores + mask.float()
-    if sinks is not None:
-        scores = torch.cat([sinks[:, :, None], scores], dim=2)
-        weights = torch.softmax(scores, dim=2)[:, :, 1:]
-    else:
-        weights = torch.softmax(scores, dim=2)
-    weights = weights.to(values.dtype)
+    scores = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).float()
+    scores = scoring.bounded(scores * scoring.scale) + mask.float()
+    if scoring.sinks is not None:
+        scores = torch.cat([scoring.sinks[:, rows, None], scores], dim=2)
+    weights = torch.softmax(scores, dim=2)[:, :, -keys.shape[1] :].to(values.dtype)
     out = torch.matmul(weights[:, :, blocks[0]], values[:, blocks[0]])
     for block in blocks[1:]:
         out += torch.matmul(weights[:, :, block], values[:, block])

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
-from codespec.models.recurrent.states import States, StateShape, states_bytes
+from codespec.models.recurrent.states import States, StateShape, states_bytes, zeros
 from codespec.models.rows import Rows
 from codespec.models.rowwise import scatter
-from codespec.models.zeros import zeros
 
 CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size

@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from codespec.models.call_shape import CallShape
-from codespec.models.linear import TiledLinear
-from codespec.models.rowwise import in_small_pieces, steady
+from codespec.models.linear import TiledLinear, replace_modules
+from codespec.models.rowwise import SteadySigmoids, in_small_pieces, run_inside
 
-SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 STACKED = ("is_transposed", "is_concatenated", "has_gate", "has_bias")  # set by transformers on every experts class
 
 
@@ -60,8 +58,8 @@ class Experts(nn.Module):
         return in_small_pieces(stacked._apply_gate, rows)
 
 
-class RouterProduct(TorchFunctionMode):
-    """Inside this context, products with the router's weight are computed in the model's shape of call.
+class RouterProduct(SteadySigmoids):
+    """Inside this context, products with the router's weight are computed in the model's shape of call, too.
 
     Some routers convert their weight to float32 first, so a weight is recognized by its shape, and a layer is made for
     each dtype that occurs.
@@ -81,11 +79,9 @@ class RouterProduct(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Replace `linear` with the router's weight, and sigmoid; run everything else as it is."""
-        if func in SIGMOIDS:
-            return steady(torch.sigmoid, args[0])
+        """Replace `linear` with the router's weight, and sigmoids; run everything else as it is."""
         if func is not functional.linear or args[1].shape != self._shape:
-            return func(*args, **(kwargs or {}))
+            return super().__torch_function__(func, types, args, kwargs)
         rows, weight, bias = (*args, None)[:3]
         name = f"of {str(weight.dtype)[6:]}"
         if name not in self.made:
@@ -95,13 +91,7 @@ class RouterProduct(TorchFunctionMode):
 
 def unstack_experts(model: nn.Module) -> int:
     """Replace every stack of experts with linear layers, which share its memory; return the number of stacks."""
-    found = 0
-    for parent in [module for module in model.modules() if module._modules]:
-        for name, child in list(parent._modules.items()):
-            if child is not None and is_stacked(child):
-                setattr(parent, name, Experts(child))
-                found += 1
-    return found
+    return len(replace_modules(model, lambda layer: Experts(layer) if is_stacked(layer) else None))
 
 
 def tile_routers(model: nn.Module, calls: CallShape, packed: bool) -> None:
@@ -111,7 +101,9 @@ def tile_routers(model: nn.Module, calls: CallShape, packed: bool) -> None:
         for child in parent.children():
             weight = child._parameters.get("weight")
             if experts and weight is not None and weight.dim() == 2 and len(weight) == len(experts[0].first):
-                _tile_router(child, RouterProduct(child, calls, packed))
+                product = RouterProduct(child, calls, packed)
+                child.products = product.made
+                run_inside(product, child)
 
 
 def is_stacked(module: nn.Module) -> bool:
@@ -127,17 +119,6 @@ def has_experts(model: nn.Module, stacked: bool = False) -> bool:
 def _has_stack(module: nn.Module) -> bool:
     """Return whether a module has stacked matrices of its own; some old experts are not of `is_stacked`'s classes."""
     return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
-
-
-def _tile_router(router: nn.Module, product: RouterProduct) -> None:
-    own = router.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        with product:
-            return own(*args, **kwargs)
-
-    router.products = product.made
-    router.forward = forward
 
 
 def _unstack(stacked: nn.Module, name: str) -> nn.ModuleList:

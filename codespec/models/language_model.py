@@ -24,8 +24,7 @@ from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
 from codespec.models.linear import tiled_linears
 from codespec.models.recurrent.states import States, StateShape, branching_points
 from codespec.models.rotary import RequestRotary, SlotFrequencies
-from codespec.models.rows import Rows, kept_rows
-from codespec.models.span_groups import Span
+from codespec.models.rows import Rows, Span, kept_rows
 from codespec.models.taps import Taps, attach_taps
 from codespec.text.tokenizer import TextTokenizer
 

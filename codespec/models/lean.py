@@ -7,6 +7,7 @@ transformers' layers; everything else runs on transformers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models.attention import ForwardContext, Seam, attend
+from codespec.models.rows import Span
 from codespec.models.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
-from codespec.models.span_groups import Span
 from codespec.models.taps import Taps
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -37,42 +38,63 @@ class Output:
     logits: Tensor
 
 
-class LeanBlock(nn.Module):
+class FusedAttention(nn.Module):
+    """Attention of a layer with fused projections.
+
+    `attention` is a module with the layer's index and our seam; `size` is that of a head. `head_norms` are those of
+    queries and keys, or empty.
+    """
+
+    attention: Any
+    size: int
+    heads: int
+    kv_heads: int
+    scaling: float
+    window: int | None
+    head_norms: Sequence[LeanNorm] | nn.ModuleList
+
+    def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size].
+
+        cosine and sine are [N, 1, size].
+        """
+        count, q, k = mixed.shape[0], self.heads, self.kv_heads
+        mixed = mixed.view(count, q + 2 * k, self.size)
+        turned = mixed[:, : q + k]
+        if self.head_norms:
+            turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
+        turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
+        values = mixed[:, q + k :].transpose(0, 1)[None]
+        seen, _ = attend(self.attention, turned[:, :q], turned[:, q:], values, None, self.scaling, self.window)
+        return seen.reshape(count, q * self.size)
+
+
+class LeanBlock(FusedAttention):
     """One decoder layer. `attention` is transformers' module with our function and the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.attention: Any = layer.self_attn
+        self.attention = layer.self_attn
         self.qkv = fuse(self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
         self.out = self.attention.o_proj
         self.gate_up = fuse(layer.mlp.gate_proj, layer.mlp.up_proj)
         self.down = layer.mlp.down_proj
-        self.before = LeanNorm(layer.input_layernorm)
-        self.after = LeanNorm(layer.post_attention_layernorm)
+        self.before = LeanNorm.like(layer.input_layernorm)
+        self.after = LeanNorm.like(layer.post_attention_layernorm)
         norms = (getattr(self.attention, name, None) for name in HEAD_NORMS)
-        self.head_norms = nn.ModuleList(LeanNorm(norm) for norm in norms if norm is not None)
-        self.size: int = self.attention.head_dim
+        self.head_norms = nn.ModuleList(LeanNorm.like(norm) for norm in norms if norm is not None)
+        self.size = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
-        self.window = attention_window(self.attention)
+        self.scaling, self.window = self.attention.scaling, attention_window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
         """Run the layer on rows [N, hidden] and the pending addend `fed`; return both for the next layer.
 
         The norm computes the sum, so that addition and norm are one operation. cosine and sine are [N, 1, size].
         """
-        count, q, k = rows.shape[0], self.heads, self.kv_heads
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
-        mixed = self.qkv(normed).view(count, q + 2 * k, self.size)
-        turned = mixed[:, : q + k]
-        if self.head_norms:
-            turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
-        turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
-        values = mixed[:, q + k :].transpose(0, 1)[None]
-        seen, _ = attend(
-            self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
-        )
-        rows, normed = self.after.of_sum(rows, self.out(seen.reshape(count, q * self.size)))
+        rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
         return rows, self.down(silu_mul(self.gate_up(normed)))
 
 
@@ -90,7 +112,7 @@ class LeanNetwork(nn.Module):
             for name in PROJECTIONS:  # keep only the fused copies
                 delattr(layer.self_attn, name)
             delattr(layer, "mlp")
-        self.norm = LeanNorm(network.model.norm)
+        self.norm = LeanNorm.like(network.model.norm)
         self.head = network.lm_head
         self.taps: Taps | None = None
 
@@ -134,12 +156,16 @@ class Angles(nn.Module):
 
 
 class LeanNorm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich 2019) with transformers' weight and eps, in the weight's dtype."""
+    """Root-mean-square norm (Zhang and Sennrich 2019), in the weight's dtype."""
 
-    def __init__(self, norm: Any) -> None:
+    def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
-        self.weight = norm.weight
-        self.eps: float = norm.variance_epsilon
+        self.weight, self.eps = weight, eps
+
+    @classmethod
+    def like(cls, norm: Any) -> LeanNorm:
+        """Return the norm with the weight and eps of transformers' one."""
+        return cls(norm.weight, norm.variance_epsilon)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Normalize over the last dimension."""

@@ -216,14 +216,21 @@ def ask_huge_pages(address: int, size: int) -> None:
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> list[nn.Module]:
     """Replace every linear layer with the result of `make`, keeping tied layers tied. Return the new layers."""
-    made: dict[int, nn.Module] = {}
+    return replace_modules(model, lambda layer: make(layer) if _is_linear(layer) else None)
+
+
+def replace_modules(model: nn.Module, make: Callable[[nn.Module], nn.Module | None]) -> list[nn.Module]:
+    """Replace every module for which `make` returns another, a shared one once. Return the new modules."""
+    made: dict[int, nn.Module | None] = {}
     for parent in [m for m in model.modules() if m._modules]:  # listing leaves would keep all plain weights alive
         for name, child in list(parent._modules.items()):  # named_children omits a layer's second name
-            if child is not None and (type(child) is nn.Linear or _is_transposed(child)):
-                if id(child) not in made:
-                    made[id(child)] = make(child)
-                setattr(parent, name, made[id(child)])
-    return list(made.values())
+            if child is None:
+                continue
+            if id(child) not in made:
+                made[id(child)] = make(child)
+            if (new := made[id(child)]) is not None:
+                setattr(parent, name, new)
+    return [new for new in made.values() if new is not None]
 
 
 def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
@@ -231,6 +238,10 @@ def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
     return weight.t() if _is_transposed(layer) else weight, bias
+
+
+def _is_linear(layer: nn.Module) -> bool:
+    return type(layer) is nn.Linear or _is_transposed(layer)
 
 
 def _is_transposed(layer: nn.Module) -> bool:

@@ -15,9 +15,8 @@ import torch
 from codespec.errors import ModelError
 from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
-from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.network import load_network, weights_size
+from codespec.models.int8.network import Blueprint, is_converted, load_network, weights_size
 from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.memory_plan import demand_memory
 from codespec.models.model_check import check_seam

@@ -6,7 +6,6 @@ a separate process, so that any failure of a broken adapter becomes one sentence
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,11 +17,13 @@ from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from codespec.errors import CodespecError, ModelError
+from codespec.errors import ModelError
+from codespec.models.converter import run_converter, write_json
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
 from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.store.conversions import adapted_layers
+from codespec.store.disk import check_disk
 from codespec.store.weights import weight_files
 from codespec.text.control_tokens import read_json
 
@@ -30,12 +31,11 @@ TOKENIZER = (
     *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),
     *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
 )
-ROOM = 1 << 25  # bytes allowed for everything but the weights
 
 
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     """Write the merged model into `folder`, which must exist, in float32. Raise ModelError if it can't be merged."""
-    _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
+    check_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2, "The merged model")
     read_config(base)
     loader: Any = AutoModelForCausalLM
     try:
@@ -55,7 +55,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     config = read_json(folder / "config.json")
     made = {**base_of(base, weight_files(base)), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     config[SOURCE] = {**(source or {}), **made}
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)
 
 
 def _settings(adapter: Path) -> LoraConfig:
@@ -66,25 +66,9 @@ def _settings(adapter: Path) -> LoraConfig:
     return settings
 
 
-def _demand_disk(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        room = f"needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free"
-        raise ModelError(
-            f"The model with its adapter {room}",
-            "make room, or set XDG_CACHE_HOME to a larger disk",
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Merge BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
-    base, adapter, folder, digest = sys.argv[1:] if arguments is None else arguments
-    try:
-        merge(Path(base), Path(adapter), Path(folder), digest)
-    except CodespecError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return run_converter(merge, arguments)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.attention import Seam
+from codespec.models.linear import replace_modules
 
 VARIANTS = ("longrope", "dynamic")
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # order of the angles of a model's rotated pairs
@@ -100,16 +101,20 @@ class SlotFrequencies:
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
     """Replace a length-dependent rotary embedding by a `RequestRotary`; return None if there is none."""
-    found: RequestRotary | None = None
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            variant = getattr(child, "rope_type", None)
-            if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
-                raise ModelError(
-                    "This model mixes length-dependent rotary variants by layer, which codespec does not support yet",
-                    "choose a model with one rotary variant",
-                )
-            if variant in VARIANTS:
-                found = found or RequestRotary(child, seam)
-                setattr(parent, name, found)
-    return found
+    made: list[RequestRotary] = []
+
+    def make(layer: nn.Module) -> nn.Module | None:
+        variant = getattr(layer, "rope_type", None)
+        if isinstance(variant, dict) and any(v in VARIANTS for v in variant.values()):
+            raise ModelError(
+                "This model mixes length-dependent rotary variants by layer, which codespec does not support yet",
+                "choose a model with one rotary variant",
+            )
+        if variant not in VARIANTS:
+            return None
+        if not made:
+            made.append(RequestRotary(layer, seam))
+        return made[0]
+
+    replace_modules(model, make)
+    return made[0] if made else None

@@ -1,4 +1,6 @@
-"""Row-wise operations of a layer, and its cache write: fused kernels on CUDA, plain torch operations elsewhere.
+"""Row-wise operations of a layer, its cache write among them, and row-wise parts for transformers' layers.
+
+The operations are fused kernels on CUDA and plain torch operations elsewhere.
 
 The formulas are the same; a kernel rounds once where torch rounds after each operation.
 
@@ -22,11 +24,15 @@ from torch.nn import functional
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
+from codespec.models.linear import replace_modules
+
 WIDE = torch.float32.itemsize  # minimum width in bytes for sums of squares
 GRAIN = 32768  # below this many values most loops use one thread (at::internal::GRAIN_SIZE)
 SMALL = 16384  # above this many values GELU uses all threads
 STRIDE = 64  # a multiple of every vector loop's step: two of the widest vectors of 2-byte values
 ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
+PROBE_ROWS = 3  # of the trial of a norm
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 
 
@@ -155,13 +161,13 @@ class SteadyActivation(nn.Module):
 
 def replace_activations(model: nn.Module) -> int:
     """Replace every activation of the model in place; return their number."""
-    found = 0
-    for parent in [m for m in model.modules() if m._modules and not isinstance(m, SteadyActivation)]:
-        for name, child in list(parent._modules.items()):
-            if child is not None and type(child).__module__ in ACTIVATIONS and not child._modules:
-                setattr(parent, name, SteadyActivation(child))
-                found += 1
-    return found
+    inside = {module.function for module in model.modules() if isinstance(module, SteadyActivation)}
+
+    def make(layer: nn.Module) -> nn.Module | None:
+        is_activation = type(layer).__module__ in ACTIVATIONS and not layer._modules
+        return SteadyActivation(layer) if is_activation and layer not in inside else None
+
+    return len(replace_modules(model, make))
 
 
 class SteadySigmoids(TorchFunctionMode):
@@ -179,23 +185,87 @@ class SteadySigmoids(TorchFunctionMode):
 
 
 def steady_gates(model: nn.Module) -> int:
-    """Wrap every layer of transformers whose code calls a sigmoid; return their number."""
+    """Run every layer of transformers whose code calls a sigmoid with steady ones; return their number."""
     gated = {kind for kind in {type(module) for module in model.modules()} if _calls_sigmoid(kind)}
     found = [module for module in model.modules() if type(module) in gated]
     for module in found:
-        _wrap(module)
+        run_inside(SteadySigmoids(), module)
     return len(found)
+
+
+def run_inside(mode: TorchFunctionMode, module: nn.Module) -> None:
+    """Enter the mode in every forward of the module."""
+    own = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return own(*args, **kwargs)
+
+    module.forward = forward
 
 
 def _calls_sigmoid(kind: type[nn.Module]) -> bool:
     return kind.__module__.startswith("transformers.models.") and "sigmoid(" in inspect.getsource(kind.forward)
 
 
-def _wrap(module: nn.Module) -> None:
-    own = module.forward
+class RowNorm(nn.Module):
+    """Root-mean-square norm over the last dimension, times a weight [size].
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        with SteadySigmoids():
-            return own(*args, **kwargs)
+    With `centered`, the mean is subtracted first, in one torch kernel that processes rows one by one.
+    """
 
-    module.forward = forward
+    def __init__(self, weight: Tensor, eps: float, *, centered: bool = False) -> None:
+        super().__init__()
+        self.centered = centered
+        self.register_buffer("weight", weight, persistent=False)
+        self.eps = eps
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Normalize values [*, size], in their dtype."""
+        assert isinstance(self.weight, Tensor)
+        rows = values.reshape(-1, values.shape[-1])
+        if self.centered:
+            normed = functional.layer_norm(rows.float(), self.weight.shape, self.weight.float(), None, self.eps)
+        else:
+            normed = rms_norm(rows, self.weight, self.eps)
+        return normed.to(values.dtype).view(values.shape)
+
+
+def replace_norms(model: nn.Module) -> tuple[str, ...]:
+    """Replace in place every norm with a supported formula, except torch's own LayerNorm.
+
+    On a GPU, torch's mean depends on the number of rows. Return the class names of other norms, which are left
+    unchanged.
+    """
+    left: set[str] = set()
+
+    def make(layer: nn.Module) -> nn.Module | None:
+        if layer._modules or isinstance(layer, nn.LayerNorm):
+            return None
+        norm = _same_norm(layer)
+        if norm is None and "Norm" in type(layer).__name__:
+            left.add(type(layer).__name__)
+        return norm
+
+    replace_modules(model, make)
+    return tuple(sorted(left))
+
+
+@torch.no_grad()
+def _same_norm(module: nn.Module) -> RowNorm | None:
+    """Return a norm that computes the same as the module in a trial, or None.
+
+    The weight may be an offset from zero (Llama) or from one (Gemma).
+    """
+    weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    takes = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
+    if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(takes) != 1:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    drawn = 1.0 + torch.randn(PROBE_ROWS, len(weight), generator=generator)  # nonzero mean, for centered norms
+    rows = drawn.to(weight.device, weight.dtype)
+    wanted = module(rows).float()
+    own = weight.detach()
+    norms = (RowNorm(own, eps), RowNorm(1.0 + own.float(), eps), RowNorm(own, eps, centered=True))
+    gaps = [float((norm(rows).float() - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) for norm in norms]
+    return norms[gaps.index(min(gaps))] if min(gaps) <= TOLERANCE[weight.dtype] else None

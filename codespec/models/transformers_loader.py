@@ -27,14 +27,16 @@ from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.linear import quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import LeanNetwork, make_lean
-from codespec.models.linear import can_pack, tile_linears
+from codespec.models.linear import can_pack, replace_modules, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
-from codespec.models.recurrent.replace import kind_of, replace_recurrent, state_shapes
+from codespec.models.recurrent.gated_delta import GatedDeltaNet
+from codespec.models.recurrent.layer import RecurrentLayer
+from codespec.models.recurrent.mamba2 import Mamba2
+from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
-from codespec.models.row_norms import replace_norms
-from codespec.models.rowwise import replace_activations, steady_gates
+from codespec.models.rowwise import replace_activations, replace_norms, steady_gates
 from codespec.models.shapes import Shape, enlarge
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.model_config import architecture
@@ -44,6 +46,7 @@ from codespec.text.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from codespec.models.parallel.group import TensorParallelGroup
 
+RECURRENT = (GatedDeltaNet, Mamba2, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 
@@ -71,7 +74,9 @@ def load_float_model(
         demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
     whole_there = device.type == "cuda" and shape is None and tp_group is None
     network = _network(folder, config, dtype, tp_group, device if whole_there else None)
-    if (device.type != "cpu" or tp_group is not None) and any(map(kind_of, network.modules())):
+    if (device.type != "cpu" or tp_group is not None) and any(
+        kind.fits(module) for module in network.modules() for kind in RECURRENT
+    ):
         raise ModelError(
             f"{name} has recurrent layers, which run on one CPU", "use device cpu, without tensor_parallel"
         )
@@ -123,7 +128,7 @@ def wrap(
         spec, notes = replace(spec, dtype="int8"), choice.notes
     reference = reference_logits(network)
     seam = Seam()
-    replace_recurrent(network)
+    replace_modules(network, _recurrent)
     seam.attach(network)
     rotary = replace_rotary(network, seam)
     slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
@@ -135,10 +140,15 @@ def wrap(
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
     spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
-    model.states = state_shapes(running)
+    model.states = {part.layer_idx: part.shape for part in running.modules() if isinstance(part, RecurrentLayer)}
     check_seam(model, reference)
     model.choosable = choosable
     return model
+
+
+def _recurrent(mixer: nn.Module) -> RecurrentLayer | None:
+    """Return our form of a recurrent layer of transformers, which keeps a state for each slot; None for others."""
+    return next((kind(mixer) for kind in RECURRENT if kind.fits(mixer)), None)
 
 
 def slow_products(device: torch.device) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ class Eagle3Proposer(HeadProposer):
         self._runner = runner
 
     def _draft(self, guesses: list[HeadGuess]) -> None:
-        logits = self._runner.begin([guess.reading for guess in guesses])
+        logits = self._runner.first([guess.reading for guess in guesses])
         going, steps = guesses, 1
         while True:
             chosen = [self._choose(guess, row) for guess, row in zip(going, logits, strict=True)]
@@ -181,7 +181,7 @@ class DFlashProposer(HeadProposer):
         self._runner = runner
 
     def _draft(self, guesses: list[HeadGuess]) -> None:
-        for guess, rows in zip(guesses, self._runner.fill([guess.reading for guess in guesses]), strict=True):
+        for guess, rows in zip(guesses, self._runner.first([guess.reading for guess in guesses]), strict=True):
             for row in rows:
                 token, chance = self._choose(guess, row)
                 if not guess.add(token, self._spelled[token], chance):

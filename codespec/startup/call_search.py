@@ -26,7 +26,7 @@ from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
 from codespec.models.int8.linear import integer_kernels
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
-from codespec.models.span_groups import Group, Span
+from codespec.models.rows import Group, Scoring, Span
 from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 
@@ -367,8 +367,7 @@ class _Attended:
         sinks = None if self.sinks is None else self.sinks[: heads.groups].repeat(many)
         out = attend_group(
             ForwardContext([], None, self.calls), group, query.reshape(1, many, heads.groups * count, heads.size),
-            keys, values,
-            heads.scale, heads.window, heads.softcap, sinks,
+            keys, values, Scoring(heads.scale, heads.window, heads.softcap, sinks),
         )  # fmt: skip
         return out.reshape(many, heads.groups, count, heads.value_size)
 
@@ -386,6 +385,6 @@ class _Attended:
         context = ForwardContext([], None, self.calls)
         out = attend_group(
             context, group, query, self.keys[slots, :, :end], self.values[slots, :, :end],
-            heads.scale, heads.window, heads.softcap, self.sinks,
+            Scoring(heads.scale, heads.window, heads.softcap, self.sinks),
         )  # fmt: skip
         return out.reshape(len(parts), heads.kv_heads * heads.groups, rows, heads.value_size)

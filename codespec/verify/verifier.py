@@ -108,7 +108,7 @@ class Verifier:
         """
         row = 0
         positions: list[int] = []
-        asked: list[SampledRow] = []
+        rows: list[SampledRow] = []
         waiting: list[View] = []
         for turn, view in zip(turns, views, strict=True):
             if view is None:
@@ -116,12 +116,12 @@ class Verifier:
             count = len(view.positions)
             if not turn.candidates.probabilities:
                 positions += range(row, row + count)
-                asked += [SampledRow(view.request, view.choice, position) for position in view.positions]
+                rows += [SampledRow(view.request, view.choice, position) for position in view.positions]
                 waiting.append(view)
             row += count
-        if not asked:
+        if not rows:
             return
-        chosen = iter(sampler.choose(logits if len(asked) == len(logits) else logits[positions], asked).tolist())
+        chosen = iter(sampler.choose(logits if len(rows) == len(logits) else logits[positions], rows).tolist())
         for view in waiting:
             view.picked = [next(chosen) for _ in view.positions]
 
@@ -132,8 +132,8 @@ class Verifier:
         committed = (*candidates.ids[:accepted], last)
         if view.logprobs is None or sequence.request.logprobs is None:
             return Verdict(accepted, committed)
-        told = _tell_logprobs(view.logprobs, committed, sequence.num_generated, sequence.request.logprobs)
-        return Verdict(accepted, committed, told)
+        logprobs = _committed_logprobs(view.logprobs, committed, sequence.num_generated, sequence.request.logprobs)
+        return Verdict(accepted, committed, logprobs)
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
         """Keep the fed and accepted ids in the cache. The last committed token is fed in the next step."""
@@ -171,16 +171,16 @@ def _own_logprobs(logits: Tensor) -> list[Tensor]:
     return [row.float().log_softmax(dim=0) for row in logits]
 
 
-def _tell_logprobs(
+def _committed_logprobs(
     rows: collections.abc.Sequence[Tensor], committed: collections.abc.Sequence[int], first: int, top: int
 ) -> tuple[TokenLogprob, ...]:
     """Return the log-probabilities of the committed tokens, each with the `top` most likely ids.
 
     `first` is the index of the first committed token in its completion.
     """
-    told = []
+    logprobs = []
     for place, (row, token) in enumerate(zip(rows, committed, strict=False), first):
         best = row.topk(min(top, row.numel()))  # sorted by value; the order of ties is deterministic for a row
         likeliest = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        told.append(TokenLogprob(place, token, float(row[token]), likeliest))
-    return tuple(told)
+        logprobs.append(TokenLogprob(place, token, float(row[token]), likeliest))
+    return tuple(logprobs)

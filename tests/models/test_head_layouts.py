@@ -181,7 +181,7 @@ def test_a_public_eagle3_head_computes_what_its_repository_says(target: Language
     runner = make_runner(head, target)
     assert isinstance(runner, Eagle3Runner)
     reading = runner.open(0, ids)
-    found = [runner.begin([reading]), runner.go_on([reading], [11], 1), runner.go_on([reading], [12], 2)]
+    found = [runner.first([reading]), runner.go_on([reading], [11], 1), runner.go_on([reading], [12], 2)]
     reference = Reference(weights, LENGTH + 8)
     states = linear(features.flatten(1), weights["fc.weight"])
     told = [*ids[1:], 11, 12]
@@ -202,7 +202,7 @@ def test_a_public_dflash_head_computes_what_its_repository_says(target: Language
     ids, features = read(target, head)
     runner = make_runner(head, target)
     assert isinstance(runner, DFlashRunner) and runner.width == BLOCK - 1
-    (found,) = runner.fill([runner.open(0, ids)])
+    (found,) = runner.first([runner.open(0, ids)])
     reference = Reference(weights, LENGTH + 8)
     rows = reference.dflash(head.embed(torch.tensor([ids[-1], *[MASK] * (BLOCK - 1)])), features)
     wanted = linear(rows[1:], Host.of(target).output_rows(torch.arange(target.choosable)))

@@ -99,8 +99,16 @@ def test_a_window_beyond_the_models_length_does_not_matter() -> None:
     assert load(network_of("Phimoe", "ForCausalLM", values)).shapes
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss", "mixtral", "cohere"])
+# In float16, which is slow here, gpt-oss stands for Gemma 2: the same products; soft caps and sinks are in float32.
+ACCEPTED = [
+    (architecture, dtype)
+    for architecture in ("llama", "gemma2", "gpt_oss", "mixtral", "cohere")
+    for dtype in DTYPES
+    if (architecture, dtype) != ("gemma2", torch.float16)
+]
+
+
+@pytest.mark.parametrize(("architecture", "dtype"), ACCEPTED, ids=lambda value: str(value))
 def test_accepted_in_every_dtype(architecture: str, dtype: torch.dtype) -> None:
     model = tiny_model(architecture, dtype=dtype)
     assert model.cache is None and set(model.shapes) == {0, 1}

@@ -295,6 +295,7 @@ def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.Monke
     assert sum("toy" in note for note in engine.notes) == 1
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 def test_facts_are_of_the_weights_that_were_enlarged(tmp_path: Any) -> None:
     """An enlarged model is made from float weights, in int8 too."""
     folder = str(save(tmp_path / "model"))

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.models.cache import CAPACITY_UNIT
-from codespec.models.rows import Rows
-from codespec.models.span_groups import Grouping, Span
+from codespec.models.rows import Grouping, Rows, Span
 from tests.tiny_models import sample_ids, tiny_model
 
 SLOTS = 6

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from codespec.models import attention
-from codespec.models.cuda.graphs import Graph
 from codespec.models.language_model import LanguageModel
-from codespec.models.span_groups import Grouping
+from codespec.models.rows import Grouping
 from codespec.startup import costs, timing
 from codespec.startup.costs import kept_table, measure_table, price
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder
@@ -87,7 +86,7 @@ def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
     assert set(names) == {"parts", "whole", "none"} and len(set(names.values())) == 3
 
 
-def refuse(recorder: FakeRecorder) -> Graph:
+def refuse(recorder: FakeRecorder) -> Any:
     raise RuntimeError("nothing can be recorded")
 
 

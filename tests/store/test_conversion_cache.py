@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from codespec.errors import ModelError
-from codespec.models.weights_writer import write_tensors
+from codespec.models.stored import write_tensors
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from codespec.models.cuda.device_rows import TILE_ROWS, DeviceRows, tile_positions
 from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_kernels import dot
+from codespec.models.rows import Scoring
 
 SPLIT = 512
 JOINED = 8  # splits per iteration of the second kernel
@@ -42,20 +43,11 @@ def walk_of(size: int, dtype: torch.dtype) -> Walk:
 
 
 @on_own_device
-def attend_tiles(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rows: DeviceRows,
-    scale: float,
-    window: int = 0,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
     """Compute `slot_attention` on a CUDA device."""
     query, keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (query, keys, values))
     (count, heads, size), (slots, kv_heads, _, value_size) = query.shape, values.shape
-    groups = heads // kv_heads
+    groups, window, softcap, sinks = heads // kv_heads, scoring.window, scoring.softcap, scoring.sinks
     chunks, splits = -(-groups // TILE_ROWS), most_splits(rows.reach, window, groups)
     out = query.new_empty(count, heads, value_size)
     partial = query.new_empty(splits, count, heads, value_size, dtype=torch.float32)
@@ -65,7 +57,7 @@ def attend_tiles(
     sizes["BLOCK_VALUE"] = triton.next_power_of_2(value_size)
     attend[(rows.tiles.shape[0], kv_heads * chunks, splits)](
         query, keys, values, rows.tiles, partial, state, count, splits,
-        scale if softcap is None else scale / softcap, softcap or 0.0,
+        scoring.scale / (softcap or 1.0), softcap or 0.0,
         *query.stride()[:2], *keys.stride()[:3], *values.stride()[:3],
         CAPPED=softcap is not None, GROUPS=groups, CHUNKS=chunks, SIZE=size,
         BLOCK_SIZE=triton.next_power_of_2(size), BLOCK_ROWS=TILE_ROWS, BLOCK_KEYS=walk.keys,

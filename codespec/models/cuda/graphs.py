@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -75,30 +75,6 @@ def reaches(capacity: int) -> tuple[int, ...]:
     return (*found, capacity)
 
 
-class Graph(Protocol):
-    """A captured sequence of kernel launches that can be replayed at once."""
-
-    def capture_end(self) -> None:
-        """End the capture. Raise RuntimeError if something can't be captured."""
-        ...
-
-    def replay(self) -> None:
-        """Launch all captured kernels again."""
-        ...
-
-
-class Recorder(Protocol):
-    """Captures kernel launches on a device."""
-
-    def begin(self) -> Graph:
-        """Begin a graph, which captures all launches until its `capture_end`."""
-        ...
-
-    def side_stream(self) -> AbstractContextManager[None]:
-        """Return a context in which captures may begin."""
-        ...
-
-
 class CudaRecorder:
     """Records CUDA graphs that share a memory pool and a stream.
 
@@ -110,7 +86,7 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
 
-    def begin(self) -> Graph:
+    def begin(self) -> torch.cuda.CUDAGraph:
         """Wait for earlier launches, then begin a graph."""
         torch.cuda.current_stream(self._device).synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -119,7 +95,7 @@ class CudaRecorder:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Return a context on the side stream, because the default stream can't be captured."""
+        """Return a context in which captures may begin: a side stream, because the default one can't be captured."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):
@@ -130,9 +106,9 @@ class CudaRecorder:
 class PiecewiseGraph:
     """A captured step: one graph, or several with attention calls between them if attention can't be captured."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: CudaRecorder) -> None:
         self._recorder = recorder
-        self._graph: Graph | None = None  # being captured
+        self._graph: torch.cuda.CUDAGraph | None = None  # being captured
         self._pieces: list[Callable[[], object]] = []
 
     def record(self, run: Callable[[], Tensor]) -> Tensor:
@@ -166,7 +142,7 @@ class PiecewiseGraph:
             self._pieces.append(graph.replay)
 
 
-def recorder_for(device: torch.device) -> Recorder | None:
+def recorder_for(device: torch.device) -> CudaRecorder | None:
     """Return the recorder that captures steps on a device; None on a CPU."""
     return CudaRecorder(device) if device.type == "cuda" else None
 
@@ -215,7 +191,7 @@ class BucketStep:
         self._graph: PiecewiseGraph | None = None
         self._logits: Tensor | None = None
 
-    def capture(self, recorder: Recorder, whole: bool) -> None:
+    def capture(self, recorder: CudaRecorder, whole: bool) -> None:
         """Capture a step of padding rows, whole or piecewise between attention calls. Raise RuntimeError if a layer
         can't be captured.
         """

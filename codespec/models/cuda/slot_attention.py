@@ -18,32 +18,23 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.cuda.device_rows import DeviceRows
+from codespec.models.rows import Scoring
 
 QUERY_ROWS = 16
 NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu"
 
 
-def slot_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rows: DeviceRows,
-    scale: float,
-    window: int = 0,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
     """Attend query [N, heads, size] over keys [slots + 1, kv_heads, C, size] and values [slots + 1, kv_heads, C,
     value_size], whose last slot is scratch -> [N, heads, value_size].
 
-    A row at position p sees the keys max(0, p - window + 1)…p, or 0…p without a window. `softcap` bounds the scores
-    (Gemma 2); `sinks` [heads] take a share of every row's weight (gpt-oss). Softmax and sums are float32.
+    A row at position p sees the keys max(0, p - window + 1)…p, or 0…p without a window. Softmax and sums are float32.
     """
     if query.device.type == "cuda":
         from codespec.models.cuda.attention_kernels import attend_tiles  # needs Triton, which only GPU machines have
 
-        return attend_tiles(query, keys, values, rows, scale, window, softcap, sinks)
-    return reference(query, keys, values, rows, scale, window, softcap, sinks)
+        return attend_tiles(query, keys, values, rows, scoring)
+    return reference(query, keys, values, rows, scoring)
 
 
 def require_triton(what: str) -> None:
@@ -52,25 +43,14 @@ def require_triton(what: str) -> None:
         raise ModelError(f"{what} needs Triton, which is not installed", NO_TRITON)
 
 
-def reference(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rows: DeviceRows,
-    scale: float,
-    window: int = 0,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def reference(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
     """Compute `slot_attention` in torch, one run of consecutive rows at a time."""
     out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
     for slot, first, begin, count in stretches(rows.tiles):
         assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
         end = begin + count
         stop = first + count + -(first + count) % KEY_BLOCK
-        out[begin:end] = _stretch(
-            query[begin:end], keys[slot, :, :stop], values[slot, :, :stop], first, scale, window, softcap, sinks
-        )
+        out[begin:end] = _stretch(query[begin:end], keys[slot, :, :stop], values[slot, :, :stop], first, scoring)
     return out
 
 
@@ -90,16 +70,7 @@ def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
         yield held
 
 
-def _stretch(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    first: int,
-    scale: float,
-    window: int,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
+def _stretch(query: Tensor, keys: Tensor, values: Tensor, first: int, scoring: Scoring) -> Tensor:
     """Attend rows [T, heads, size] at positions first, first + 1, … over keys [kv_heads, L, size] -> [T, heads,
     value_size]. Keys are whole blocks, except at the slot's end.
     """
@@ -109,12 +80,11 @@ def _stretch(
     padded = count + -count % (QUERY_ROWS // gcd(groups, QUERY_ROWS))
     folded = query.new_zeros(padded, kv_heads, groups, size, dtype=torch.float32)
     folded[:count] = query.view(count, kv_heads, groups, size)
-    scores = torch.matmul(folded.permute(1, 2, 0, 3).reshape(kv_heads, -1, size), keys.float().transpose(1, 2)) * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    hidden = _hidden(first, padded, length, window, query.device)
+    scores = torch.matmul(folded.permute(1, 2, 0, 3).reshape(kv_heads, -1, size), keys.float().transpose(1, 2))
+    scores = scoring.bounded(scores * scoring.scale)
+    hidden = _hidden(first, padded, length, scoring.window, query.device)
     scores = scores.view(kv_heads, groups, padded, length).masked_fill_(hidden, -torch.inf)
-    weights = _softmax(scores, sinks).view(kv_heads, -1, length)
+    weights = _softmax(scores, scoring.sinks).view(kv_heads, -1, length)
     out = query.new_zeros(kv_heads, groups * padded, value_size, dtype=torch.float32)
     for start in range(0, length, KEY_BLOCK):  # block by block, to fix the summation order
         block = slice(start, start + KEY_BLOCK)

@@ -21,19 +21,17 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.models.converter import run_converter
+from codespec.models.converter import copy_texts, run_converter, write_json
+from codespec.models.dequantize.formats import Plain, Quantized
 from codespec.models.dequantize.schemes import plain_weights
-from codespec.models.dequantize.stored import Plain, Stored
-from codespec.models.gguf.convert import demand_disk, write_json
-from codespec.models.weights_writer import write_tensors
-from codespec.regular_file import copy_regular
+from codespec.models.stored import write_tensors
 from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
-from codespec.store.conversions import quantization_of, text_files
+from codespec.store.conversions import quantization_of
+from codespec.store.disk import check_disk
 from codespec.store.weights import weight_files
 from codespec.text.control_tokens import read_json
 
 _FORMS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-ROOM = 1 << 25  # bytes for all files except the weights
 AGAIN = "fetch or export the model again"
 
 
@@ -43,13 +41,11 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
     quantization = quantization_of(config)
     form = _FORMS.get(str(config.get("dtype") or config.get("torch_dtype")), torch.bfloat16)
     with ExitStack() as stack, torch.inference_mode():
-        weights = plain_weights(Stored(source, stack), quantization)
-        demand_disk(folder, sum(prod(weight.shape) for weight in weights) * form.itemsize + ROOM)
+        weights = plain_weights(Quantized(source, stack), quantization)
+        check_disk(folder, sum(prod(weight.shape) for weight in weights) * form.itemsize, "The converted model")
         planned = [(weight.name, form, weight.shape) for weight in weights]
         write_tensors(folder / "model.safetensors", planned, _tensors(weights, form), AGAIN)
-    for file in text_files(source):
-        if "safetensors" not in file.name and file.name != "config.json":
-            copy_regular(file, folder / file.name)
+    copy_texts(source, folder)
     for part in (config, config.get("text_config")):
         if isinstance(part, dict):
             part.pop("quantization_config", None)

@@ -9,9 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.models.dequantize.floats import FLOAT8, mxfp4_weight, scaled_weight
-from codespec.models.dequantize.four_bit import awq_weight, gptq_weight, packed_weight
-from codespec.models.dequantize.stored import Plain, Stored
+from codespec.models.dequantize.formats import (
+    FLOAT8,
+    Plain,
+    Quantized,
+    awq_weight,
+    gptq_weight,
+    mxfp4_weight,
+    packed_weight,
+    scaled_weight,
+)
 
 INSTEAD = "take the original model, its GGUF file, or its fp8, int8 (W8A8), GPTQ or AWQ form"
 PLAIN = ("F32", "BF16", "F16")
@@ -20,7 +27,7 @@ _DROPPED = (".input_scale", ".k_scale", ".v_scale", ".q_scale", ".output_scale",
 _PACKED_BITS = (4, 8)
 
 
-def plain_weights(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def plain_weights(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     """Return every weight of the plain model. Raise ModelError for an unknown scheme or damaged tensors."""
     read = _SCHEMES.get(_method(stored, quantization))
     if read is None:
@@ -37,12 +44,12 @@ def plain_weights(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain
     return weights
 
 
-def unknown(stored: Stored, scheme: str) -> ModelError:
+def unknown(stored: Quantized, scheme: str) -> ModelError:
     """Return the error for weights in a form that can't be read."""
     return ModelError(f"{stored.folder} is quantized as {scheme}, which can't be read", INSTEAD)
 
 
-def _whole(stored: Stored, name: str) -> Iterator[Tensor]:
+def _whole(stored: Quantized, name: str) -> Iterator[Tensor]:
     yield stored.read(name)
 
 
@@ -56,16 +63,16 @@ def _is_part(name: str, taken: set[str]) -> bool:
     return (part in parts and f"{base}.weight" in taken) or (stem != name and stem in taken)
 
 
-def _method(stored: Stored, quantization: Mapping[str, Any]) -> str:
+def _method(stored: Quantized, quantization: Mapping[str, Any]) -> str:
     method = str(quantization.get("quant_method") or "unknown")[:40]
     return f"compressed-tensors {str(quantization.get('format'))[:40]}" if method == "compressed-tensors" else method
 
 
-def _fp8(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _fp8(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     return _scaled(stored, FLOAT8, _block(stored, quantization.get("weight_block_size")))
 
 
-def _scaled(stored: Stored, dtypes: tuple[str, ...], block: tuple[int, int] = (1, 1)) -> list[Plain]:
+def _scaled(stored: Quantized, dtypes: tuple[str, ...], block: tuple[int, int] = (1, 1)) -> list[Plain]:
     weights = []
     for name, entry in stored.entries.items():
         if entry.dtype in dtypes and len(entry.shape) > 1:
@@ -75,16 +82,16 @@ def _scaled(stored: Stored, dtypes: tuple[str, ...], block: tuple[int, int] = (1
     return weights
 
 
-def _float_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _float_quantized(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     return _scaled(stored, FLOAT8, _block(stored, _weights(stored, quantization).get("block_structure")))
 
 
-def _int_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _int_quantized(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     _symmetric(stored, quantization)
     return _scaled(stored, ("I8",))
 
 
-def _pack_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _pack_quantized(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     weights = _symmetric(stored, quantization)
     bits, group = _bits(stored, weights.get("num_bits")), _group(stored, weights.get("group_size"))
     if any(name.endswith(".weight_g_idx") for name in stored.entries):
@@ -92,17 +99,17 @@ def _pack_quantized(stored: Stored, quantization: Mapping[str, Any]) -> list[Pla
     return [packed_weight(stored, name, bits, group) for name in _layers(stored, ".weight_packed")]
 
 
-def _mxfp4(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _mxfp4(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     return [mxfp4_weight(stored, name) for name in _layers(stored, "_blocks")]
 
 
-def _gptq(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _gptq(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     bits, group = _bits(stored, quantization.get("bits")), _group(stored, quantization.get("group_size"))
     shifted = quantization.get("checkpoint_format") != "gptq_v2"
     return [gptq_weight(stored, name, bits, group, shifted=shifted) for name in _layers(stored, ".qweight")]
 
 
-def _awq(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
+def _awq(stored: Quantized, quantization: Mapping[str, Any]) -> list[Plain]:
     version, bits = str(quantization.get("version") or "gemm").lower(), quantization.get("bits")
     if version != "gemm" or bits != 4:
         raise unknown(stored, f"awq {version} of {bits} bits")
@@ -110,7 +117,7 @@ def _awq(stored: Stored, quantization: Mapping[str, Any]) -> list[Plain]:
     return [awq_weight(stored, name, 4, group) for name in _layers(stored, ".qweight")]
 
 
-def _layers(stored: Stored, suffix: str) -> list[str]:
+def _layers(stored: Quantized, suffix: str) -> list[str]:
     """Return the names of the layers that have a tensor with this suffix. Raise ModelError if there is none."""
     layers = [name.removesuffix(suffix) for name in stored.entries if name.endswith(suffix)]
     if not layers:
@@ -118,7 +125,7 @@ def _layers(stored: Stored, suffix: str) -> list[str]:
     return layers
 
 
-def _block(stored: Stored, block: Any) -> tuple[int, int]:
+def _block(stored: Quantized, block: Any) -> tuple[int, int]:
     """Return the size of blocks with a scale; (1, 1) if there are none."""
     if block is None:
         return 1, 1
@@ -127,20 +134,20 @@ def _block(stored: Stored, block: Any) -> tuple[int, int]:
     return block[0], block[1]
 
 
-def _group(stored: Stored, group: Any) -> int:
+def _group(stored: Quantized, group: Any) -> int:
     """Return the number of inputs with one scale; 0: all."""
     if group is None or (type(group) is int and group >= -1):
         return max(0, group or 0)
     raise unknown(stored, f"groups of {str(group)[:40]}")
 
 
-def _bits(stored: Stored, bits: Any) -> int:
+def _bits(stored: Quantized, bits: Any) -> int:
     if type(bits) is not int or bits not in _PACKED_BITS:
         raise unknown(stored, f"numbers of {str(bits)[:40]} bits")
     return int(bits)
 
 
-def _weights(stored: Stored, quantization: Mapping[str, Any]) -> Mapping[str, Any]:
+def _weights(stored: Quantized, quantization: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of the only group of weights."""
     groups = quantization.get("config_groups")
     found = list(groups.values()) if isinstance(groups, dict) else []
@@ -150,14 +157,14 @@ def _weights(stored: Stored, quantization: Mapping[str, Any]) -> Mapping[str, An
     return weights
 
 
-def _symmetric(stored: Stored, quantization: Mapping[str, Any]) -> Mapping[str, Any]:
+def _symmetric(stored: Quantized, quantization: Mapping[str, Any]) -> Mapping[str, Any]:
     weights = _weights(stored, quantization)
     if not weights.get("symmetric", True):
         raise unknown(stored, "compressed-tensors with zero points")
     return weights
 
 
-_SCHEMES: dict[str, Callable[[Stored, Mapping[str, Any]], list[Plain]]] = {
+_SCHEMES: dict[str, Callable[[Quantized, Mapping[str, Any]], list[Plain]]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,
     "mxfp4": _mxfp4,

@@ -9,22 +9,19 @@ long. Every failure is one sentence on stderr, with exit code 2.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from codespec.errors import ModelError
-from codespec.models.converter import run_converter
-from codespec.models.gguf.architecture import Plan, make_plan
+from codespec.models.converter import run_converter, write_json, write_weights
 from codespec.models.gguf.header import Header, read_header
+from codespec.models.gguf.plan import Plan, make_plan
 from codespec.models.gguf.settings import Json
 from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
-from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
+from codespec.models.gguf.weights import check_whole, planned_tensors, quantization, weight_parts
 from codespec.store.conversion_cache import FORMAT, SOURCE
-
-ROOM = 1 << 25  # upper bound in bytes for all files except the weights
+from codespec.store.disk import check_disk
 
 # Contents of files that are not whole models, by general.type, and how to fix that.
 _OTHERS = {
@@ -41,9 +38,10 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
     check_kind(header)
     check_whole(header)  # first: ensures that no tensor is larger than the file
     plan = make_plan(header)
-    demand_disk(folder, size_of(header, plan.weights) + ROOM)
+    planned = planned_tensors(header, plan.weights)
+    check_disk(folder, sum(tensor.size for tensor in planned), "The converted model")
     write_json(folder / "config.json", write_texts(header, plan, folder, sha256))
-    write_weights(header, plan.weights, folder / "model.safetensors")
+    write_weights(folder / "model.safetensors", planned, weight_parts(header, plan.weights))
 
 
 def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
@@ -76,25 +74,10 @@ def check_kind(header: Header) -> None:
         raise ModelError(f"{header.file} holds {what}, not a whole model", mend)
 
 
-def demand_disk(folder: Path, needed: int) -> None:
-    """Raise ModelError unless `needed` bytes are free on the folder's disk."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ModelError(
-            f"The converted model needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free",
-            "make room, or set XDG_CACHE_HOME to a larger disk",
-        )
-
-
 def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
     text = json.dumps(vocabulary.document, ensure_ascii=False)  # indenting would take two seconds
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
-
-
-def write_json(file: Path, values: Any) -> None:
-    """Write indented JSON."""
-    file.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The table of GGUF architectures: their names, settings and tensors in the Hugging Face layout.
+"""The config.json of each family of GGUF files: functions that add a family's own keys to the common ones.
 
 Sources: `llama.cpp`'s converter (`conversion/*.py`) and its model definitions (`src/models/*.cpp`), which hold the
 settings that files leave out, such as the pattern of sliding windows.
@@ -6,71 +6,11 @@ settings that files leave out, such as the pattern of sliding windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-
-from codespec.models.gguf.hybrids import delta_settings, mamba_settings, positions
-from codespec.models.gguf.names import (
-    AFTER,
-    ATTENTION,
-    EXPERTS,
-    GATED,
-    GEMMA2,
-    GRANITE_DENSE,
-    GRANITE_EXPERTS,
-    HEAD_NORMS,
-    LLAMA,
-    MAMBA2,
-    MOE,
-    NORMS,
-    OSS,
-    OSS_EXPERTS,
-    PHI3,
-    PLAIN,
-    POST,
-    QKV,
-    QWEN3_NEXT_DELTA,
-    QWEN35_DELTA,
-    SEED,
-    SHARED,
-    SHARED_GATE,
-    Stack,
-)
-from codespec.models.gguf.rotary import read_longrope
-from codespec.models.gguf.settings import Json, Settings, unreadable
+from codespec.models.gguf.header import broken
+from codespec.models.gguf.settings import Json, Settings, read_longrope, unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """Conversion rules of one architecture.
-
-    config     adds the architecture's own keys to the common config.json
-    layer      a layer's tensor names in the file → in the model, without `.weight` and `.bias`
-    biased     names of the tensors with a bias, given config.json
-    stacks     tensors of a layer that are made of several
-    full       further names in layers with attention, if others have a recurrent state
-    delta      the tensors of those others
-    doubled    names of the tensors with two rows for each output: a gate beside the value
-    twisted    whether query and key rows that rotate together are adjacent instead of in two halves
-    partial    whether only a part of a head's numbers may turn
-    norm_less  the constant that the file adds to norm weights
-    """
-
-    class_name: str
-    kind: str
-    config: Callable[[Settings, Json], Json]
-    layer: Mapping[str, str]
-    biased: Callable[[Json], Iterable[str]] = lambda _: ()
-    stacks: tuple[Stack, ...] = ()
-    full: Mapping[str, str] = field(default_factory=dict)
-    delta: tuple[Stack, ...] = ()
-    doubled: tuple[str, ...] = ()
-    twisted: bool = False
-    partial: bool = False
-    norm_less: float = 0.0
-
-
-def _llama(settings: Settings, config: Json) -> Json:
+def llama(settings: Settings, config: Json) -> Json:
     tensors = settings.header.tensors
     biases = {"attention_bias": "blk.0.attn_q.bias" in tensors, "mlp_bias": "blk.0.ffn_up.bias" in tensors}
     return _silu(settings, config) | biases
@@ -80,33 +20,33 @@ def _silu(settings: Settings, config: Json) -> Json:
     return config | {"rms_norm_eps": settings.real("attention.layer_norm_rms_epsilon"), "hidden_act": "silu"}
 
 
-def _qwen2(settings: Settings, config: Json) -> Json:
+def qwen2(settings: Settings, config: Json) -> Json:
     return _silu(settings, config) | {"use_sliding_window": False}
 
 
-def _qwen3(settings: Settings, config: Json) -> Json:
-    return _qwen2(settings, config) | {"attention_bias": False}
+def qwen3(settings: Settings, config: Json) -> Json:
+    return qwen2(settings, config) | {"attention_bias": False}
 
 
-def _starcoder2(settings: Settings, config: Json) -> Json:
+def starcoder2(settings: Settings, config: Json) -> Json:
     """Add StarCoder 2's keys. The file has no window setting, so there is none; published models use 4,096 tokens."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 
 
-def _gemma(settings: Settings, config: Json) -> Json:
+def gemma(settings: Settings, config: Json) -> Json:
     config["rms_norm_eps"] = settings.real("attention.layer_norm_rms_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "attention_bias": False, "tie_word_embeddings": True}
 
 
-def _gemma2(settings: Settings, config: Json) -> Json:
+def gemma2(settings: Settings, config: Json) -> Json:
     return _gemma_windows(settings, config, largest=46, period=2) | {
         "attn_logit_softcapping": settings.real("attn_logit_softcapping", 50.0),
         "final_logit_softcapping": settings.real("final_logit_softcapping", 30.0),
     }
 
 
-def _gemma3(settings: Settings, config: Json) -> Json:
+def gemma3(settings: Settings, config: Json) -> Json:
     """Add Gemma 3's keys. Layers with a window turn by their own base, without scaling."""
     tied = config["tie_word_embeddings"]
     config = _gemma_windows(settings, config, largest=62, period=6) | {"tie_word_embeddings": tied}
@@ -123,7 +63,7 @@ def _gemma3(settings: Settings, config: Json) -> Json:
 
 def _gemma_windows(settings: Settings, config: Json, largest: int, period: int) -> Json:
     """Add the keys that Gemma 2 and 3 share. The model with `largest` layers scales its scores differently."""
-    config = _gemma(settings, config)
+    config = gemma(settings, config)
     wide = config["hidden_size"] // config["num_attention_heads"]
     scale = wide if config["num_hidden_layers"] == largest else config["head_dim"]
     config |= {"hidden_activation": config.pop("hidden_act"), "query_pre_attn_scalar": scale}
@@ -139,7 +79,7 @@ def _windows(settings: Settings, config: Json, period: int, default: int = 0) ->
     return {"sliding_window": window or None, "layer_types": kinds}
 
 
-def _phi3(settings: Settings, config: Json) -> Json:
+def phi3(settings: Settings, config: Json) -> Json:
     original = settings.header.whole("phi3.rope.scaling.original_context_length")
     turned = int(config["head_dim"] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
     longrope = read_longrope(settings, turned)
@@ -151,7 +91,7 @@ def _phi3(settings: Settings, config: Json) -> Json:
     }
 
 
-def _granite(settings: Settings, config: Json) -> Json:
+def granite(settings: Settings, config: Json) -> Json:
     """Add Granite's keys. Files made from Granite 4 describe state-space layers that dense models lack."""
     if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
         raise unreadable(settings.header, "attention without rotary embeddings")
@@ -162,7 +102,7 @@ def _granite(settings: Settings, config: Json) -> Json:
 
 def _multipliers(settings: Settings, config: Json) -> Json:
     settings.ignore("expert_shared_feed_forward_length")
-    return _llama(settings, config) | {
+    return llama(settings, config) | {
         "attention_multiplier": settings.real("attention.scale", 1.0),
         "embedding_multiplier": settings.real("embedding_scale", 1.0),
         "residual_multiplier": settings.real("residual_scale", 1.0),
@@ -170,20 +110,20 @@ def _multipliers(settings: Settings, config: Json) -> Json:
     }
 
 
-def _granite_moe(settings: Settings, config: Json) -> Json:
+def granite_moe(settings: Settings, config: Json) -> Json:
     shared = settings.header.tensors.get("blk.0.ffn_gate_shexp.weight")
-    config = _granite(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
+    config = granite(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
     if shared is None:
         return config
     more = {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
     return config | more | {"shared_intermediate_size": shared.shape[0]}
 
 
-def _granite_hybrid(settings: Settings, config: Json) -> Json:
+def granite_hybrid(settings: Settings, config: Json) -> Json:
     """Add the keys of Granite 4: Mamba2 where a layer has no heads of keys, dense or with experts."""
     tensors = settings.header.tensors
     turns = settings.header.flag("granitehybrid.rope.scaling.finetuned", True)
-    config = _multipliers(settings, config) | mamba_settings(settings, config)
+    config = _multipliers(settings, config) | _mamba_settings(settings, config)
     dense, shared = (tensors.get(f"blk.0.ffn_gate{name}.weight") for name in ("", "_shexp"))
     several = "blk.0.ffn_gate_exps.weight" in tensors
     wide = shared if several else dense
@@ -209,31 +149,31 @@ def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_in
     return {count: number, "num_experts_per_tok": chosen, size: gate.shape[1]}
 
 
-def _qwen2_moe(settings: Settings, config: Json) -> Json:
+def qwen2_moe(settings: Settings, config: Json) -> Json:
     shared = settings.header.tensors.get("blk.0.ffn_gate_shexp.weight")
     settings.ignore("expert_shared_feed_forward_length")
     size = {} if shared is None else {"shared_expert_intermediate_size": shared.shape[0]}
-    return _qwen2(settings, config) | _experts(settings) | size | {"norm_topk_prob": False}
+    return qwen2(settings, config) | _experts(settings) | size | {"norm_topk_prob": False}
 
 
-def _qwen3_moe(settings: Settings, config: Json) -> Json:
-    return _qwen3(settings, config) | _experts(settings) | {"norm_topk_prob": True}
+def qwen3_moe(settings: Settings, config: Json) -> Json:
+    return qwen3(settings, config) | _experts(settings) | {"norm_topk_prob": True}
 
 
-def _qwen3_next(settings: Settings, config: Json) -> Json:
-    return _qwen2_moe(settings, config) | delta_settings(settings, config) | {"norm_topk_prob": True}
+def qwen3_next(settings: Settings, config: Json) -> Json:
+    return qwen2_moe(settings, config) | _delta_settings(settings, config) | {"norm_topk_prob": True}
 
 
-def _qwen35(settings: Settings, config: Json) -> Json:
-    config["rope_parameters"] |= positions(settings)
-    return _silu(settings, config) | delta_settings(settings, config) | {"attention_bias": False}
+def qwen35(settings: Settings, config: Json) -> Json:
+    config["rope_parameters"] |= _positions(settings)
+    return _silu(settings, config) | _delta_settings(settings, config) | {"attention_bias": False}
 
 
-def _qwen35_moe(settings: Settings, config: Json) -> Json:
-    return _qwen35(settings, config) | _qwen2_moe(settings, config)
+def qwen35_moe(settings: Settings, config: Json) -> Json:
+    return qwen35(settings, config) | qwen2_moe(settings, config)
 
 
-def _gpt_oss(settings: Settings, config: Json) -> Json:
+def gpt_oss(settings: Settings, config: Json) -> Json:
     """Add gpt-oss's keys. Its rotary scaling does not round the range that it interpolates."""
     config = _silu(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
     if config["rope_parameters"]["rope_type"] == "yarn":
@@ -241,18 +181,18 @@ def _gpt_oss(settings: Settings, config: Json) -> Json:
     return config | _windows(settings, config, period=2) | {"attention_bias": True}
 
 
-def _smollm3(settings: Settings, config: Json) -> Json:
-    return _llama(settings, config) | {"no_rope_layer_interval": 4, "use_sliding_window": False}
+def smollm3(settings: Settings, config: Json) -> Json:
+    return llama(settings, config) | {"no_rope_layer_interval": 4, "use_sliding_window": False}
 
 
-def _seed_oss(settings: Settings, config: Json) -> Json:
+def seed_oss(settings: Settings, config: Json) -> Json:
     biased = "blk.0.attn_output.bias" in settings.header.tensors
-    return _llama(settings, config) | {"attention_out_bias": biased}
+    return llama(settings, config) | {"attention_out_bias": biased}
 
 
-def _olmo2(settings: Settings, config: Json) -> Json:
+def olmo2(settings: Settings, config: Json) -> Json:
     """Add OLMo 2's keys, or OLMo 3's: that has windows, and scales only the layers without one."""
-    config = _llama(settings, config)
+    config = llama(settings, config)
     if not settings.has("attention.sliding_window"):
         return config
     rotary = config["rope_parameters"]
@@ -262,9 +202,9 @@ def _olmo2(settings: Settings, config: Json) -> Json:
     return config | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
 
 
-def _mistral3(settings: Settings, config: Json) -> Json:
+def mistral3(settings: Settings, config: Json) -> Json:
     """Add the keys of Ministral 3, which scales queries by their position, or of an earlier Mistral, which does not."""
-    config = _llama(settings, config) | {"sliding_window": None}
+    config = llama(settings, config) | {"sliding_window": None}
     if not settings.has("attention.temperature_scale"):
         return config
     scale = settings.real("rope.scaling.yarn_log_multiplier", 0.0)
@@ -274,101 +214,49 @@ def _mistral3(settings: Settings, config: Json) -> Json:
     return config | {"architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3"}
 
 
-def _llama_biases(config: Json) -> Iterable[str]:
-    return (*(ATTENTION if config["attention_bias"] else ()), *(GATED if config["mlp_bias"] else ()))
+def _delta_settings(settings: Settings, config: Json) -> Json:
+    """Return the sizes of the gated delta nets, and each layer's kind."""
+    keys, values = settings.whole("ssm.group_count"), settings.whole("ssm.time_step_rank")
+    inner, every = settings.whole("ssm.inner_size"), settings.whole("full_attention_interval", 4)
+    if not 0 < keys <= values or values % keys or inner % values or not every:
+        raise broken(settings.header.file, "the sizes of its recurrent layers do not fit together")
+    layers = config["num_hidden_layers"]
+    kinds = ["linear_attention" if (number + 1) % every else "full_attention" for number in range(layers)]
+    return {
+        "linear_conv_kernel_dim": settings.whole("ssm.conv_kernel"),
+        "linear_key_head_dim": settings.whole("ssm.state_size"),
+        "linear_value_head_dim": inner // values,
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": values,
+        "layer_types": kinds,
+    }
 
 
-def _seed_biases(config: Json) -> Iterable[str]:
-    out = ("attn_output",) if config["attention_out_bias"] else ()
-    return (*(QKV if config["attention_bias"] else ()), *out, *(GATED if config["mlp_bias"] else ()))
+def _mamba_settings(settings: Settings, config: Json) -> Json:
+    """Return the sizes of the Mamba2 layers, and each layer's kind: those with attention have heads of keys."""
+    heads, inner = settings.whole("ssm.time_step_rank"), settings.whole("ssm.inner_size")
+    listed = settings.take("attention.head_count_kv", list)
+    hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+    if not heads or inner % heads or not inner or inner % hidden or len(listed) != layers:
+        raise broken(settings.header.file, "the sizes of its recurrent layers do not fit together")
+    return {
+        "mamba_d_conv": settings.whole("ssm.conv_kernel"),
+        "mamba_d_state": settings.whole("ssm.state_size"),
+        "mamba_n_groups": settings.whole("ssm.group_count"),
+        "mamba_n_heads": heads,
+        "mamba_d_head": inner // heads,
+        "mamba_expand": inner // hidden,
+        "layer_types": ["attention" if count else "mamba" for count in listed],
+    }
 
 
-ARCHITECTURES = {
-    "llama": Architecture("LlamaForCausalLM", "llama", _llama, LLAMA, _llama_biases, twisted=True),
-    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", _qwen2, LLAMA, lambda _: QKV),
-    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", _qwen3, {**LLAMA, **HEAD_NORMS}),
-    "starcoder2": Architecture(
-        "Starcoder2ForCausalLM", "starcoder2", _starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
-    ),
-    "gemma": Architecture("GemmaForCausalLM", "gemma", _gemma, LLAMA, norm_less=1.0),
-    "gemma2": Architecture("Gemma2ForCausalLM", "gemma2", _gemma2, GEMMA2, norm_less=1.0),
-    "gemma3": Architecture("Gemma3ForCausalLM", "gemma3_text", _gemma3, {**GEMMA2, **HEAD_NORMS}, norm_less=1.0),
-    "phi3": Architecture("Phi3ForCausalLM", "phi3", _phi3, PHI3, doubled=("ffn_up",), partial=True),
-    "granite": Architecture("GraniteForCausalLM", "granite", _granite, LLAMA, _llama_biases, twisted=True),
-    "granitemoe": Architecture(
-        "GraniteMoeForCausalLM",
-        "granitemoe",
-        _granite_moe,
-        {**NORMS, **ATTENTION},
-        stacks=GRANITE_EXPERTS,
-        twisted=True,
-    ),
-    "granitehybrid": Architecture(
-        "GraniteMoeHybridForCausalLM",
-        "granitemoehybrid",
-        _granite_hybrid,
-        NORMS,
-        stacks=tuple(replace(stack, optional=True) for stack in (*GRANITE_EXPERTS, *GRANITE_DENSE)),
-        full=ATTENTION,
-        delta=MAMBA2,
-        twisted=True,
-    ),
-    "qwen2moe": Architecture(
-        "Qwen2MoeForCausalLM",
-        "qwen2_moe",
-        _qwen2_moe,
-        {**MOE, **SHARED},
-        lambda _: QKV,
-        stacks=(*EXPERTS, SHARED_GATE),
-    ),
-    "qwen3moe": Architecture("Qwen3MoeForCausalLM", "qwen3_moe", _qwen3_moe, {**MOE, **HEAD_NORMS}, stacks=EXPERTS),
-    "gpt-oss": Architecture(
-        "GptOssForCausalLM",
-        "gpt_oss",
-        _gpt_oss,
-        OSS,
-        lambda _: (*ATTENTION, "ffn_gate_inp"),
-        stacks=OSS_EXPERTS,
-    ),
-    "qwen3next": Architecture(
-        "Qwen3NextForCausalLM",
-        "qwen3_next",
-        _qwen3_next,
-        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
-        stacks=(*EXPERTS, SHARED_GATE),
-        full={**ATTENTION, **HEAD_NORMS},
-        delta=QWEN3_NEXT_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
-    ),
-    "qwen35": Architecture(
-        "Qwen3_5ForCausalLM",
-        "qwen3_5_text",
-        _qwen35,
-        {**POST, **GATED},
-        full={**ATTENTION, **HEAD_NORMS},
-        delta=QWEN35_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
-    ),
-    "qwen35moe": Architecture(
-        "Qwen3_5MoeForCausalLM",
-        "qwen3_5_moe_text",
-        _qwen35_moe,
-        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
-        stacks=(*EXPERTS, SHARED_GATE),
-        full={**ATTENTION, **HEAD_NORMS},
-        delta=QWEN35_DELTA,
-        doubled=("attn_q",),
-        partial=True,
-        norm_less=1.0,
-    ),
-    "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", _smollm3, LLAMA, _llama_biases, twisted=True),
-    "seed_oss": Architecture("SeedOssForCausalLM", "seed_oss", _seed_oss, SEED, _seed_biases),
-    "olmo2": Architecture(
-        "Olmo2ForCausalLM", "olmo2", _olmo2, {**AFTER, **ATTENTION, **HEAD_NORMS, **GATED}, _llama_biases
-    ),
-    "mistral3": Architecture("MistralForCausalLM", "mistral", _mistral3, LLAMA, _llama_biases, twisted=True),
-}
+def _positions(settings: Settings) -> Json:
+    """Return how Qwen3.5's frequencies are shared between the positions in a text, or in an image's rows and columns.
+
+    In a text all of them are the same.
+    """
+    sections = settings.header.items(f"{settings.name}.rope.dimension_sections")
+    settings.ignore("rope.dimension_sections")
+    if len(sections) != 4 or sections[3] or not all(isinstance(size, int) for size in sections):
+        raise unreadable(settings.header, "its sections of positions")
+    return {"mrope_section": sections[:3], "mrope_interleaved": True}

@@ -7,25 +7,23 @@ float32 represents every value of every format exactly, so the conversion adds n
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from math import prod
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codespec.errors import ModelError, install_mend
-from codespec.models.gguf.architecture import Weight
 from codespec.models.gguf.header import Header, Tensor, broken
+from codespec.models.gguf.plan import Weight
 from codespec.models.gguf.settings import unreadable
+from codespec.store.weights import StoredTensor
 
 PIECE = 1 << 22  # numbers per piece
-WIDTH = 4  # bytes per float32
 HALVED = ("BF16", "MXFP4")  # formats whose numbers bfloat16 represents exactly
 # Formats whose rows can be dequantized without data from elsewhere.
 READABLE = frozenset(
@@ -45,11 +43,6 @@ def quantization(header: Header) -> str:
     return _kind(header, numbers.most_common(1)[0][0])
 
 
-def size_of(header: Header, weights: Sequence[Weight]) -> int:
-    """Return the size of all converted weights, in bytes."""
-    return sum(_width(header, weight) * prod(weight.shape) for weight in weights)
-
-
 def check_whole(header: Header) -> None:
     """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor.
 
@@ -65,39 +58,24 @@ def check_whole(header: Header) -> None:
         at = tensor.start + rows * width
 
 
-def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None:
-    """Write the weights in order. Raise OSError if the disk is full."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for weight in weights:
-        end = at + _width(header, weight) * prod(weight.shape)
-        form = "F32" if _width(header, weight) == WIDTH else "BF16"
-        entries[weight.name] = {"dtype": form, "shape": weight.shape, "data_offsets": (at, end)}
-        at = end
-    head = json.dumps(entries, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    with header.file.open("rb") as source, file.open("wb") as stream:
-        stream.write(len(head).to_bytes(8, "little") + head)
-        with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for weight in weights:
-                _write(header, weight, data, stream)
+def planned_tensors(header: Header, weights: Sequence[Weight]) -> list[StoredTensor]:
+    """Return the converted tensors, in order."""
+    return [StoredTensor(one.name, "BF16" if _is_halved(header, one) else "F32", one.shape) for one in weights]
 
 
-def _width(header: Header, weight: Weight) -> int:
-    """Return a weight's bytes per number: two if bfloat16 represents all of them, else four."""
-    return (
-        2
-        if not weight.less and not weight.rate and all(_kind(header, one.kind) in HALVED for one in weight.sources)
-        else WIDTH
-    )
+def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[str, memoryview]]:
+    """Yield the bytes of the `planned_tensors`, some rows at a time."""
+    with header.file.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for weight in weights:
+            halved = _is_halved(header, weight)
+            for values in read_values(header, weight, data):  # bfloat16 is the upper half of a float32
+                part = (values.view(np.uint32) >> 16).astype("<u2") if halved else values.astype("<f4", copy=False)
+                yield weight.name, part.data
 
 
-def _write(header: Header, weight: Weight, data: mmap.mmap, stream: BinaryIO) -> None:
-    for values in read_values(header, weight, data):
-        if _width(header, weight) == WIDTH:
-            stream.write(values.astype("<f4", copy=False).data)
-        else:  # bfloat16 is the upper half of a float32
-            stream.write((values.view(np.uint32) >> 16).astype("<u2").data)
+def _is_halved(header: Header, weight: Weight) -> bool:
+    """Return whether bfloat16 represents all numbers of a weight."""
+    return not weight.less and not weight.rate and all(_kind(header, one.kind) in HALVED for one in weight.sources)
 
 
 def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:

@@ -6,8 +6,9 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,13 +128,17 @@ class HeadRunner:
         """Return a reading of the slot's text that starts after the positions in the head's cache."""
         return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
 
-    def first(self, readings: Sequence[Reading]) -> object:
-        """Run the first forward of a draft, which is the only one if `whole`."""
+    def first(self, readings: Sequence[Reading]) -> Iterable[Tensor]:
+        """Run the first forward of a draft, which is the only one if `whole`, and return logits for each text."""
+        raise NotImplementedError
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Any:
+        """Compute each text's positions from its start to its end."""
         raise NotImplementedError
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
         """Read up to `most` positions of each text, except the last, whose row yields the first prediction."""
-        raise NotImplementedError
+        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def embed(self, ids: Sequence[int]) -> Tensor:
         """Return token embeddings [ids, hidden]."""
@@ -155,7 +160,7 @@ class HeadRunner:
 
 
 class Eagle3Runner(HeadRunner):
-    """Drafts token by token: `begin`, then `go_on` for each further token."""
+    """Drafts token by token: `first`, then `go_on` for each further token."""
 
     def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
         assert isinstance(head.network, Eagle3)
@@ -168,16 +173,8 @@ class Eagle3Runner(HeadRunner):
         return self.cache.capacity
 
     def first(self, readings: Sequence[Reading]) -> Tensor:
-        """Call `begin`."""
-        return self.begin(readings)
-
-    def begin(self, readings: Sequence[Reading]) -> Tensor:
         """Read the rest of every text and return logits [texts, draft vocabulary] of the token after it."""
         return self._read(readings, [reading.length for reading in readings])
-
-    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Read the next positions of each text."""
-        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
         """Return logits [texts, draft vocabulary] of the token after `tokens`, which are the `steps`-th (from 1) of
@@ -217,7 +214,7 @@ class Eagle3Runner(HeadRunner):
 
 
 class DFlashRunner(HeadRunner):
-    """Drafts a whole block at once with `fill`."""
+    """Drafts a whole block at once."""
 
     whole = True
 
@@ -231,15 +228,7 @@ class DFlashRunner(HeadRunner):
         """The block size without the anchor."""
         return self.config.block - 1
 
-    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Read the next positions of each text."""
-        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
-
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """Call `fill`."""
-        return self.fill(readings)
-
-    def fill(self, readings: Sequence[Reading]) -> list[Tensor]:
         """Return for each text the logits [tokens, draft vocabulary] of the tokens after its last one, as many as fit
         in a block and in the slot.
         """

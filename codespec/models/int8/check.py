@@ -17,15 +17,14 @@ from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, ForwardContext, Seam, register
-from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import FULL, Choice
 from codespec.models.int8.linear import TINY, find_peak, fit_range, to_levels
-from codespec.models.int8.network import FixedRotary, Int8Block, Read, mismatch, read_optional, reader
+from codespec.models.int8.network import Blueprint, FixedRotary, Int8Block, Read, mismatch, read_optional, reader
 from codespec.models.int8.recipe import EMBEDDING, HEAD
 from codespec.models.int8.rotation import mix
-from codespec.models.lean import Angles, attention_window
+from codespec.models.lean import HEAD_NORMS, Angles, attention_window
 from codespec.models.reference import read_config
-from codespec.models.span_groups import Span
+from codespec.models.rows import Span
 from codespec.store.model_config import architecture, context_length, fits_int8
 
 PROBE_ROWS = 6
@@ -120,11 +119,11 @@ def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -
 
 def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
     """Fill transformers' first layer with the converted weights and connect it to our attention."""
-    layer.self_attn.codespec_seam = block.seat.codespec_seam
+    layer.self_attn.codespec_seam = block.attention.codespec_seam
     for norm, gains in zip((layer.input_layernorm, layer.post_attention_layernorm), block.gains, strict=True):
         norm.weight.data = torch.ones_like(norm.weight.data) if gains is None else gains
-    for name, weight in zip(("q_norm", "k_norm"), block.head_norms, strict=False):
-        getattr(layer.self_attn, name).weight.data = weight
+    for name, head_norm in zip(HEAD_NORMS, block.head_norms, strict=False):
+        getattr(layer.self_attn, name).weight.data = head_norm.weight
     query, key = plan.heads * plan.head_size, plan.kv_heads * plan.head_size
     parts = {
         "self_attn.qkv": (layer.self_attn, {"q_proj": query, "k_proj": key, "v_proj": key}),

@@ -1,9 +1,9 @@
 """Convert a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
 SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight; int8 weights that our products can
-take are copied. FOLDER receives the same
-configuration and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs as a separate process and
-prints its progress, one fraction from 0 to 1 per line. On failure, prints one sentence to stderr and exits with code 2.
+take are copied. FOLDER receives the same configuration and tokenizer, and weights that only
+`codespec.models.int8.network` reads. Runs as a separate process and prints its progress, one fraction from 0 to 1 per
+line. On failure, prints one sentence to stderr and exits with code 2.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import Any
 
 import torch
 
-from codespec.models.converter import run_converter
-from codespec.models.gguf.architecture import make_plan
-from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
+from codespec.models.converter import copy_texts, run_converter, write_json
+from codespec.models.gguf.convert import check_kind, write_texts
 from codespec.models.gguf.header import read_header
+from codespec.models.gguf.plan import make_plan
 from codespec.models.gguf.weights import check_whole
 from codespec.models.int8.check import check_block, describe
 from codespec.models.int8.kernels import FULL, choose_kernel
 from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
-from codespec.models.int8.row_scaled import RowScaledWeights, plan_gains, stored_tensors
-from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
+from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights, RowScaledWeights
 from codespec.models.memory_plan import demand_memory
-from codespec.models.weights_writer import write_tensors
-from codespec.regular_file import copy_regular
+from codespec.models.stored import write_tensors
 from codespec.store.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
-from codespec.store.conversions import INT8_RECIPE, text_files
+from codespec.store.conversions import INT8_RECIPE
+from codespec.store.disk import check_disk
 from codespec.store.model_config import check_claims
 from codespec.store.row_scaled import is_row_scaled
 from codespec.store.weights import read_weights, weight_files
@@ -49,17 +48,14 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         sizes = Sizes.of(config)
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
-        if isinstance(weights, RowScaledWeights):
-            planned += plan_gains(weights, sizes)
         needed = {name: prod(shape) * form.itemsize for name, form, shape in planned}
-        demand_disk(folder, sum(needed.values()))
+        check_disk(folder, sum(needed.values()), "The converted model")
         demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
         choice = choose_kernel()  # on a 7-bit processor, round once now instead of again at load
-        if isinstance(weights, RowScaledWeights):
-            tensors, most = stored_tensors(weights, sizes), FULL
-        else:
-            tensors, most = convert_tensors(weights, sizes, choice.most), choice.most
-        with closing(tensors):  # stop its threads before `stack` closes the file that they read
+        most = FULL if isinstance(weights, RowScaledWeights) else choice.most
+        with closing(
+            convert_tensors(weights, sizes, most)
+        ) as tensors:  # stop its threads before `stack` closes the file that they read
             write_tensors(folder / "model.safetensors", planned, tensors, "use dtype bfloat16")
     write_json(folder / "config.json", config)  # transformers reads it in `describe`
     plan = describe(folder, weights.shapes, most)
@@ -81,9 +77,7 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
 def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
     check_claims(source)
     config = read_json(source / "config.json")
-    for file in text_files(source):
-        if "safetensors" not in file.name and file.name != "config.json":
-            copy_regular(file, folder / file.name)
+    copy_texts(source, folder)
     row_scaled = is_row_scaled(source)
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)

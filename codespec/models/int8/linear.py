@@ -83,7 +83,7 @@ class Int8Linear(nn.Module):
         """Pack a weight within ±`held`; `normed` means that input rows come from `quantize_norm`."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
+        assert self.in_features <= MOST_DEPTH, "the sums may not fit into 32 bits"
         self.kernel = choice.kernel
         self.bias = bias
         self.weight = torch.empty(0)  # some layers read its dtype

@@ -1,38 +1,120 @@
 """A Llama-shaped model with int8 matrices and transformers' call signature: `models.lean` on quantized rows.
 
+Its `Blueprint` (sizes, windows, rotary frequencies) is in the folder's config.json, taken from transformers' own layers
+at the conversion, so that a start need not import transformers, which takes seconds.
+
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
 embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
 each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows. Weights that
-a quantizer rounded (`row_scaled`) come with the norms' gains, and neither the stream nor the rows of down_proj are
+a quantizer rounded (`recipe`) come with the norms' gains, and neither the stream nor the rows of down_proj are
 turned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from codespec.errors import ModelError
-from codespec.models.attention import Seam, attend
-from codespec.models.int8.blueprint import Blueprint
+from codespec.models.attention import Seam
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.linear import Int8Linear, quantize, quantize_norm
 from codespec.models.int8.recipe import EMBEDDING, FINAL_NORM, HEAD, NORMS, stream_rotation
 from codespec.models.int8.rotation import mix
-from codespec.models.lean import HEAD_NORMS, Angles, Output
-from codespec.models.rowwise import rms_norm, rotate, silu_mul
+from codespec.models.lean import HEAD_NORMS, Angles, FusedAttention, LeanNorm, Output
+from codespec.models.rowwise import silu_mul
 from codespec.models.taps import Taps
+from codespec.store.conversions import INT8_RECIPE, int8_recipe
 from codespec.store.weights import read_header, read_layout
 
+KEY = "codespec_int8"  # of config.json
+MOST = 1 << 48  # upper bound for valid sizes
 PACKERS = 2  # threads that pack matrices, the slowest part of a start; each holds one matrix twice
 Read = Callable[[str], Tensor]  # returns a converted tensor by name; raises KeyError if it is missing
 WEIGHTS = "model.safetensors"  # all weights are in one file
 _FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A Llama-shaped network.
+
+    parameters    parameter count of the model before conversion
+    max_length    the longest text in tokens
+    scaling       the factor of the attention scores
+    rotary_scale  the factor of the rotary embedding's cosines and sines
+    most          the largest int8 weight, by magnitude
+    windows       each layer's attention window in tokens; 0 for none
+    frequencies   the rotary embedding's inverse frequencies [head_size / 2]
+    """
+
+    architecture: str
+    parameters: int
+    vocabulary: int
+    max_length: int
+    hidden_size: int
+    inner_size: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    epsilon: float
+    scaling: float
+    rotary_scale: float
+    most: int
+    windows: tuple[int, ...]
+    frequencies: tuple[float, ...]
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return len(self.windows)
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Blueprint:
+        """Parse the output of `write` from a config.json. Raise ModelError if it is missing or invalid."""
+        found = config.get(KEY)
+        values = dict(found) if isinstance(found, dict) else {}
+        lists = {name: values.get(name) for name in ("windows", "frequencies")}
+        sound = values.keys() == cls.__dataclass_fields__.keys() and all(isinstance(v, list) for v in lists.values())
+        if sound:
+            plan = cls(**values | {name: tuple(listed or ()) for name, listed in lists.items()})
+            sound = plan._is_sound()
+        if not sound:
+            raise ModelError(
+                "config.json does not describe its int8 weights",
+                "remove its folder; the next start converts the model again",
+            )
+        return plan
+
+    def write(self, config: dict[str, Any]) -> None:
+        """Add this description to the content of a config.json."""
+        config[KEY] = asdict(self)
+
+    def _is_sound(self) -> bool:
+        sizes = (self.parameters, self.vocabulary, self.max_length, self.hidden_size, self.inner_size, self.heads)
+        positive = (*sizes, self.kv_heads, self.head_size, self.most)
+        reals = (self.epsilon, self.scaling, self.rotary_scale, *self.frequencies)
+        return (
+            all(type(size) is int and 0 < size < MOST for size in positive)
+            and all(type(window) is int and 0 <= window < MOST for window in self.windows)
+            and all(type(real) in (int, float) and abs(real) < MOST for real in reals)
+            and isinstance(self.architecture, str)
+            and 2 * len(self.frequencies) == self.head_size
+            and len(self.windows) > 0
+            and self.heads % self.kv_heads == 0
+        )
+
+
+def is_converted(config: Mapping[str, Any]) -> bool:
+    """Return whether a config.json belongs to a folder that `models.int8.convert` wrote with the current recipe."""
+    return int8_recipe(config) == INT8_RECIPE
 
 
 class Seat(nn.Module):
@@ -58,13 +140,14 @@ class FixedRotary(nn.Module):
         return angles.cos() * self.scale, angles.sin() * self.scale
 
 
-class Int8Block(nn.Module):
+class Int8Block(FusedAttention):
     """One decoder layer."""
 
     def __init__(self, plan: Blueprint, number: int, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
         path = f"model.layers.{number}"
-        self.seat, self.size, self.heads, self.kv_heads = Seat(number, seam), plan.head_size, plan.heads, plan.kv_heads
+        self.attention = Seat(number, seam)
+        self.size, self.heads, self.kv_heads = plan.head_size, plan.heads, plan.kv_heads
         self.scaling, self.window = plan.scaling, plan.windows[number] or None
         hidden, wide, inner = plan.hidden_size, plan.heads * plan.head_size, plan.inner_size
         mixed = wide + 2 * plan.kv_heads * plan.head_size
@@ -72,27 +155,16 @@ class Int8Block(nn.Module):
         self.out = read_linear(read, f"{path}.self_attn.out", (hidden, wide), plan.most, choice)
         self.gate_up = read_linear(read, f"{path}.mlp.gate_up", (2 * inner, hidden), plan.most, choice, normed=True)
         self.down = read_linear(read, f"{path}.mlp.down", (hidden, inner), plan.most, choice)
-        self.kernel, self.eps = choice.kernel, plan.epsilon
-        self.floor = torch.tensor([self.eps * hidden])
+        self.kernel, self.floor = choice.kernel, torch.tensor([plan.epsilon * hidden])
         norms = [read_optional(read, f"{path}.self_attn.{name}.weight", (self.size,)) for name in HEAD_NORMS]
-        self.head_norms = [norm for norm in norms if norm is not None]
+        self.head_norms = [LeanNorm(norm, plan.epsilon) for norm in norms if norm is not None]
         self.gains = [read_optional(read, f"{path}.{name}.weight", (hidden,)) for name in NORMS]
         self.mixes = self.gains[0] is None
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Run the layer on float32 rows [N, hidden]; cosine and sine are [N, 1, size]."""
-        count, q, k = rows.shape[0], self.heads, self.kv_heads
-        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[0])).view(
-            count, q + 2 * k, self.size
-        )
-        turned = mixed[:, : q + k]
-        if self.head_norms:
-            parts = zip((turned[:, :q], turned[:, q:]), self.head_norms, strict=True)
-            turned = torch.cat([rms_norm(part, weight, self.eps) for part, weight in parts], dim=1)
-        turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
-        values = mixed[:, q + k :].transpose(0, 1)[None]
-        seen, _ = attend(self.seat, turned[:, :q], turned[:, q:], values, None, self.scaling, self.window)
-        rows = rows + self.out.multiply(quantize(seen.reshape(count, q * self.size), self.kernel))
+        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[0]))
+        rows = rows + self.out.multiply(quantize(self.attend(mixed, cosine, sine), self.kernel))
         fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[1])))
         return rows + self.down.multiply(quantize(mix(fed) if self.mixes else fed, self.kernel))
 

@@ -4,8 +4,12 @@ A matrix that reads the residual stream is multiplied by the gains of the preced
 one that writes to the stream, by the inverse rotation. The values of each head, and the columns of o_proj that read
 them, are rotated too. The columns of down_proj are mixed like its input rows. Each matrix is then rounded with one
 scale per output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations reduced KL(float32 ‖ int8) from 0.0078 to
-0.0036 nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25). Does no
-file I/O.
+0.0036 nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25).
+
+Int8 weights that a quantizer rounded with one scale an output (compressed-tensors' W8A8) are copied bit for bit.
+Nothing is rotated, so the norms' gains are written beside them, and `network` recognizes the folder by them.
+
+Does no file I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.int8.linear import quantize_weight
 from codespec.models.int8.rotation import Rotation, unmix_columns
-from codespec.models.int8.source import PIECE, FloatWeights, read_whole
+from codespec.models.int8.source import FloatWeights, RowScaledWeights, read_whole
+from codespec.models.lean import HEAD_NORMS
+from codespec.models.stored import PIECE, Planned
 
 WORKERS = 2  # layers converted in parallel: each is mostly single-threaded
 _Input = TypeVar("_Input")
@@ -32,7 +38,6 @@ STREAM_SEED, HEAD_SEED = 0, 1
 EMBEDDING, HEAD, FINAL_NORM = "model.embed_tokens.weight", "lm_head", "model.norm.weight"
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _GATED = ("gate_proj", "up_proj", "down_proj")
-HEAD_NORMS = ("q_norm", "k_norm")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
@@ -89,11 +94,11 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
         )
 
 
-def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """Return the name, dtype and shape of every converted tensor, in the order of `convert_tensors`."""
+def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[Planned]:
+    """Return every converted tensor, in the order of `convert_tensors`."""
     shapes = weights.shapes
     vocabulary, hidden = shapes[EMBEDDING]
-    planned: list[tuple[str, torch.dtype, tuple[int, ...]]] = [(EMBEDDING, torch.float16, (vocabulary, hidden))]
+    planned: list[Planned] = [(EMBEDDING, torch.float16, (vocabulary, hidden))]
     for number in range(sizes.layers):
         for name, sources in fused_groups(number).items():
             rows, columns = sum(shapes[f"{source}.weight"][0] for source in sources), shapes[f"{sources[0]}.weight"][1]
@@ -103,24 +108,27 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
         norms = (f"{layer_path(number)}.self_attn.{name}.weight" for name in HEAD_NORMS)
         planned += [(name, torch.float32, shapes[name]) for name in norms if name in shapes]
     head = shapes.get(f"{HEAD}.weight", (vocabulary, hidden))
-    return [*planned, (f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
+    planned += [(f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
+    return planned + [(name, torch.float32, shapes[name]) for name in _gains(weights, sizes)]
 
 
 def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator[tuple[str, Tensor], None, None]:
-    """Yield the converted tensors, large ones in pieces of rows; int8 weights are within ±`most`."""
-    stream, heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
-    for turned in ahead(lambda piece: stream.turn(piece).half(), weights.pieces(EMBEDDING)):
-        yield EMBEDDING, turned
-    turn = _Turn(stream, heads, most)
-    for tensors in ahead(lambda number: list(_layer_tensors(weights, number, turn)), range(sizes.layers)):
+    """Yield the converted tensors, large ones in pieces of rows; int8 weights are within ±`most`.
+
+    Weights that a quantizer rounded are copied bit for bit, within ±FULL.
+    """
+    form = _AsStored(weights) if isinstance(weights, RowScaledWeights) else _Rotated(weights, sizes, most)
+    for piece in ahead(form.embed, weights.pieces(EMBEDDING)):
+        yield EMBEDDING, piece
+    for tensors in ahead(lambda number: list(_layer_tensors(weights, number, form)), range(sizes.layers)):
         yield from tensors
-    gains = read_whole(weights, FINAL_NORM)
-    source = f"{HEAD}.weight" if f"{HEAD}.weight" in weights.shapes else EMBEDDING  # tied
     scales = []
-    for codes, scale in ahead(lambda piece: quantize_weight(stream.turn(piece * gains), most), weights.pieces(source)):
+    for codes, scale in form.head(f"{HEAD}.weight" if f"{HEAD}.weight" in weights.shapes else EMBEDDING):  # or tied
         yield f"{HEAD}.weight", codes
         scales.append(scale)
     yield f"{HEAD}.scale", torch.cat(scales)
+    for name in _gains(weights, sizes):
+        yield name, read_whole(weights, name)
 
 
 def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterator[_Output]:
@@ -138,62 +146,105 @@ def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterat
             yield pending.popleft().result()
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """The rotations of the stream and of a head's values, and the largest magnitude of a rounded weight."""
-
-    stream: Rotation
-    heads: Rotation
-    most: int
-
-    def head_columns(self, rows: Tensor) -> Tensor:
-        """Rotate rows [N, heads * size] of o_proj with the rotation of each head's values."""
-        return self.heads.turn(rows.view(len(rows), -1, len(self.heads.signs))).view(rows.shape)
-
-
-def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[tuple[str, Tensor]]:
-    layer = layer_path(number)
+def _layer_tensors(weights: FloatWeights, number: int, form: _Rotated | _AsStored) -> Iterator[tuple[str, Tensor]]:
     for name, sources in fused_groups(number).items():
-        rounded = [part for source in sources for part in _round(weights, layer, source, turn)]
+        rounded = [part for source in sources for part in form.rows(source)]
         yield f"{name}.weight", torch.cat([codes for codes, _ in rounded])
         yield f"{name}.scale", torch.cat([scale for _, scale in rounded])
         if any(f"{source}.bias" in weights.shapes for source in sources):
-            yield f"{name}.bias", torch.cat([_bias(weights, source, turn) for source in sources])
-    for name in HEAD_NORMS:
-        if f"{layer}.self_attn.{name}.weight" in weights.shapes:
-            yield f"{layer}.self_attn.{name}.weight", read_whole(weights, f"{layer}.self_attn.{name}.weight")
+            yield f"{name}.bias", torch.cat([_bias(weights, source, form) for source in sources])
+    for name in (f"{layer_path(number)}.self_attn.{norm}.weight" for norm in HEAD_NORMS):
+        if name in weights.shapes:
+            yield name, read_whole(weights, name)
 
 
-def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a rotated matrix as int8 rows and their scales, in pieces.
-
-    A matrix that writes to the stream is held whole in float32, because each row of its result depends on all rows.
-    """
-    stream, name, part = turn.stream, f"{source}.weight", source.rpartition(".")[2]
-    if part in ("o_proj", "down_proj"):
-        matrix = read_whole(weights, name, turn.head_columns if part == "o_proj" else unmix_columns)
-        for columns in matrix.split(max(1, PIECE // len(matrix)), dim=1):
-            columns.copy_(stream.turn_outputs(columns))
-        for rows in matrix.split(max(1, PIECE // matrix.shape[1])):
-            yield quantize_weight(rows, turn.most)
-        return
-    gains = read_whole(weights, f"{layer}.{NORMS[part in _GATED]}.weight")
-    pieces: Iterable[Tensor] = weights.pieces(name)
-    if part == "v_proj":
-        heads = read_whole(weights, name).split(len(turn.heads.signs))
-        pieces = [torch.cat([turn.heads.turn_outputs(head) for head in heads])]
-    for piece in pieces:
-        yield quantize_weight(stream.turn(piece * gains), turn.most)
-
-
-def _bias(weights: FloatWeights, source: str, turn: _Turn) -> Tensor:
-    """Return the rotated bias of a matrix, or zeros if it has none."""
+def _bias(weights: FloatWeights, source: str, form: _Rotated | _AsStored) -> Tensor:
+    """Return the bias of a matrix, or zeros if it has none."""
     if f"{source}.bias" not in weights.shapes:
         return torch.zeros(weights.shapes[f"{source}.weight"][0])
-    bias, part = read_whole(weights, f"{source}.bias"), source.rpartition(".")[2]
-    if part == "v_proj":
-        return turn.heads.turn(bias.view(-1, len(turn.heads.signs))).reshape(-1)
-    return turn.stream.turn(bias) if part in ("o_proj", "down_proj") else bias
+    return form.bias(source, read_whole(weights, f"{source}.bias"))
+
+
+def _gains(weights: FloatWeights, sizes: Sizes) -> list[str]:
+    """Return the names of the norms' gains if they are not folded into the matrices."""
+    if not isinstance(weights, RowScaledWeights):
+        return []
+    layers = [f"{layer_path(number)}.{name}.weight" for number in range(sizes.layers) for name in NORMS]
+    return [*layers, FINAL_NORM]
+
+
+class _AsStored:
+    """Takes over the rows that a quantizer rounded; rotating them would round them again."""
+
+    def __init__(self, weights: RowScaledWeights) -> None:
+        self.weights = weights
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """Return rows of the embedding in its format."""
+        return rows.half()
+
+    def rows(self, source: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a matrix as int8 rows and their scales, in pieces."""
+        return self.weights.rows(f"{source}.weight")
+
+    def head(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the output head as int8 rows and their scales, in pieces."""
+        return self.weights.rows(name)
+
+    def bias(self, source: str, bias: Tensor) -> Tensor:
+        """Return the bias of a matrix."""
+        return bias
+
+
+class _Rotated:
+    """Rotates float weights, folds the norms' gains into them, and rounds them within ±`most`."""
+
+    def __init__(self, weights: FloatWeights, sizes: Sizes, most: int) -> None:
+        self.weights, self.most = weights, most
+        self.stream, self.heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """Return rows of the embedding in its format."""
+        return self.stream.turn(rows).half()
+
+    def rows(self, source: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a matrix as int8 rows and their scales, in pieces.
+
+        A matrix that writes to the stream is held whole in float32, because each row of its result depends on all rows.
+        """
+        name, (layer, _, part) = f"{source}.weight", source.rsplit(".", 2)
+        if part in ("o_proj", "down_proj"):
+            matrix = read_whole(self.weights, name, self._head_columns if part == "o_proj" else unmix_columns)
+            for columns in matrix.split(max(1, PIECE // len(matrix)), dim=1):
+                columns.copy_(self.stream.turn_outputs(columns))
+            for rows in matrix.split(max(1, PIECE // matrix.shape[1])):
+                yield quantize_weight(rows, self.most)
+            return
+        gains = read_whole(self.weights, f"{layer}.{NORMS[part in _GATED]}.weight")
+        pieces: Iterable[Tensor] = self.weights.pieces(name)
+        if part == "v_proj":
+            heads = read_whole(self.weights, name).split(len(self.heads.signs))
+            pieces = [torch.cat([self.heads.turn_outputs(head) for head in heads])]
+        for piece in pieces:
+            yield quantize_weight(self.stream.turn(piece * gains), self.most)
+
+    def head(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the output head as int8 rows and their scales, in pieces."""
+        gains = read_whole(self.weights, FINAL_NORM)
+        return ahead(
+            lambda piece: quantize_weight(self.stream.turn(piece * gains), self.most), self.weights.pieces(name)
+        )
+
+    def bias(self, source: str, bias: Tensor) -> Tensor:
+        """Return the bias of a matrix, rotated like its output."""
+        part = source.rpartition(".")[2]
+        if part == "v_proj":
+            return self.heads.turn(bias.view(-1, len(self.heads.signs))).reshape(-1)
+        return self.stream.turn(bias) if part in ("o_proj", "down_proj") else bias
+
+    def _head_columns(self, rows: Tensor) -> Tensor:
+        """Rotate rows [N, heads * size] of o_proj with the rotation of each head's values."""
+        return self.heads.turn(rows.view(len(rows), -1, len(self.heads.signs))).view(rows.shape)
 
 
 def layer_path(number: int) -> str:

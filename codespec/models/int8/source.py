@@ -1,4 +1,4 @@
-"""The float weights of a model to convert, from a GGUF file or a folder in the Hugging Face layout.
+"""The weights of a model to convert, from a GGUF file or a folder in the Hugging Face layout.
 
 Weights are read one by one, large ones in pieces of rows, so that the whole float model is never in memory.
 """
@@ -9,18 +9,18 @@ import mmap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from codespec.models.gguf.architecture import Plan
+from codespec.errors import ModelError
 from codespec.models.gguf.header import Header
+from codespec.models.gguf.plan import Plan
 from codespec.models.gguf.weights import read_values
-from codespec.store.weights import read_header, weight_files
-
-PIECE = 1 << 22  # values per piece
+from codespec.models.int8.linear import quantize_weight
+from codespec.models.stored import Stored
+from codespec.store.row_scaled import SCALE
 
 
 class FloatWeights(Protocol):
@@ -51,13 +51,9 @@ class GgufWeights:
     def __init__(self, header: Header, plan: Plan, stack: ExitStack) -> None:
         self._header = header
         self._weights = {weight.name: weight for weight in plan.weights}
+        self.shapes = {name: weight.shape for name, weight in self._weights.items()}
         stream = stack.enter_context(header.file.open("rb"))
         self._data = stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every weight."""
-        return {name: weight.shape for name, weight in self._weights.items()}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a weight as float32, some rows at a time."""
@@ -67,30 +63,38 @@ class GgufWeights:
             self._data.madvise(mmap.MADV_DONTNEED)  # else pages already read count as this process's memory
 
 
-class FolderWeights:
+class FolderWeights(Stored):
     """The weights of a folder's safetensors files."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._files: dict[str, Any] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        for file in weight_files(folder):
-            tensors = [tensor for tensor in read_header(file) if not tensor.is_buffer]
-            opened = stack.enter_context(safe_open(file, framework="pt"))
-            self._files |= dict.fromkeys((tensor.name for tensor in tensors), opened)
-            self._shapes |= {tensor.name: tensor.shape for tensor in tensors}
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every weight."""
-        return self._shapes
+        super().__init__(folder, stack)
+        self.shapes = {name: entry.shape for name, entry in self.entries.items() if not entry.is_buffer}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a weight as float32, some rows at a time."""
         yield from (piece.float() for piece in self.stored_pieces(name))
 
-    def stored_pieces(self, name: str) -> Iterator[Tensor]:
-        """Yield a weight as it is stored, some rows at a time."""
-        stored, shape = self._files[name].get_slice(name), self._shapes[name]
-        step = max(1, PIECE // max(1, shape[-1])) if len(shape) > 1 else shape[0]
-        for first in range(0, shape[0], step):
-            yield stored[first : first + step]
+
+class RowScaledWeights(FolderWeights):
+    """The weights of a folder that a quantizer rounded with one scale an output; `shapes` leaves the scales out."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder, stack)
+        self._scaled = {name.removesuffix(SCALE) for name in self.shapes if name.endswith(SCALE)}
+        self.shapes = {name: shape for name, shape in self.shapes.items() if not name.endswith(SCALE)}
+
+    def rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a matrix as int8 rows [N, in] and their float32 scales [N], some rows at a time.
+
+        A matrix that the quantizer left alone, usually the head, is rounded here.
+        """
+        if name not in self._scaled:
+            yield from map(quantize_weight, self.pieces(name))
+            return
+        scale = self.read(name + SCALE).float().flatten()
+        if not bool((scale > 0).all()):
+            raise ModelError(f"{name}{SCALE} of {self.folder} has a scale of 0 or less", "fetch the model again")
+        at = 0
+        for codes in self.stored_pieces(name):
+            yield codes, scale[at : at + len(codes)]
+            at += len(codes)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -78,15 +78,6 @@ class TensorParallelGroup:
         dist.destroy_process_group()
         if self.folder is not None:
             self.folder.cleanup()
-
-
-@contextmanager
-def closed_on_failure(group: TensorParallelGroup) -> Iterator[None]:
-    """Close the group if the body raises."""
-    with ExitStack() as stack:
-        stack.callback(group.close)
-        yield
-        stack.pop_all()
 
 
 def start_group(size: int, device: str, command: Sequence[str], settings: bytes) -> TensorParallelGroup:

@@ -10,7 +10,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_model
-from codespec.models.parallel.group import STOP, TensorParallelGroup, closed_on_failure, join_group, start_group
+from codespec.models.parallel.group import STOP, TensorParallelGroup, join_group, start_group
 
 COMMAND = ("-m", "codespec.models.parallel.worker")
 CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of LanguageModel
@@ -26,8 +26,11 @@ def load_split(config: EngineConfig) -> LanguageModel:
     device, exact = find_device(config.device).type, config.mode == "exact"
     settings = {"name": config.target, "dtype": config.dtype, "exact": exact}
     group = start_group(config.tensor_parallel, device, COMMAND, json.dumps(settings).encode())
-    with closed_on_failure(group):
+    try:
         return load_model(config.target, device=device, dtype=config.dtype, exact=exact, tp_group=group)
+    except BaseException:  # the workers would wait for calls
+        group.close()
+        raise
 
 
 def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact: bool) -> None:

@@ -4,7 +4,7 @@ A head's state S [head size, state size] decays and adds the input: S ← e^(A·
 
 Rows are computed in chunks of CHUNK positions (section 6 of the paper): a row reads the state before its chunk, and the
 rows of its chunk up to itself as attention does. The chunks lie on a fixed grid, and all arrays have the size of a
-whole chunk, so a row is always at the same place of a computation of the same shape; rows behind it count as zero. Thus
+whole chunk, so a row is always at the same place of a computation of the same shape; rows after it count as zero. Thus
 its bits depend neither on how many rows follow nor on what was computed with it.
 
 Falcon-H1 multiplies the layer's input and each part of its projection by constants, and may leave out the norm.
@@ -159,7 +159,7 @@ class Mamba2(RecurrentLayer):
         return torch.cat(found)[first - at : last - at]
 
     def _advance(self, chunk: Inputs, source: Tensor, target: Tensor) -> None:
-        """Compute the state behind a whole chunk from the state before it."""
+        """Compute the state after a whole chunk from the state before it."""
         last = chunk.decays[:, -1:]
         inputs = (chunk.scaled * (last - chunk.decays).exp().t()[..., None]).view(CHUNK, self.groups, -1)
         added = torch.bmm(inputs.permute(1, 2, 0), chunk.keys.transpose(0, 1)).view(source.shape)
@@ -167,7 +167,7 @@ class Mamba2(RecurrentLayer):
 
 
 def _fill(rows: Tensor) -> Tensor:
-    """Return rows [N, …] with zeros behind them, CHUNK in all."""
+    """Return rows [N, …], padded with zeros to CHUNK."""
     filled = rows.new_zeros(CHUNK, *rows.shape[1:])
     filled[: len(rows)] = rows
     return filled

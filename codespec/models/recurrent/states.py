@@ -8,10 +8,10 @@ behind the tip, so the work of a round is bounded.
 
 A later prompt shares a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
 kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and one
-behind the text that was written. `resumable` returns the last position with a state.
+after the text that was written. `resumable` returns the last position with a state.
 
 Layers that are computed in chunks (`StateShape.grid`) have states at multiples of the chunk's length only. Their base
-lies there, there is no tip, and the recorded rows behind the base are computed again in each forward.
+lies there, there is no tip, and the recorded rows after the base are computed again in each forward.
 
 All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
 """
@@ -19,6 +19,7 @@ All layers of a slot are at the same positions, so a forward is planned once (`S
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,11 +27,10 @@ import torch
 from torch import Tensor
 
 from codespec.models.rows import Rows
-from codespec.models.zeros import zeros
 
 WINDOW = 80  # rows between base and tip: more than the longest draft of the default settings
 ANCHORS = 4  # states kept at positions of the prompt
-RECENT = ANCHORS  # index of the state kept behind written text
+RECENT = ANCHORS  # index of the state kept after written text
 FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
 GRID = 32  # positions at which states are kept: multiples of this
 SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
@@ -51,7 +51,7 @@ class StateShape:
 
     @property
     def recorded(self) -> int:
-        """The most rows behind the base."""
+        """The most rows after the base."""
         return WINDOW + self.grid - 1
 
     def nbytes(self, dtype: torch.dtype) -> int:
@@ -150,7 +150,7 @@ class States:
         return states_bytes(self.shapes, self.slots, self.dtype)
 
     def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, behind which the slot's text can continue."""
+        """Return the largest number of positions, at most `length`, after which the slot's text can continue."""
         place = self.places[slot]
         if place.base <= length <= place.end:
             return length
@@ -275,7 +275,7 @@ class States:
         )
 
     def _floor(self, position: int) -> int:
-        """Return the last position with a state that is not behind this one."""
+        """Return the last position with a state, up to this one."""
         return position // self.grid * self.grid
 
     def _clear(self, slot: int) -> None:
@@ -293,6 +293,14 @@ class States:
             layer.rows[slot, : self.history] = layer.before[slot, index]
         place.base = place.end = place.settled = position
         place.tip, place.blank = None, False
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write: unused pages cost nothing."""
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or not size:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
 
 
 def states_bytes(shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype) -> int:

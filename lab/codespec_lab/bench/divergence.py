@@ -17,8 +17,8 @@ from torch import Tensor
 
 from codespec import __version__
 from codespec.errors import ConfigError, ModelError
-from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
+from codespec.models.int8.network import Blueprint, is_converted
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
 from codespec.models.reference import read_config

@@ -66,7 +66,7 @@ def test_an_unrolled_eagle3_head_is_the_drafting_one(target: LanguageModel) -> N
     with torch.inference_mode():
         for begin in (0, 5, BEGIN, LENGTH - 5):
             reading = runner.open(0, ids[: begin + 2])
-            found = [runner.begin([reading])]
+            found = [runner.first([reading])]
             for step in range(1, STEPS):
                 found.append(runner.go_on([reading], [ids[begin + 1 + step]], step))
             for step, logits in enumerate(found):
@@ -92,7 +92,7 @@ def test_a_block_in_a_lesson_is_the_drafted_one(target: LanguageModel) -> None:
     assert isinstance(runner, DFlashRunner)
     with torch.inference_mode():
         for place, anchor in enumerate(anchors):
-            (found,) = runner.fill([runner.open(0, lesson.ids.tolist()[: anchor + 1])])
+            (found,) = runner.first([runner.open(0, lesson.ids.tolist()[: anchor + 1])])
             torch.testing.assert_close(found, logits[place], atol=1e-4, rtol=1e-4)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
+from codespec.models.rows import Scoring
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 
@@ -53,8 +54,8 @@ class Case:
     @property
     def arguments(self) -> tuple[object, ...]:
         """Arguments of slot_attention."""
-        scale = self.shape.size**-0.5
-        return self.query, self.keys, self.values, self.rows, scale, self.shape.window, self.shape.softcap, self.sinks
+        scoring = Scoring(self.shape.size**-0.5, self.shape.window, self.shape.softcap, self.sinks)
+        return self.query, self.keys, self.values, self.rows, scoring
 
 
 def draw_case(

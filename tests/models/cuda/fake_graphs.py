@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 from codespec.models import attention
 from codespec.models.cuda import graphs
-from codespec.models.cuda.graphs import Graph
 
 
 class FakeGraph(TorchDispatchMode):
@@ -53,7 +52,7 @@ class FakeRecorder:
         self.heard: list[str] = []
         self.made: list[FakeGraph] = []
 
-    def begin(self) -> Graph:
+    def begin(self) -> FakeGraph:
         self.made.append(FakeGraph(self.heard))
         self.made[-1].__enter__()
         return self.made[-1]

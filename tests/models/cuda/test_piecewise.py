@@ -13,7 +13,7 @@ from torch import Tensor
 
 from codespec.models import attention, memory_plan
 from codespec.models.cuda import graphs
-from codespec.models.cuda.graphs import Graph, PiecewiseGraph
+from codespec.models.cuda.graphs import PiecewiseGraph
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Need, make_room, parts_claim, step_claims
 from tests.models.cuda.fake_graphs import FakeGraph, FakeRecorder, recorder
@@ -85,7 +85,7 @@ def test_from_whole_to_parts_to_none(failing: int, recorder: FakeRecorder, monke
     """If nothing can be captured, in the first bucket or a later one, all steps are launched directly."""
     plain, asked = FakeRecorder.begin, list[int]()
 
-    def begin(self: FakeRecorder) -> Graph:
+    def begin(self: FakeRecorder) -> FakeGraph:
         asked.append(len(asked))
         if len(asked) > 1 + failing * (LAYERS + 1):  # one call was for the whole step
             raise RuntimeError("")

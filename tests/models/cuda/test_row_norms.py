@@ -6,15 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from codespec.models import row_norms
 from codespec.models.cuda import invariant_linear
-from codespec.models.row_norms import RowNorm, replace_norms
 from codespec.models.rows import Rows
+from codespec.models.rowwise import RowNorm, replace_norms
 from codespec.models.transformers_loader import wrap
 from tests.models.cuda.pretended import DEVICE, pretended_device
 from tests.tiny_models import sample_ids, tiny_network
 
-NORMS = {"llama": 0, "gemma2": 9, "gemma3": 13, "phi3": 5, "gpt2": 0, "opt": 0, "cohere": 0}
+NORMS = {"llama": 0, "gemma2": 9, "gemma3": 13, "phi3": 5, "gpt2": 0, "cohere": 0}
 CENTERED = {"cohere": 3}
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -24,12 +23,14 @@ DTYPES = [torch.float32, torch.bfloat16]
 def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: "")
     called: list[Tensor] = []
-    plain = row_norms.rms_norm
+    plain = RowNorm.forward
     with pretended_device():
         network = tiny_network(architecture, dtype=dtype)
         theirs = {type(m) for m in network.modules() if "Norm" in type(m).__name__} - {nn.LayerNorm}
         model = wrap(network, None, architecture, device=DEVICE, dtype=dtype, exact=True)
-        monkeypatch.setattr(row_norms, "rms_norm", lambda *given: called.append(given[0]) or plain(*given))
+        monkeypatch.setattr(
+            RowNorm, "forward", lambda norm, rows: called.extend([rows] * (not norm.centered)) or plain(norm, rows)
+        )
         for kind in theirs:
             monkeypatch.setattr(kind, "forward", None)
         model.allocate(1, 64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def test_weights_are_written_in_the_models_own_format(tmp_path: Path, out: Path)
     assert read_weights(out, tied=False).parameters == sum(one.numel() for one in network.parameters())
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 def test_it_is_converted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +73,7 @@ def test_it_is_converted_once(
     assert capfd.readouterr().err == "codespec: converting the quantized weights of in (once)\n"
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_a_quantized_folder_is_a_model_everywhere_a_name_is(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,11 +134,9 @@ def test_damage_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_folder(tmp_path / "in", scheme, change, quantization_config={**SCHEMES[scheme][1], **settings})
-    with pytest.raises(ModelError, match=sentence):
-        convert(tmp_path / "in", out, "0" * 64)
     assert main([str(tmp_path / "in"), str(out), "0" * 64]) == 2
     said = capsys.readouterr().err.strip()
-    assert said.endswith(".") and "\n" not in said
+    assert re.search(sentence, said) and said.endswith(".") and "\n" not in said
 
 
 def test_a_value_that_is_not_a_number_is_one_sentence(tmp_path: Path, out: Path) -> None:

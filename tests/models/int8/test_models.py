@@ -7,7 +7,7 @@ import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -19,14 +19,13 @@ from safetensors.torch import load_file, save_file
 
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
-from codespec.models import loader, memory_plan, weights_writer
+from codespec.models import loader, memory_plan, stored
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
-from codespec.models.int8.blueprint import KEY, is_converted
 from codespec.models.int8.convert import convert, main
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.network import Int8Network
+from codespec.models.int8.network import KEY, Int8Network, is_converted
 from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
@@ -68,14 +67,20 @@ float_folder = cache(save_float)
 
 
 @cache
-def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> LanguageModel:
-    torch.set_num_threads(1)
+def int8_folder(architecture: str, seed: int = 0) -> Path:
+    """Return a converted folder, or one that is quantized while it loads. Copy it to change it."""
     source = float_folder(architecture, seed)
     if architecture not in CONVERTED:
-        return load_model(str(source), dtype="int8")
+        return source
     folder = Path(mkdtemp(dir=FOLDERS.name))
     convert(source, folder, "0" * 64)
-    return load_model(str(folder), dtype="int8")
+    return folder
+
+
+@cache
+def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> LanguageModel:
+    torch.set_num_threads(1)
+    return load_model(str(int8_folder(architecture, seed)), dtype="int8")
 
 
 def logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
@@ -149,6 +154,7 @@ def test_from_a_gguf_file(form: str, tmp_path: Path) -> None:
     assert (logits(model, ids).argmax(-1) == logits(plain, ids).argmax(-1)).float().mean() > 0.7
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 def test_a_folder_is_converted_once_and_again_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,10 +185,8 @@ def test_a_truncated_folder_is_refused_before_anything_is_said(
 def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, small = tmp_path / "whole", tmp_path / "small"
-    for folder in (whole, small):
-        folder.mkdir()
-    convert(float_folder("llama"), whole, "0" * 64)
+    whole, small = int8_folder("llama"), tmp_path / "small"
+    small.mkdir()
     size = sum(part.nbytes for name, part in load_file(whole / "model.safetensors").items() if "embed" not in name)
     words = (
         r"^0\.0 GB of memory are free and 0\.0 GB are needed \(int8 weights of .*\): choose a smaller model, or close"
@@ -229,11 +233,12 @@ def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest
 def test_a_gguf_file_that_can_not_be_converted_is_one_sentence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(file: Path, planned: object, parts: Iterator[object]) -> None:
+        next(parts)
         raise OSError(28, "No space left on device")
 
     file = write_model(tmp_path / "m.gguf", form="Q8_0")
-    monkeypatch.setattr(weights_writer, "write_part", full)
+    monkeypatch.setattr(stored, "write_weights", full)
     assert main([str(file), str(tmp_path), ""]) == 2
     assert "No space left on device" in capfd.readouterr().err
 
@@ -251,10 +256,10 @@ def change_config(folder: Path, **change: object) -> str:
     ids=str,
 )  # fmt: skip
 def test_a_converted_folder_that_does_not_fit_its_configuration(change: dict[str, object], tmp_path: Path) -> None:
-    convert(float_folder("llama"), tmp_path, "0" * 64)
-    plan = json.loads((tmp_path / "config.json").read_text())[KEY]
+    folder = copytree(int8_folder("llama"), tmp_path / "int8")
+    plan = json.loads((folder / "config.json").read_text())[KEY]
     with pytest.raises(ModelError, match=r"does not fit config\.json|does not describe its int8 weights"):
-        load_model(change_config(tmp_path, **{KEY: {**plan, **change}}), dtype="int8")
+        load_model(change_config(folder, **{KEY: {**plan, **change}}), dtype="int8")
 
 
 @pytest.mark.parametrize(
@@ -270,16 +275,15 @@ def test_a_model_that_does_not_fit_its_configuration_is_not_converted(
         convert(source, tmp_path / "int8", "0" * 64)
 
 
-def test_a_start_does_without_transformers(tmp_path: Path) -> None:
+def test_a_start_does_without_transformers() -> None:
     """Importing it takes longer than packing a model of 0.5 billion parameters on two cores."""
-    convert(float_folder("llama"), tmp_path, "0" * 64)
     code = (
         "import sys\nfrom codespec.engine.build import load_engine\n"
         "folder = sys.argv[1]\n"
         "load_engine({'target': folder, 'drafter': folder, 'dtype': 'int8', 'drafter_dtype': 'int8'})\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'transformers']"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code, str(int8_folder("llama"))], check=True, timeout=300)
 
 
 @pytest.mark.parametrize(

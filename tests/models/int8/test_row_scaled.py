@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from shutil import copytree
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
@@ -50,6 +51,11 @@ def write(architecture: str, scheme: str) -> Path:
 row_scaled = cache(write)
 
 
+def copied(architecture: str = "llama") -> Path:
+    """Return a folder to change."""
+    return Path(copytree(row_scaled(architecture, "int8 by row"), mkdtemp(dir=FOLDERS.name), dirs_exist_ok=True))
+
+
 @cache
 def loaded(architecture: str) -> LanguageModel:
     torch.set_num_threads(1)
@@ -80,6 +86,7 @@ def values(model: LanguageModel, ids: list[int]) -> Tensor:
     return torch.log_softmax(model.forward([Rows(0, 0, ids, keep=len(ids))]), -1)
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_near_the_dequantized_model(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the activations are rounded more."""
@@ -101,6 +108,7 @@ def test_on_equals_off() -> None:
         assert texts(done) == texts(plain) and total(done).accepted > 20
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 def test_a_features_basis_is_the_models_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plain, kept = load_model(str(row_scaled("llama", "int8 by row")), dtype="float32"), []
@@ -111,6 +119,7 @@ def test_a_features_basis_is_the_models_own(tmp_path: Path, monkeypatch: pytest.
     assert ((kept[0] - kept[1]).norm(dim=-1) / kept[1].norm(dim=-1)).max() < 0.1
 
 
+@pytest.mark.usefixtures("converters_in_this_process")
 def test_a_folder_is_taken_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = resolve(str(row_scaled("llama", "int8 by row")))
@@ -136,7 +145,7 @@ def test_other_schemes_are_dequantized_first(scheme: str) -> None:
     ],
 )
 def test_other_settings_are_not_taken(architecture: str, change: dict[str, Any]) -> None:
-    folder = write(architecture, "int8 by row")
+    folder = copied(architecture)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] |= change
     (folder / "config.json").write_text(json.dumps(config))
@@ -145,7 +154,7 @@ def test_other_settings_are_not_taken(architecture: str, change: dict[str, Any])
 
 @pytest.mark.parametrize("asymmetric", ["weights", "input_activations"])
 def test_zero_points_are_not_taken(asymmetric: str) -> None:
-    folder = write("llama", "int8 by row")
+    folder = copied()
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"]["config_groups"]["group_0"][asymmetric]["symmetric"] = False
     (folder / "config.json").write_text(json.dumps(config))
@@ -154,14 +163,14 @@ def test_zero_points_are_not_taken(asymmetric: str) -> None:
 
 @pytest.mark.parametrize("scale", [torch.ones(128, 2), torch.ones(1), torch.ones(128, 1, dtype=torch.int32)])
 def test_other_scales_are_not_taken(scale: Tensor) -> None:
-    folder = write("llama", "int8 by row")
+    folder = copied()
     held = load_file(folder / "model.safetensors")
     save_file({**held, "model.layers.0.mlp.down_proj.weight_scale": scale}, folder / "model.safetensors")
     assert not is_row_scaled(folder)
 
 
 def test_a_scale_of_zero_is_one_sentence(tmp_path: Path) -> None:
-    folder, name = write("llama", "int8 by row"), "model.layers.0.mlp.down_proj.weight_scale"
+    folder, name = copied(), "model.layers.0.mlp.down_proj.weight_scale"
     held = load_file(folder / "model.safetensors")
     held[name][3] = 0
     save_file(held, folder / "model.safetensors")

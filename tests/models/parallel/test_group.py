@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
+from codespec.errors import ModelError
 from codespec.store.choice import resolve_engine
 
 PREFIXES = (
@@ -66,3 +68,14 @@ def test_alternatives_share_a_prefill(split: Engine, whole: Engine) -> None:
     ours, theirs = (engine.complete([asked])[0] for engine in (split, whole))
     assert [a.text for a in ours.alternatives] == [a.text for a in theirs.alternatives]
     assert len({ours.text, *(a.text for a in ours.alternatives)}) > 1
+
+
+def test_a_worker_that_dies_is_reported(split: Engine) -> None:
+    """The last test: the group has ended after it."""
+    group = split.target.tp_group
+    assert group is not None
+    split.complete([CompletionRequest(prefix="x = ", max_tokens=8)])
+    group.workers[0].send_signal(signal.SIGKILL)
+    group.workers[0].wait()
+    with pytest.raises(ModelError, match=r"A process that holds a part of the model has ended \(.+\): .+\."):
+        split.complete([CompletionRequest(prefix="x = ", max_tokens=8)])

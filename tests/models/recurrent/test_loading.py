@@ -14,7 +14,6 @@ from codespec.errors import ModelError
 from codespec.models import loader, transformers_loader
 from codespec.models.loader import load_model
 from codespec.models.model_check import TOLERANCE, gap
-from codespec.models.recurrent import replace
 from codespec.models.recurrent.layer import RecurrentLayer
 from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import quiet
@@ -101,7 +100,7 @@ def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ["olmo_hybrid", "falcon_h1"])
 def test_a_layer_of_another_kind_is_refused(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "KINDS", (ShortConvolution,))
+    monkeypatch.setattr(transformers_loader, "RECURRENT", (ShortConvolution,))
     folder = save(tmp_path, network(architecture))
     with pytest.raises(ModelError) as caught:
         load_model(folder)

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codespec.errors import ModelError
-from codespec.models.gguf.families import ARCHITECTURES, Architecture
+from codespec.models.gguf.architectures import ARCHITECTURES, Architecture, Stack
 from codespec.models.gguf.header import Header, Tensor, broken
-from codespec.models.gguf.names import Stack
-from codespec.models.gguf.rotary import FACTORS, LONG, SHORT, read_rotary
-from codespec.models.gguf.settings import Json, Settings, unreadable
+from codespec.models.gguf.settings import FACTORS, LONG, SHORT, Json, Settings, read_rotary, unreadable
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _SOFTMAX = 1  # the number of a router's function; files leave it out or name this one
@@ -72,7 +70,7 @@ def make_plan(header: Header) -> Plan:
 
 def _common(settings: Settings, known: Architecture) -> Json:
     header, heads = settings.header, settings.whole("attention.head_count")
-    extra = settings.whole("nextn_predict_layers", 0)  # layers behind the model's own that only draft
+    extra = settings.whole("nextn_predict_layers", 0)  # layers after the model's own, which only draft
     layers, hidden = settings.whole("block_count") - extra, settings.whole("embedding_length")
     embedding = header.tensors.get("token_embd.weight")
     if not 0 < heads <= hidden or not 0 < layers <= 10_000 or embedding is None or embedding.shape[1:] != (hidden,):
