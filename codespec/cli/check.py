@@ -31,7 +31,6 @@ def add_parser(commands: Any) -> None:
         "check",
         help="check whether two models work together",
         description="Compares a target and a drafter and measures the cost of their tokenizers on your own files.",
-        allow_abbrev=False,
     )
     add_pair_options(parser, parser)
     parser.add_argument(

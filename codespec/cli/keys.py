@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from codespec.errors import ConfigError
 from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
+from codespec.store.disk import say
 
 HELP = {
     "requests_per_minute": "POST requests a minute",
@@ -25,7 +25,6 @@ def add_parser(commands: Any) -> None:
         "keys",
         help="make, list and revoke the keys of a shared daemon",
         description="Edits the file of `codespec serve --keys FILE`. A running daemon notices changes within seconds.",
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     adding = actions.add_parser("add", help="make a key and print it, once", description="Makes a key and prints it.")
@@ -46,7 +45,7 @@ def run_add(options: argparse.Namespace) -> int:
     """Print the new key alone on stdout; return 0."""
     file = find_file(options)
     print(add_key(file, options.name, **{name: getattr(options, name) for name in LIMITS}))
-    print(f"codespec: {file} keeps the key's hash alone, so note the key now", file=sys.stderr)
+    say(f"{file} keeps the key's hash alone, so note the key now")
     return 0
 
 

@@ -15,7 +15,6 @@ def add_parser(commands: Any) -> None:
         "lsp",
         help="run the language server that editors start",
         description="Serves editors through the Language Server Protocol. Starts the daemon if none runs.",
-        allow_abbrev=False,
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")

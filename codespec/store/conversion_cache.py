@@ -26,7 +26,7 @@ from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError, quoted
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
-from codespec.store.disk import drop, locked
+from codespec.store.disk import drop, locked, say
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # version of converted folders: folders of another version are converted again
@@ -257,8 +257,3 @@ def _write_index(values: dict[str, list[Any]]) -> None:
     except OSError:
         with suppress(OSError):
             Path(part).unlink(missing_ok=True)
-
-
-def say(line: str) -> None:
-    """Print a line for the user on stderr."""
-    print(f"codespec: {line}", file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from codespec.cli.check import choose_sample
-from codespec.cli.checks.finding import Finding, failed, from_error, from_fault, warning, well
+from codespec.cli.checks import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ModelError

@@ -10,7 +10,7 @@ from codespec_lab.bench import results
 from codespec_lab.bench.harness import Scenario, publish
 from codespec_lab.bench.results import Results, first_difference, refuse_mismatches, write_json
 
-from codespec.cli.ending import run_to_exit_code
+from codespec.cli.parser import run_to_exit_code
 from codespec.errors import ConfigError, MismatchError
 
 
