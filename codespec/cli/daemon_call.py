@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.client.proven_connections import ProvenConnections
+from codespec.contract.serve_config import resolve_serve
 from codespec.errors import Absent, ConfigError
+from codespec.token_file import read_token
 
 SECONDS = 3.0  # timeout for each step of a short reply
 T = TypeVar("T")
@@ -93,9 +95,6 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 def find_address(options: argparse.Namespace) -> Address:
     """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
-    from codespec.contract.serve_config import resolve_serve
-    from codespec.token_file import read_token
-
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
     return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
 

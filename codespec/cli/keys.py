@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
 from codespec.store.disk import say
@@ -70,8 +71,6 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def find_file(options: argparse.Namespace) -> Path:
     """Return the keys file from the flag, or from the settings of the daemon. Raise ConfigError if there is none."""
-    from codespec.contract.serve_config import resolve_serve
-
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
         raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")

