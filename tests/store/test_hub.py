@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import start, start_python, user_environment
+from tests.cli.processes import ENGINE, fork, start, start_python, user_environment
 from tests.store.conftest import REPOSITORY, WEIGHTS, Command, Start, sentence
 from tests.store.small_hub import COMMIT, SmallHub
 
