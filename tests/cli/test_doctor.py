@@ -12,13 +12,14 @@ import torch
 from codespec import __version__
 from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
-from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
+from codespec.cli.checks.models import cache_size, slot_size, weight_size
 from codespec.contract.engine_config import EngineConfig
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
 from codespec.startup.call_search import SearchResult
+from codespec.store.machine import IDLE_FACTOR
 from codespec.store.processor import Processor, processor
 from codespec.store.resolve import resolve
 from tests.cli.conftest import Command, Models, varies, write_model
