@@ -92,67 +92,59 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here."""
-    named = options.local or any(getattr(options, name) for name in ("model", "target", "drafter"))
-    asked = None if named else ask_upstream(options, request)
-    if asked is not None:
-        return asked
-    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
-    asked = None if options.local else ask_daemon(options, config, request)
-    return load_and_complete(config, request) if asked is None else asked
+    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here.
 
-
-def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: CompletionRequest) -> Iterator[Event] | None:
-    """Return the events of the user's own daemon, or None if the models must be loaded here.
-
-    If a running daemon can't be used, print the reason on stderr. Raise RequestError for a request that the daemon
-    refuses.
+    Raise RequestError for a request that the daemon refuses, and DaemonError if an upstream server can't answer.
     """
+    address, found, reason = (None, None, "") if options.local else _find_daemon(options)
+    named = any(getattr(options, name) for name in ("model", "target", "drafter"))
+    if address and found and found.daemon.get("upstream") and not named:  # it needs no model here
+        say(*found.daemon["notes"])
+        return _events(address, request)
+    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
+    if address and found:
+        asked = ask_daemon(address, found, config, request, drafts=options.show_draft or options.json)
+        if not isinstance(asked, str):
+            return asked
+        reason = asked
+    if reason:
+        say(f"loading the models here: {reason}")
+    return load_and_complete(config, request)
+
+
+def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
+    """Return the address of a running program, what it is, and "", or None and why there is none ("": no fault)."""
     try:
         address = find_address(options)
         found = address.look()
     except ConfigError as error:
-        _load_here(f"no daemon can be asked ({error.fault.clause})")
-        return None
-    if found.who == "nobody":
-        if sys.stderr.isatty():  # not worth a line in a script, as it is no fault
-            _load_here("no daemon runs, which would have them loaded already (`codespec serve`)")
-        return None
+        return None, None, f"no daemon can be asked ({error.fault.clause})"
+    if found.who != "nobody":
+        return address, found, ""
+    # Not worth a line in a script.
+    hint = "no daemon runs, which would have them loaded already (`codespec serve`)" if sys.stderr.isatty() else ""
+    return None, None, hint
+
+
+def ask_daemon(
+    address: Address, found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool
+) -> Iterator[Event] | str:
+    """Return the events of the user's own daemon, or why the models must be loaded here.
+
+    Raise RequestError for a request that the daemon refuses.
+    """
     where = f"the daemon at {address.url}"
-    if reason := _why_not(found, config, request, drafts=options.show_draft or options.json):
-        _load_here(f"{where} can't be asked ({reason})")
-        return None
+    if reason := _why_not(found, config, request, drafts=drafts):
+        return f"{where} can't be asked ({reason})"
     events = _events(address, request)
     try:
         first = next(events)
     except DaemonError as error:
         if error.status == 400:
             raise RequestError(error.fault) from error
-        _load_here(f"{where} did not answer ({error.fault.clause})")
-        return None
+        return f"{where} did not answer ({error.fault.clause})"
     say(*found.daemon["notes"])
     return chain([first], events)
-
-
-def ask_upstream(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event] | None:
-    """Return the events of the user's own daemon if another server writes for it, which needs no model here.
-
-    Return None without such a daemon. Raise DaemonError if it can't answer.
-    """
-    try:
-        address = find_address(options)
-        found = address.look()
-    except ConfigError:
-        return None  # `ask_daemon` says why
-    if found.who != "daemon" or not found.daemon.get("upstream"):
-        return None
-    say(*found.daemon["notes"])
-    return _events(address, request)
-
-
-def _load_here(reason: str) -> None:
-    """Print why this process loads the models itself."""
-    say(f"loading the models here: {reason}")
 
 
 def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool) -> str:
