@@ -23,7 +23,8 @@ from tests.cli.test_bad_models import WEIGHTS, edit_config
 NESTED = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
 MEMORY = 256 << 20  # bytes more than for a valid model; the largest of these files is 60 MB
 SLOW = r"(\w+\.?)+!"  # exponential for a backtracking engine, in the length of a layer's name
-TIMES = 20  # processor time relative to a valid model, without importing the packages
+SECONDS = 4.0  # processor time more than for a valid model, without importing the packages
+MERGING = 30.0  # the same with a merge, whose process imports them
 
 
 def edit_tokenizer(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -97,7 +98,7 @@ def check_spent(done: Ended, words: str, sound: Ended) -> None:
     assert (done.returncode, len(lines)) == (2, 1), done
     assert lines[0].startswith("codespec: ") and words in lines[0], lines[0]
     assert done.memory < sound.memory + MEMORY
-    assert done.seconds < TIMES * sound.seconds
+    assert done.seconds < sound.seconds + SECONDS
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_patterns_that_choose_an_adapters_layers_are_never_matched(
     make_adapter(tmp_path / "adapter", folder, {"r": 2, **patterns})
     done = complete(tmp_path / "adapter", source)
     assert done.returncode == 0, done
-    assert done.seconds < TIMES * sound["complete"].seconds
+    assert done.seconds < sound["complete"].seconds + MERGING
 
 
 def make_adapter(adapter: Path, folder: Path, settings: dict[str, Any]) -> None:
