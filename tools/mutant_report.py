@@ -77,18 +77,20 @@ def as_markdown(content: Mapping[str, Any]) -> str:
         "",
         "| fault | caught by |",
         "|---|---|",
-        *(f"| {_cell(each['name'])} | {_cell(each['caught_by'] or '**nobody**')} |" for each in content["planted"]),
+        *(f"| {_name(each)} | {_cell(each['caught_by'] or '**nobody**')} |" for each in content["planted"]),
         "",
         "## Survivors",
         "",
         "| where | fault | why no test can notice it |",
         "|---|---|---|",
-        *(
-            f"| {each['file']}:{each['line']} | {_cell(each['name'])} | {each['why']} |"
-            for each in content["survivors"]
-        ),
+        *(f"| {each['file']}:{each['line']} | {_name(each)} | {each['why']} |" for each in content["survivors"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    """Return a fault's name; `gone` marks one whose code was removed since the run."""
+    return _cell(entry["name"]) + (" (this code is gone)" if entry.get("gone") else "")
 
 
 def _cell(text: str) -> str:

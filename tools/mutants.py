@@ -1,7 +1,7 @@
 """`make mutants`: plants faults in a copy of this checkout, one by one, and lists those that no test notices.
 
 First come the faults of planted_faults.toml, each with its own tests. Then comes a seeded sample of generated
-faults from five rooms, with the tests that name the faulty module, then all tests of its room. A caught fault is
+faults from each room, with the tests that name the faulty module, then all tests of its room. A caught fault is
 remembered in .out/mutants.jsonl as long as its file does not change; a survivor is tried again by the next run.
 """
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from codespec.cli.options import add_pair_options
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, PairError
+from codespec.store.choice import resolve_engine
+from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
     from codespec.pair.report import PairReport
@@ -31,7 +33,6 @@ def add_parser(commands: Any) -> None:
         "check",
         help="check whether two models work together",
         description="Compares a target and a drafter and measures the cost of their tokenizers on your own files.",
-        allow_abbrev=False,
     )
     add_pair_options(parser, parser)
     parser.add_argument(
@@ -43,15 +44,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the report and return 0. Raise PairError after it if the pair can't work."""
-    from codespec.store.choice import resolve_engine
-
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
     config = resolve_engine(named, options.config)
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
-    from codespec.store.resolve import resolve
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
     report = check_pair(target, drafter, choose_sample(options.files), config.mode, config.device)
@@ -69,15 +67,13 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
 
     Without either, return standard library files that no shipped model was trained on.
     """
-    from codespec.pair.sample import LEAST_BYTES, library_sample, named_sample, own_sample
+    from codespec.pair.sample import LEAST_BYTES, held_out_files, library_sample, named_sample, own_sample
 
     if files:
         return named_sample(files)
     own = own_sample(Path.cwd())
     if own.size >= LEAST_BYTES:
         return own
-    from codespec.pair.sample import held_out_files
-
     return library_sample(held_out_files())
 
 

@@ -1,6 +1,7 @@
 """`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-Uses a running daemon or an engine in this process.
+Uses a running daemon if it would write the same text as this process: that requires the same version, model and
+settings, and the same drafts if they are shown. Otherwise one line says why, and an engine is loaded here.
 """
 
 from __future__ import annotations
@@ -10,19 +11,40 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from codespec.cli.ask_daemon import ask_daemon, ask_upstream, say
+from codespec import __version__
+from codespec.cli.daemon_call import Address, find_address
 from codespec.cli.options import add_engine_options, engine_config, load_engine
 from codespec.cli.parser import Parser
+from codespec.client.daemon_client import Found
+from codespec.contract.body import CompletionBody
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
-from codespec.errors import RequestError
+from codespec.contract.limits import MOST_SIDE
+from codespec.contract.types import (
+    Completion,
+    CompletionRequest,
+    DoneEvent,
+    Event,
+    RoundEvent,
+    TextEvent,
+    event_from_json,
+)
+from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.regular_file import NotUtf8, decode_text, read_named
+from codespec.store.disk import say
+from codespec.store.resolve import find_difference, identity_of
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
+SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
+REFUSALS = {
+    "locked": "asks for a token (CODESPEC_SERVE_TOKEN)",
+    "stranger": "can't prove that it is yours",
+    "silent": "does not answer as a daemon does",
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -65,19 +87,106 @@ def run(options: argparse.Namespace) -> int:
         elif isinstance(event, DoneEvent):
             print(json.dumps(as_json(event), ensure_ascii=False))
         if isinstance(event, DoneEvent):
-            say([*event.completion.stats.notes, *why_empty(event.completion)])
+            say(*event.completion.stats.notes, *why_empty(event.completion))
     return 0
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here."""
-    named = options.local or any(getattr(options, name) for name in ("model", "target", "drafter"))
-    asked = None if named else ask_upstream(options, request)
-    if asked is not None:
-        return asked
+    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here.
+
+    Raise RequestError for a request that the daemon refuses, and DaemonError if an upstream server can't answer.
+    """
+    address, found, reason = (None, None, "") if options.local else _find_daemon(options)
+    named = any(getattr(options, name) for name in ("model", "target", "drafter"))
+    if address and found and found.daemon.get("upstream") and not named:  # it needs no model here
+        say(*found.daemon["notes"])
+        return _events(address, request)
     config = engine_config(options, **(PLAIN if options.no_speculation else {}))
-    asked = None if options.local else ask_daemon(options, config, request)
-    return load_and_complete(config, request) if asked is None else asked
+    if address and found:
+        asked = ask_daemon(address, found, config, request, drafts=options.show_draft or options.json)
+        if not isinstance(asked, str):
+            return asked
+        reason = asked
+    if reason:
+        say(f"loading the models here: {reason}")
+    return load_and_complete(config, request)
+
+
+def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
+    """Return the address of a running program, what it is, and "", or None and why there is none ("": no fault)."""
+    try:
+        address = find_address(options)
+        found = address.look()
+    except ConfigError as error:
+        return None, None, f"no daemon can be asked ({error.fault.clause})"
+    if found.who != "nobody":
+        return address, found, ""
+    # Not worth a line in a script.
+    hint = "no daemon runs, which would have them loaded already (`codespec serve`)" if sys.stderr.isatty() else ""
+    return None, None, hint
+
+
+def ask_daemon(
+    address: Address, found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool
+) -> Iterator[Event] | str:
+    """Return the events of the user's own daemon, or why the models must be loaded here.
+
+    Raise RequestError for a request that the daemon refuses.
+    """
+    where = f"the daemon at {address.url}"
+    if reason := _why_not(found, config, request, drafts=drafts):
+        return f"{where} can't be asked ({reason})"
+    events = _events(address, request)
+    try:
+        first = next(events)
+    except DaemonError as error:
+        if error.status == 400:
+            raise RequestError(error.fault) from error
+        return f"{where} did not answer ({error.fault.clause})"
+    say(*found.daemon["notes"])
+    return chain([first], events)
+
+
+def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool) -> str:
+    """Return why the daemon can't write the same completion as this process, or "" if it can."""
+    if found.who != "daemon":
+        return f"it {REFUSALS[found.who]}"
+    daemon = found.daemon
+    if daemon["version"] != __version__:
+        return f"it is codespec {daemon['version']}, this is {__version__}"
+    if daemon["state"] != "ready":
+        return f"it is {daemon['state']}"
+    if max(len(request.prefix), len(request.suffix)) > MOST_SIDE:
+        return f"it takes {MOST_SIDE:,} characters on each side of the cursor"
+    if request.max_tokens > daemon["context"] // 2:
+        return f"it writes at most {daemon['context'] // 2} tokens"
+    return find_difference(
+        identity_of(config), daemon.get("identity") or {}, drafts=drafts and request.speculate is not False
+    )
+
+
+def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
+    """Yield the daemon's events as the engine's own types. Raise DaemonError."""
+    body: CompletionBody = {
+        "prefix": request.prefix,
+        "suffix": request.suffix,
+        "path": request.path,
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "shape": request.shape,
+        "heal": request.heal,
+        "token_ids": True,
+    }
+    if request.speculate is not None:
+        body["speculate"] = request.speculate
+    text = ""
+    for name, value in address.stream(body, SECONDS):
+        event = event_from_json(name, value, text)
+        if isinstance(event, TextEvent):
+            text += event.text
+        if event is not None:
+            yield event
 
 
 def why_empty(done: Completion) -> list[str]:
@@ -95,12 +204,12 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
     engine, said = load_engine(config), 0
     for event in engine.stream(request):
         if not said:
-            say(engine.notes)
+            say(*engine.notes)
             said = len(engine.notes)
         yield event
     said = len(engine.notes)
     engine.close()
-    say(engine.notes[said:])
+    say(*engine.notes[said:])
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:

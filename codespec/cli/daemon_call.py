@@ -9,17 +9,18 @@ import argparse
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
+from codespec.contract.serve_config import resolve_serve
 from codespec.errors import Absent, ConfigError
+from codespec.token_file import read_token
 
 SECONDS = 3.0  # timeout for each step of a short reply
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,12 @@ class Address:
 
     def look(self) -> Found:
         """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be checked."""
-        return self._run(DaemonClient.look)
 
-    def report(self, path: str) -> dict[str, Any]:
-        """Return the daemon's reply to a GET request. Raise DaemonError."""
-        return self._run(lambda client: client.report(path))
+        async def call() -> Found:
+            async with self._client(SECONDS) as client:
+                return await client.look()
+
+        return asyncio.run(call())
 
     def complete(self, body: Mapping[str, Any], seconds: float) -> str:
         """Return the text from codespec's own endpoint. Raise DaemonError."""
@@ -69,13 +71,6 @@ class Address:
         if not is_done:
             raise Absent("The daemon's stream ended in the middle", "look with `codespec doctor`")
 
-    def _run(self, work: Callable[[DaemonClient], Coroutine[Any, Any, T]]) -> T:
-        async def call() -> T:
-            async with self._client(SECONDS) as client:
-                return await work(client)
-
-        return asyncio.run(call())
-
     def _client(self, seconds: float) -> DaemonClient:
         mend = "check --url and --token-file"
         return DaemonClient(
@@ -93,9 +88,6 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 def find_address(options: argparse.Namespace) -> Address:
     """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
-    from codespec.contract.serve_config import resolve_serve
-    from codespec.token_file import read_token
-
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
     return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
 

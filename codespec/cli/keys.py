@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
+from codespec.store.disk import say
 
 HELP = {
     "requests_per_minute": "POST requests a minute",
@@ -25,7 +26,6 @@ def add_parser(commands: Any) -> None:
         "keys",
         help="make, list and revoke the keys of a shared daemon",
         description="Edits the file of `codespec serve --keys FILE`. A running daemon notices changes within seconds.",
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     adding = actions.add_parser("add", help="make a key and print it, once", description="Makes a key and prints it.")
@@ -46,7 +46,7 @@ def run_add(options: argparse.Namespace) -> int:
     """Print the new key alone on stdout; return 0."""
     file = find_file(options)
     print(add_key(file, options.name, **{name: getattr(options, name) for name in LIMITS}))
-    print(f"codespec: {file} keeps the key's hash alone, so note the key now", file=sys.stderr)
+    say(f"{file} keeps the key's hash alone, so note the key now")
     return 0
 
 
@@ -71,8 +71,6 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def find_file(options: argparse.Namespace) -> Path:
     """Return the keys file from the flag, or from the settings of the daemon. Raise ConfigError if there is none."""
-    from codespec.contract.serve_config import resolve_serve
-
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
         raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")

@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 from codespec.errors import ConfigError, install_mend
+from codespec.store.choice import model_name
 
 
 def add_parser(commands: Any) -> None:
@@ -15,7 +16,6 @@ def add_parser(commands: Any) -> None:
         "lsp",
         help="run the language server that editors start",
         description="Serves editors through the Language Server Protocol. Starts the daemon if none runs.",
-        allow_abbrev=False,
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
@@ -33,19 +33,11 @@ def run(options: argparse.Namespace) -> int:
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
 
-    sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": _model(options.model)}
+    model = model_name(options.model or "") or None  # no daemon could start with an unknown one
+    sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": model}
     defaults, faults = read_settings(sent, EditorSettings())
     if faults:
         raise ConfigError(f"--daemon {options.daemon} is no address", "write one such as http://127.0.0.1:8765")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
-
-
-def _model(name: str | None) -> str | None:
-    """Return the model's canonical name. Raise ConfigError if it is unknown: no daemon could start with it."""
-    if name is None:
-        return None
-    from codespec.store.choice import model_name
-
-    return model_name(name)

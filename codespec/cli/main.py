@@ -14,8 +14,7 @@ from typing import Any
 
 from codespec import __version__
 from codespec.cli import check, complete, doctor, keys, lsp, models, scale, serve, stats
-from codespec.cli.ending import run_to_exit_code
-from codespec.cli.parser import Parser
+from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.errors import ConfigError
 
 COMMANDS = (complete, serve, scale, lsp, models, check, doctor, stats, keys)

@@ -1,6 +1,7 @@
 """`codespec models`: list, pull and remove models.
 
-The catalogue knows the models and how to fetch them.
+The list is a table of the catalogue, of other pulled models and of the recommended pairs. `codespec.store` knows the
+models and how to fetch them.
 """
 
 from __future__ import annotations
@@ -8,9 +9,31 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from codespec.store import pull as pulls
+from codespec.store.catalogue import (
+    BYTES,
+    OWN_DRAFTERS,
+    Entry,
+    Index,
+    Rounding,
+    find_entry,
+    is_gguf,
+    read_advice,
+    read_catalogue,
+)
+from codespec.store.choice import LARGER, SMALLER, pull_command, recommend, takes_larger
+from codespec.store.disk import say, written
+from codespec.store.machine import has_gpu, machine_memory, measure_step
+from codespec.store.pulled import find_pulled, models_home, pulled
+from codespec.store.resolve import resolve
+from codespec.store.wheel import provenance
+
+_COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
+_TO_THE_RIGHT = ("download", "memory")
 PULL = (
     "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
     "file, or a folder in the Hugging Face layout. A name of the catalogue also fetches the drafter that suits it. The "
@@ -24,7 +47,6 @@ def add_parser(commands: Any) -> None:
         "models",
         help="list, pull and remove models",
         description="Lists, fetches and removes models by name.",
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     known = "list the catalogue and the models on this machine"
@@ -52,8 +74,6 @@ def add_parser(commands: Any) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the table, or the JSON object; return 0."""
-    from codespec.cli.models_table import overview, render
-
     found = overview()
     print(json.dumps(found) if options.json else "\n".join(render(found)))
     return 0
@@ -61,26 +81,20 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch the model and its drafter, convert GGUF files, and print how to use them; return 0."""
-    from codespec.store.catalogue import find_entry, is_gguf, read_catalogue
-    from codespec.store.pull import find_sources, pull
-    from codespec.store.pulled import find_pulled
-
-    wanted = [find_sources(options.model, options.name, options.source)]
+    wanted = [pulls.find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
     entry = find_entry(name)
     if entry:
         _advise(entry.name)
     if entry and entry.drafter in read_catalogue() and not options.no_drafter:
-        _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
-        wanted.append(find_sources(entry.drafter))
+        say(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
+        wanted.append(pulls.find_sources(entry.drafter))
     for sources in wanted:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None
-        model = pull(sources, _note, arrived)
+        model = pulls.pull(sources, say, arrived)
         if is_gguf(model.model):
-            from codespec.store.resolve import resolve
-
-            pulled = resolve(model.name)
-            pulled.folder(pulled.dtype)
+            here = resolve(model.name)
+            here.folder(here.dtype)
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
@@ -91,31 +105,124 @@ def run_pull(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Delete a model and print the disk space freed; return 0."""
-    from codespec.store.disk import written
-    from codespec.store.pull import remove
-
-    freed = remove(options.model, _note)
+    freed = pulls.remove(options.model, say)
     print(f"removed {options.model}: {written(freed)} freed")
     return 0
 
 
 def _advise(name: str) -> None:
     """Recommend another default model if it suits the machine better. Measure the machine if its speed decides."""
-    from codespec.store.choice import LARGER, SMALLER, pull_command, recommend, takes_larger
-    from codespec.store.machine import measure_step
-
     if name not in (LARGER, SMALLER):
         return
     if takes_larger():
-        measure_step(_note)
+        measure_step(say)
     best = recommend()
     if best.model != name:
-        _note(f"{best.model} suits this machine better, since {best.why}: {pull_command(best.model)}")
+        say(f"{best.model} suits this machine better, since {best.why}: {pull_command(best.model)}")
 
 
 def _percent(name: str, percent: int) -> None:
-    _note(f"{name}: {percent} %")
+    say(f"{name}: {percent} %")
 
 
-def _note(line: str) -> None:
-    print(f"codespec: {line}", file=sys.stderr, flush=True)
+def overview() -> dict[str, Any]:
+    """Return what the list shows, as a JSON-compatible object."""
+    there, begun, memory = pulled(), pulls.partly(), machine_memory()
+    best = recommend(gpu=has_gpu())
+    entries = read_catalogue()
+    rows = [_entry_row(entry, _state(entry.name, there, begun), memory) for entry in entries.values()]
+    others = [name for name in [*there, *begun] if name not in entries]
+    rows += [_other_row(name, there) for name in dict.fromkeys(others)]
+    return {
+        "home": str(models_home()),
+        "memory": memory,
+        "models": rows,
+        "best": best.model,
+        "why": best.why,
+        "recommended": [{**asdict(advice), "licence": entries[advice.target].licence} for advice in read_advice()],
+    }
+
+
+def render(found: Mapping[str, Any]) -> list[str]:
+    """Return the table as lines for a terminal."""
+    table = [_COLUMNS, *(_cells(row) for row in found["models"])]
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
+    lines = [_line(cells, widths) for cells in table]
+    machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
+    lines += ["", f"{machine}models are in {found['home']}", "", "the recommended pair by free memory:"]
+    for advice in found["recommended"]:
+        drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
+        here = "  <- for this machine" if advice["target"] == found["best"] else ""
+        lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
+    lines += ["", f"for this machine: {found['best']}, since {found['why']}"]
+    for row in found["models"]:
+        if row.get("packaging"):
+            lines.append(f"{row['name']} on the package index: {row['packaging']}")
+    for row in found["models"]:
+        lines += [f"{row['name']}: {Rounding(**figures)}" for figures in row.get("int8", ())]
+    return [*lines, "", "get one: codespec models pull NAME"]
+
+
+def _state(name: str, there: Mapping[str, Any], begun: list[str]) -> str:
+    return "pulled" if name in there else "partly" if name in begun else ""
+
+
+def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
+    drafter = read_catalogue().get(entry.drafter)
+    needed = entry.memory + (drafter.parameters * BYTES[drafter.dtype] if drafter else 0)
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "here": state,
+        "download": entry.size,
+        "memory": needed,
+        "fits": None if memory is None else needed <= memory,
+        "fim": bool(entry.fim),
+        "drafter": entry.drafter,
+        "licence": entry.licence,
+        "parameters": entry.parameters,
+        "context": entry.context,
+        "source": "; ".join(map(str, entry.sources)),
+        "packaging": _packaging(entry),
+        "card": entry.card,
+        "gated": entry.gated,
+        "int8": [asdict(figures) for figures in entry.int8],
+    }
+
+
+def _packaging(entry: Entry) -> str:
+    """Return the provenance of the entry's packages, or "" for a model that is only on the hub."""
+    packed = any(isinstance(source, Index) for source in entry.sources)
+    return provenance(entry.file) if packed and entry.file else ""
+
+
+def _other_row(name: str, there: Mapping[str, Any]) -> dict[str, Any]:
+    model = there.get(name)
+    if model is None:
+        return {"name": name, "here": "partly"}
+    return {"name": name, "here": "pulled", "bytes": model.bytes, "licence": model.licence, "source": model.source}
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"],
+        row["here"] or "-",
+        written(row["download"]) if "download" in row else "-",
+        written(row["memory"]) if "memory" in row else "-",
+        _yes(row.get("fits")),
+        _yes(row.get("fim")),
+        row.get("drafter", "-"),
+        (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),
+    )
+
+
+def _yes(value: bool | None) -> str:
+    return "-" if value is None else "yes" if value else "no"
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    padded = [
+        cell.rjust(width) if column in _TO_THE_RIGHT else cell.ljust(width)
+        for column, cell, width in zip(_COLUMNS, cells, widths, strict=True)
+    ]
+    return "  ".join(padded).rstrip()

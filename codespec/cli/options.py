@@ -13,10 +13,11 @@ from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import read_caps
 from codespec.errors import ConfigError, install_mend
+from codespec.store.choice import ModelChoice, choose
+from codespec.store.resolve import check_models
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.store.choice import ModelChoice
 
 SETTINGS = tuple(declared(EngineConfig))
 
@@ -91,16 +92,12 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
     config = choose_config(options, **overrides).config
-    from codespec.store.resolve import check_models
-
     check_models(config)
     return config
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
     """Return the settings for the given flags, and why target and drafter were chosen. The models may be missing."""
-    from codespec.store.choice import choose  # imports tokenizers and more, which `--help` does not need
-
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,9 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
+from codespec.store.choice import default_depends_on_speed, named_model
+from codespec.store.disk import say
+from codespec.store.machine import measure_step
 
 if TYPE_CHECKING:
     from codespec.server.loading import Loaded, Progress
@@ -41,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     notes: list[str] = []
     settings = resolve_serve(flags, options.config, notes=notes)
-    for note in notes:
-        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    say(*notes)
     if settings.upstream:
         return _serve_upstream(options, settings)
     _measure_once(options)
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     def plan(changes: Mapping[str, Any]) -> Plan:
         """Read the settings again, with other models. A new target takes neither the old model nor its drafter."""
-        dropped = dict.fromkeys(("model", "target", "drafter")) if changes.keys() & {"model", "target"} else {}
+        dropped = dict.fromkeys(PAIR) if changes.keys() & {"model", "target"} else {}
         again = choose_config(options, **{**dropped, **changes}).config
         return Plan(load(again), fits_beside(again))
 
@@ -74,8 +75,7 @@ def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
         unused = [name for name in PAIR if level.values.get(name)]
         if unused:
             names = " and ".join(unused)
-            sentence = f"{settings.upstream} has its own model: remove {names} from {level.place}, or the upstream."
-            print(f"codespec: {sentence}", file=sys.stderr, flush=True)
+            say(f"{settings.upstream} has its own model: remove {names} from {level.place}, or the upstream.")
     require_aiohttp()
     from codespec.server.lifecycle import serve_from
     from codespec.server.upstream import connect
@@ -85,10 +85,6 @@ def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
 
 def _measure_once(options: argparse.Namespace) -> None:
     """Measure the machine if no model is named and its speed decides which default model is served."""
-    from codespec.store.choice import default_depends_on_speed, named_model
-    from codespec.store.machine import measure_step
-
-    if default_depends_on_speed() and not named_model(
-        {"model": options.model, "target": options.target}, options.config
-    ):
-        measure_step(lambda line: print(f"codespec: {line}", file=sys.stderr, flush=True))
+    named = {"model": options.model, "target": options.target}
+    if default_depends_on_speed() and not named_model(named, options.config):
+        measure_step(say)

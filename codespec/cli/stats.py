@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from codespec.cli import stats_table
 from codespec.cli.daemon_call import Address, add_address_options, find_address
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError
 from codespec.speculation.store import LearnedRow, forget, learned_folder, learned_rows
+from codespec.store.disk import say
 
 ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
@@ -26,6 +26,7 @@ ABSENT = {
     "silent": "The program at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
 }
 STILL_KNOWN = "The daemon at {url} would save its learned state again when it stops: stop it, then reset."
+PLACE = ("proposer", "context", "language")
 
 
 def add_parser(commands: Any) -> None:
@@ -34,7 +35,6 @@ def add_parser(commands: Any) -> None:
         "stats",
         help="show a daemon's counters and the learned acceptance rates",
         description="Shows the counters of a running daemon, and the recent acceptance rates by context and proposer.",
-        allow_abbrev=False,
     )
     add_address_options(parser)
     parser.add_argument(
@@ -53,24 +53,19 @@ def run(options: argparse.Namespace) -> int:
         removed = _forget()
         print(json.dumps({"forgotten": removed}) if options.json else f"forgotten: {removed} pair(s)")
         if found.who == "daemon":
-            _note(STILL_KNOWN.format(url=address.url))
+            say(STILL_KNOWN.format(url=address.url))
         return 0
     if found.who in ABSENT:
-        _note(ABSENT[found.who].format(url=address.url))
+        say(ABSENT[found.who].format(url=address.url))
     notes: list[str] = []
     rows = learned_rows(notes)
-    for note in notes:
-        _note(note)
+    say(*notes)
     if options.json:
         print(json.dumps({**_as_json(address, found), "learned": [asdict(row) for row in rows]}))
     else:
-        by_key = stats_table.render_keys(found.stats) if found.who == "daemon" else []
-        print("\n".join(by_key if options.by else [*_daemon_lines(address, found), *render(rows)]))
+        by_key = render_keys(found.stats) if found.who == "daemon" else []
+        print("\n".join(by_key if options.by else [*_daemon_lines(address, found), *render_learned(rows)]))
     return 0
-
-
-def _note(sentence: str) -> None:
-    print(f"codespec: {sentence}", file=sys.stderr)
 
 
 def _as_json(address: Address, found: Found) -> dict[str, Any]:
@@ -90,7 +85,7 @@ def _daemon_lines(address: Address, found: Found) -> list[str]:
         notes.insert(0, upstream_line(upstream))
     if kernel := daemon.get("kernel"):
         notes.insert(0, f"kernel: {kernel}")
-    return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
+    return [head, *notes, "", *render(found.stats), "", f"learned, from {learned_folder()}:", ""]
 
 
 def upstream_line(upstream: Mapping[str, Any]) -> str:
@@ -102,8 +97,8 @@ def upstream_line(upstream: Mapping[str, Any]) -> str:
     return f"upstream: {upstream['url']}, {fills}, {state}"
 
 
-def render(rows: Sequence[LearnedRow]) -> list[str]:
-    """Return the table, grouped by pair."""
+def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
+    """Return the table of learned acceptance rates, grouped by pair."""
     if not rows:
         return ["nothing was learned yet"]
     lines = []
@@ -123,3 +118,157 @@ def _forget() -> int:
         raise ConfigError(
             f"The learned state can't be removed from {learned_folder()} ({error.strerror})", "make the folder writable"
         ) from error
+
+
+class Figures:
+    """The samples of /v1/codespec/stats, to be summed by their labels."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._samples = [sample for family in told["families"] for sample in family["samples"]]
+
+    def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """Return a metric's sums, grouped by labels."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for sample in self._samples:
+            if sample["name"] == f"codespec:{name}":
+                found[tuple(sample["labels"][label] for label in labels)] += sample["value"]
+        return found
+
+    def sum(self, name: str) -> float:
+        """Return a metric's total."""
+        return self.by(name)[()]
+
+    def parts(self, name: str, label: str) -> dict[str, float]:
+        """Return a metric's nonzero sums, grouped by one label."""
+        return {key[0]: value for key, value in self.by(name, label).items() if value}
+
+    def quantile(self, name: str, share: float) -> float | None:
+        """Return the smallest bound that covers this share of a histogram, or None if it is empty."""
+        buckets = sorted((float(le), count) for (le,), count in self.by(f"{name}_bucket", "le").items())
+        if not buckets or not buckets[-1][1]:
+            return None
+        return next(bound for bound, count in buckets if count >= share * buckets[-1][1])
+
+
+def render(told: Mapping[str, Any]) -> list[str]:
+    """Return the lines for the daemon's numbers since it started."""
+    figures = Figures(told)
+    lines = [
+        _line("requests", _requests(figures)),
+        _line("ended", _parts(figures, "request_success_total", "finished_reason")),
+        _line("cut short", _parts(figures, "requests_cancelled_total", "reason")),
+        _line("failed", _parts(figures, "requests_failed_total", "fault")),
+        _line("upstream", _parts(figures, "upstream_requests_total", "outcome")),
+    ]
+    for label, name in (
+        ("waited", "request_queue_time_seconds"),
+        ("first text", "time_to_first_token_seconds"),
+        ("whole text", "e2e_request_latency_seconds"),
+    ):
+        lines.append(_line(label, _times(figures, name)))
+    lines += [
+        _line("prompts", _prompts(figures)),
+        _line("written", _written(figures)),
+        _line("against plain", _goodput(figures)),
+        _line("mode", ", ".join(figures.parts("mode", "mode"))),
+        _line("audits", _parts(figures, "audit_total", "result")),
+        _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
+        _line("by position", _positions(figures)),
+    ]
+    return [line for line in lines if line] + _places(figures)
+
+
+def render_keys(told: Mapping[str, Any]) -> list[str]:
+    """Return the table of usage by key."""
+    figures = Figures(told)
+    parts = {name: figures.parts(f"key_{name}", "key") for name in ("prompt_tokens_total", "generation_tokens_total")}
+    requests, running = figures.by("key_requests_total", "key"), figures.parts("key_requests_open", "key")
+    refused = figures.parts("key_requests_refused_total", "key")
+    if not requests:
+        return ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
+    lines = [f"{'key':<24}{'requests':>10}{'prompts':>12}{'written':>12}{'open':>6}{'refused':>9}"]
+    for (name,), count in sorted(requests.items(), key=lambda one: (-one[1], one[0])):
+        counts = (parts["prompt_tokens_total"], parts["generation_tokens_total"], running, refused)
+        prompts, written, now, no = (int(part.get(name, 0)) for part in counts)
+        lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
+    return lines
+
+
+def _line(label: str, said: str) -> str:
+    return f"{label:<14} {said}" if said else ""
+
+
+def _requests(figures: Figures) -> str:
+    over, running = figures.sum("requests_total"), figures.sum("num_requests_running")
+    refused = figures.sum("requests_refused_total")
+    return f"{over:,} finished, {running} running, {figures.sum('num_requests_waiting')} waiting, {refused:,} refused"
+
+
+def _parts(figures: Figures, name: str, label: str) -> str:
+    return ", ".join(f"{key} {value:,}" for key, value in figures.parts(name, label).items())
+
+
+def _times(figures: Figures, name: str) -> str:
+    found = [(f"p{100 * share:.0f}", figures.quantile(name, share)) for share in (0.5, 0.95, 0.99)]
+    said = [f"{name} {_at_most(value)}" for name, value in found if value is not None]
+    return ", ".join(said) + " ms" if said else ""
+
+
+def _at_most(seconds: float) -> str:
+    return "beyond the last bound" if seconds == float("inf") else f"≤ {1000 * seconds:g}"
+
+
+def _prompts(figures: Figures) -> str:
+    asked, found = (
+        figures.parts("prefix_cache_queries_total", "model"),
+        figures.parts("prefix_cache_hits_total", "model"),
+    )
+    return "; ".join(
+        f"{model} {count:,} tokens, {found.get(model, 0) / count:.0%} cached" for model, count in asked.items()
+    )
+
+
+def _written(figures: Figures) -> str:
+    tokens, rounds = figures.sum("generation_tokens_total"), figures.sum("rounds_total")
+    return f"{tokens:,} tokens in {rounds:,} rounds, {tokens / rounds:.2f} a round" if rounds else ""
+
+
+def _goodput(figures: Figures) -> str:
+    seconds, plain = figures.sum("goodput_seconds_total"), figures.sum("goodput_plain_seconds_total")
+    tokens = figures.sum("goodput_tokens_total")
+    if not seconds:
+        return ""
+    return f"{plain / seconds:.2f} × ({tokens:,} tokens in {seconds:.1f} s; plain {plain:.1f} s by the cost table)"
+
+
+def _shares(seconds: Mapping[str, float]) -> str:
+    whole = sum(seconds.values())
+    return ", ".join(f"{phase} {value / whole:.0%}" for phase, value in seconds.items()) if whole else ""
+
+
+def _positions(figures: Figures) -> str:
+    """Return the share of drafts accepted up to each position."""
+    drafts = figures.sum("spec_decode_num_drafts_total")
+    accepted = figures.parts("spec_decode_num_accepted_tokens_per_pos_total", "position")
+    if not drafts:
+        return ""
+    return " ".join(f"{accepted[str(n)] / drafts:.0%}" for n in range(16) if str(n) in accepted)
+
+
+def _places(figures: Figures) -> list[str]:
+    drafts = figures.by("spec_decode_num_drafts_total", *PLACE)
+    tokens = figures.by("spec_decode_num_draft_tokens_total", *PLACE)
+    accepted = figures.by("spec_decode_num_accepted_tokens_total", *PLACE)
+    if not drafts:
+        return []
+    head = f"{'proposer':<14}{'context':<14}{'language':<12}{'drafts':>8}{'tokens':>8}{'accepted':>9}"
+    rows = [
+        "".join(
+            [
+                "{:<14}{:<14}{:<12}".format(*place),
+                f"{count:>8,}{tokens[place]:>8,}{accepted[place] / tokens[place]:>9.0%}",
+            ]
+        )
+        for place, count in sorted(drafts.items())
+    ]
+    return ["", head, *rows]

@@ -13,8 +13,15 @@ from typing import Any
 
 from codespec.errors import Fault, ModelError, TokenizerError
 from codespec.store.conversions import source_quantization
-from codespec.store.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
-from codespec.store.model_layers import Layers, read_layers
+from codespec.store.model_config import (
+    Layers,
+    architecture,
+    check_claims,
+    context_length,
+    read_layers,
+    text_config,
+    why_unsuitable,
+)
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json

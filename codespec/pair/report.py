@@ -15,9 +15,8 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.errors import Fault
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
-from codespec.pair.rows import Pair, Row, model_rows
+from codespec.pair.rows import Pair, Row, cross_rows, model_rows, tokenizer_rows
 from codespec.pair.sample import Sample
-from codespec.pair.tokenizers import cross_rows, tokenizer_rows
 from codespec.store.machine import computes_bfloat16
 
 Verdict = Literal["works", "works, with notes", "can't work"]

@@ -15,8 +15,7 @@ from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
-from codespec.startup.fingerprint import kept_file, model_facts
-from codespec.startup.timing import SHORT, Shape, measure, measure_head, time_rows, timed, turns
+from codespec.startup.timing import SHORT, Shape, kept_file, measure, measure_head, model_facts, time_rows, timed, turns
 from codespec.text.align import retokenize_batch
 
 NO_HEADS: Mapping[str, HeadRunner] = {}

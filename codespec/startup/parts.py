@@ -26,18 +26,20 @@ from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftLengthPolicy
 from codespec.startup.batch_invariance import LEAST_LENGTH
-from codespec.startup.calls import choose_calls
-from codespec.startup.instructions import look_lower, take_kept
-from codespec.startup.policies import choose_policy
+from codespec.startup.calls import choose_calls, look_lower, take_kept
 from codespec.startup.prompt_budget import find_reading, prompt_budget
-from codespec.startup.threads import find_threads
-from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, largest_batch, tune
+from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
-from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.store.machine import (
+    IDLE_FACTOR,
+    IDLE_MB,
+    USUAL_CONTEXT,
+    choose_context,
+    context_room,
+    machine_memory,
+)
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
-# Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
-IDLE_FACTOR, IDLE_MB = 4, 256
 MOST_SLOTS = 1024
 # Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
 # target's prompt helps it little.

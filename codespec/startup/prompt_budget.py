@@ -15,8 +15,7 @@ from typing import Any
 
 from codespec.json_store import Kept
 from codespec.models.language_model import LanguageModel
-from codespec.startup.fingerprint import kept_file, model_facts
-from codespec.startup.timing import time_rows, turns
+from codespec.startup.timing import kept_file, model_facts, time_rows, turns
 
 VERSION = 1  # of the measurement; others are not loaded
 FEW, MANY, FAR = 64, 256, 1024  # prefill chunk on slow and on fast machines; context before it; all in tokens

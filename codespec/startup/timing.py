@@ -1,25 +1,35 @@
-"""Time the forwards of a model or a head on this machine, within a budget of seconds.
+"""Time the forwards of a model or a head on this machine, within a budget of seconds, and name what keeps the result.
 
 Measures by rows, context and batch, and for one shape of call against another. Points are visited in turn repeatedly,
 and each keeps its median, so that a busy moment does not affect one point only. Minimum times would reflect the
 machine's best moments, when additional rows cost less relative to the first than they usually do. The slots must be
 free.
+
+A result is kept under a fingerprint of everything that it depends on, so that it is used only where it is valid.
 """
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median, median_low
 
 import torch
 
+from codespec import __version__
+from codespec.json_store import digest
 from codespec.models.call_shape import CallShape
 from codespec.models.heads.drafting import HeadRunner, Reading
 from codespec.models.language_model import LanguageModel
+from codespec.models.linear import tiled_linears
 from codespec.models.rows import Rows
+from codespec.store.processor import processor
+from codespec.user_folders import cache_folder
 
 Shape = tuple[int, int, int]  # rows, batch, context
 Timer = Callable[[LanguageModel], float]
@@ -170,3 +180,29 @@ def cost_over_fast(
     model.use(calls)
     empty_slots(model)
     return [median(found) for found in ratios]
+
+
+def kept_file(kind: str, version: int, *facts: object) -> Path:
+    """Return the file in the user's cache folder that keeps a measurement of this kind.
+
+    Its name is a fingerprint of codespec, the machine, torch, the measurement's version and `facts`, which are plain
+    values or objects that differ in `repr`.
+    """
+    machine = (__version__, platform.node(), processor().label, torch.__version__)
+    return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
+
+
+def model_facts(model: LanguageModel) -> tuple[object, ...]:
+    """Return the facts that determine the time and the bits of a model's forward, without shape of call and cache.
+
+    These are the CPU threads, the device, the mode, the model's sizes and number formats, and the kinds of its products
+    and attention. Models that differ only in name and weights have the same facts.
+    """
+    gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""  # it may be replaced
+    spec = replace(model.spec, name="", notes=())
+    kinds = {layer.kind for layer in tiled_linears(model.network)}
+    return (
+        *(torch.get_num_threads(), str(model.device), gpu, model.steps, model.exact, spec, str(model.dtype)),
+        *(sorted(model.shapes.items()), sorted(map(repr, model.heads)), sorted(kinds)),
+        *sorted(map(repr, model.states.items())),
+    )

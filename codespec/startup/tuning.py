@@ -1,4 +1,4 @@
-"""Derive settings from measured costs: maximum draft length, prefill chunk and batch size.
+"""Choose settings by measurement: the number of CPU threads, the draft-length policy, prefill chunk and batch size.
 
 If a 32-row product costs about as much as one row (AMX, GPUs), long drafts, large chunks and full batches pay off. If
 arithmetic dominates, they do not. Therefore nothing is chosen by processor name.
@@ -6,11 +6,34 @@ arithmetic dominates, they do not. Therefore nothing is chosen by processor name
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from codespec.contract.engine_config import EngineConfig
+import torch
+
+from codespec.contract.engine_config import EngineConfig, split_policy
+from codespec.contract.types import PREDICTION
+from codespec.json_store import Kept, digest
+from codespec.models.language_model import LanguageModel
+from codespec.proposers.base import Proposer
 from codespec.speculation.cost_model import CostTable
-from codespec.startup.timing import SHORT
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import (
+    ConfidenceStopped,
+    DraftLengthPolicy,
+    Ds4Table,
+    FixedLength,
+    PlusTwoMinusOne,
+    UserCapped,
+)
+from codespec.speculation.store import Learned
+from codespec.startup.costs import kept_table, price
+from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, model_facts, time_forward
+from codespec.store.processor import processor
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
 MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64
@@ -18,6 +41,10 @@ BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
 STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
 PAYS = 0.8  # doubling the batch must reduce the cost per token to this share
 FREE = 1.5  # a step counts as cheap up to this multiple of one row's cost
+THREADS_VERSION = 1  # of the measurement of threads; others are not loaded
+TURN = 5  # forwards with one thread count before the next takes its turn
+CLEARLY = 0.9
+_CHOSEN: list[int] = []  # thread count chosen in this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +115,121 @@ def _chunk(costs: CostTable) -> int:
     while chunk > LEAST_CHUNK and costs.target.seconds(chunk) > STALL:
         chunk //= 2
     return chunk
+
+
+def choose_policy(
+    config: EngineConfig,
+    proposer: Proposer | None,
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    notes: MutableSequence[str],
+) -> DraftLengthPolicy:
+    """Return the configured policy. Messages for the user go to `notes`.
+
+    The models' slots must be free, because the models are timed.
+    """
+    name, number = split_policy(config.policy)
+    longest = longest_draft(config.draft_tokens, None)
+    policy: DraftLengthPolicy
+    if name.startswith("cost"):
+        policy = _cost_policy(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
+    elif name == "fixed":
+        policy = FixedLength(longest if number is None else int(number))
+    elif name == "confidence":
+        policy = ConfidenceStopped(longest, config.min_confidence if number is None else number)
+    elif name == "plus2minus1":
+        policy = PlusTwoMinusOne(longest)
+    else:
+        policy = Ds4Table(longest)
+    return UserCapped(policy, config.caps) if config.caps else policy
+
+
+def _cost_policy(
+    config: EngineConfig,
+    proposer: Proposer,
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    notes: MutableSequence[str],
+) -> CostPolicy:
+    heads = [repr(head.config) for head in proposer.heads.values()]
+    learned = Learned(pair_fingerprint(target, drafter, heads), notes) if config.learn else None
+    costs = price(target, proposer.models, notes, proposer.heads)
+    table = kept_table(target, proposer.models, proposer.heads)
+    return CostPolicy(
+        costs,
+        proposer.names,
+        tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
+        longer={PREDICTION: longest_prediction(config.draft_tokens, target.calls.rows)},
+        syntax=config.policy == "cost+syntax",
+        acceptance=learned.load() if learned else None,
+        keep=learned.save if learned else None,
+        running=True,
+        keep_costs=partial(table.save, notes=notes) if config.learn else None,
+    )
+
+
+def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads: Sequence[str] = ()) -> str:
+    """Return an id of the pair for learned state.
+
+    It covers both models' names, architectures and tokenizers, and the heads' shapes.
+    """
+    facts: list[object] = [
+        (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)
+        for model in (target, drafter)
+        if model is not None
+    ]
+    facts += heads
+    return digest(facts)
+
+
+def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
+    """Return the kept number of CPU threads for this model, or measure and keep it.
+
+    The number is process-wide, so the first engine with automatic threads decides for later ones. Slots must be free.
+    """
+    if not _CHOSEN:
+        most = _most_threads()
+        _CHOSEN.append(1 if most == 1 else _kept_threads(model, most).get(lambda: choose_threads(model, most), notes))
+    return _CHOSEN[0]
+
+
+def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
+    def parse(content: Mapping[str, Any]) -> int:
+        if (threads := int(content["threads"])) not in range(1, most + 1):
+            raise ValueError(f"{threads} is not from 1 to {most}")
+        return threads
+
+    file = kept_file("threads", THREADS_VERSION, most, model_facts(model))
+    return Kept(file, "number of threads", parse, lambda threads: {"threads": threads})
+
+
+def _most_threads() -> int:
+    """Return the number of physical cores, or OMP_NUM_THREADS if lower: it is set on shared machines."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(processor().cores, int(limit)) if limit.isdecimal() and int(limit) else processor().cores
+
+
+def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
+    """Return the least thread count, doubling from 1 to `most`, that no larger one clearly beats.
+
+    The criterion is the 95th percentile of a small verification: on shared cores several threads often stall. Takes
+    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves the slots empty.
+    """
+    counts = sorted({*(1 << power for power in range(most.bit_length())), most})
+    times: dict[int, list[float]] = {count: [] for count in counts}
+    rows = min(8, model.spec.max_length - 1)
+    verify: Shape = (rows, 1, min(SHORT, model.spec.max_length - rows))
+    before, began = torch.get_num_threads(), time.perf_counter()
+    while not times[most] or time.perf_counter() - began < budget:
+        for threads, found in times.items():
+            torch.set_num_threads(threads)
+            time_forward(model, verify)  # the first forward wakes the threads
+            found += [time_forward(model, verify) for _ in range(TURN)]
+    torch.set_num_threads(before)
+    empty_slots(model)
+    late = {threads: sorted(found)[int(0.95 * len(found))] for threads, found in times.items()}
+    best = 1
+    for threads in counts:
+        if late[threads] < CLEARLY * late[best]:
+            best = threads
+    return best

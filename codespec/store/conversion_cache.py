@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -17,16 +16,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError, quoted
+from codespec.json_store import Kept
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
-from codespec.store.disk import drop, locked
+from codespec.store.disk import drop, locked, say
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # version of converted folders: folders of another version are converted again
@@ -138,7 +137,8 @@ def hash_once(file: Path) -> str:
     Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
     """
     place, state = str(file.absolute()), file.stat()
-    known, mark = _read_index(), [state.st_size, state.st_mtime_ns]
+    index, mark = _index(), [state.st_size, state.st_mtime_ns]
+    known = index.load([]) or {}
     if place in known and known[place][:2] == mark:
         return str(known[place][2])
     try:
@@ -148,7 +148,7 @@ def hash_once(file: Path) -> str:
         raise ModelError(f"{file} can't be used ({error})", "remove it, or fetch the model again") from error
     if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
         known.pop(place, None)
-        _write_index({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]})
+        index.save({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]}, [])
     return digest
 
 
@@ -230,35 +230,15 @@ def _is_complete(folder: Path) -> bool:
         return False
 
 
-def _read_index() -> dict[str, list[Any]]:
-    """Return the index without invalid entries, or {} if it is corrupt; the next write replaces it."""
-    try:
-        values = read_json_file(converted_home() / "index.json")
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(values, dict):
-        return {}
+def _index() -> Kept[dict[str, list[Any]]]:
+    """Return the index of hashes: size, mtime and SHA-256 by path. Without it, files are only hashed each time."""
+    return Kept(converted_home() / "index.json", "index of hashes", _parse_index, dict)
+
+
+def _parse_index(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the valid entries."""
     return {place: value for place, value in values.items() if isinstance(value, list) and _fits(value)}
 
 
 def _fits(value: list[Any]) -> bool:
     return len(value) == 3 and isinstance(value[2], str) and len(value[2]) == 64 and value[2].isalnum()
-
-
-def _write_index(values: dict[str, list[Any]]) -> None:
-    """Write the index. If that fails, files are hashed again each time, which is only slower."""
-    home, part = converted_home(), ""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=home, prefix="index", suffix=".part")  # a new file, so no link is followed
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(values, out, indent=0)
-        os.replace(part, home / "index.json")
-    except OSError:
-        with suppress(OSError):
-            Path(part).unlink(missing_ok=True)
-
-
-def say(line: str) -> None:
-    """Print a line for the user on stderr."""
-    print(f"codespec: {line}", file=sys.stderr, flush=True)

@@ -1,10 +1,14 @@
-"""Files and folders of the store: free space, sizes and their growth, locks, and no links in their place."""
+"""Files and folders of the store: free space, sizes and their growth, locks, and no links in their place.
+
+Also the line on stderr by which the store reports progress.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +21,12 @@ Tell = Callable[[int], None]  # takes a percentage
 
 MARGIN = 50_000_000  # bytes to keep free
 EVERY = 0.5  # seconds between two looks at a growing folder
+
+
+def say(*lines: str) -> None:
+    """Print lines for the user on stderr, apart from a command's output."""
+    for line in lines:
+        print(f"codespec: {line}", file=sys.stderr, flush=True)
 
 
 class NoRoom(ModelError):

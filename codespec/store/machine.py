@@ -27,6 +27,8 @@ USUAL_CONTEXT = 2048  # tokens: minimum context if memory is short, up to the mo
 CONTEXT_UNIT = 512  # tokens: caches are allocated in multiples of this
 MEMORY_SHARE = 16  # 1/16 of the machine's memory is for keys and values of concurrent requests
 CACHE_SHARE = 4  # 1/4 of cache_mb is for concurrent requests; the rest is for idle documents
+# Without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
+IDLE_FACTOR, IDLE_MB = 4, 256
 MEASURE = (sys.executable, "-P", "-m", "codespec.startup.step_speed")
 LONGEST = 120.0  # seconds of a speed measurement, including the import of torch
 

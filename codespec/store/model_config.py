@@ -1,7 +1,10 @@
-"""Read a model's config.json: its architecture, whether it can be drafted for, and whether its sizes are true.
+"""Read a model's config.json: its architecture and layers, whether it can be drafted for, and whether its sizes hold.
 
 Unsupported architectures are refused by name before anything is loaded; the loader's own ragged check has the final
-say. Sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that
+say. The layers decide what a rollback costs: keys and values are cut to a length, while a recurrent state is restored
+from a checkpoint and the accepted rows are computed again.
+
+Sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that
 are each plausible but whose product exceeds the files are left to the loader (`models.model_check`).
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,14 @@ _SIZE = re.compile(
     r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
 )
 _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
+
+# What each kind of layer is called, and the settings that count layers and experts.
+_SLIDING = ("sliding", "chunked")
+_RECURRENT_KINDS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "lightning")
+_PURE = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")  # model types without any attention
+_BOTH = ("falcon_h1",)  # model types whose every layer has attention and a recurrent state
+_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN_COUNTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k")
 
 
 def text_config(config: Config) -> Config:
@@ -153,3 +165,69 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 yield from _numbers(item)
             elif isinstance(item, int | float) and not isinstance(item, bool):
                 yield name, item
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """How many layers have full attention, a sliding window, and a recurrent state; experts, and how many run a token.
+
+    A layer with both attention and a recurrent state counts twice.
+    """
+
+    attention: int
+    sliding: int = 0
+    recurrent: int = 0
+    experts: int = 0
+    chosen: int = 0
+
+    def __str__(self) -> str:
+        kinds = {"attention": self.attention, "sliding": self.sliding, "recurrent": self.recurrent}
+        return ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+
+    @property
+    def mixture(self) -> str:
+        """The experts in words, or "none"."""
+        return f"{self.experts}, {self.chosen} of them for each token" if self.experts else "none"
+
+    @property
+    def rollback(self) -> str:
+        """The cost of a rejected draft, as a phrase."""
+        if not self.recurrent:
+            return "a length"
+        return "replayed rows" if not self.attention + self.sliding else "a length and replayed rows"
+
+
+def read_layers(config: Config) -> Layers:
+    """Return what a configuration says about the layers. Unknown settings count as full attention."""
+    text = text_config(config)
+    count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    experts, chosen = _number(text, *_EXPERT_COUNTS), _number(text, *_CHOSEN_COUNTS)
+    kinds = _kinds(text, count)
+    recurrent = sum(any(word in kind for word in _RECURRENT_KINDS) for kind in kinds)
+    sliding = sum(any(word in kind for word in _SLIDING) for kind in kinds)
+    if text.get("model_type") in _BOTH:
+        return Layers(count, 0, count, experts, chosen if experts else 0)
+    return Layers(len(kinds) - recurrent - sliding, sliding, recurrent, experts, chosen if experts else 0)
+
+
+def _kinds(text: Config, count: int) -> list[str]:
+    """Return the kind of each layer, from whichever setting a family uses."""
+    for key in ("layer_types", "layers_block_type", "block_types"):
+        listed = text.get(key)
+        if isinstance(listed, list) and listed:
+            return [str(kind) for kind in listed]
+    if str(text.get("model_type") or "").startswith(_PURE):
+        return ["mamba"] * count
+    every, place = _number(text, "full_attention_interval", "attn_layer_period"), text.get("attn_layer_offset")
+    at = place if isinstance(place, int) else every - 1
+    listed = text.get("attn_layer_indices")
+    if every > 1 or isinstance(listed, list):
+        chosen = set(listed) if isinstance(listed, list) else {n for n in range(count) if n % every == at}
+        return ["attention" if number in chosen else "mamba" for number in range(count)]
+    slides = text.get("sliding_window") and text.get("use_sliding_window", True)
+    return ["sliding_attention" if slides else "full_attention"] * count
+
+
+def _number(values: Config, *names: str) -> int:
+    found = (values.get(name) for name in names)
+    return next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 from codespec.proof import PATH
 from tests.cli.conftest import SOURCE, Models
-from tests.cli.processes import run, user_environment
+from tests.cli.processes import ENGINE, LIGHT, Ended, fork, user_environment
 from tests.cli.test_light import BLOCK
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon
 from tests.server.test_process import Process, daemon
@@ -33,13 +32,11 @@ class Asking:
         self.file = folder / "shapes.py"
         self.file.write_text(SOURCE)
         self.environment = {"CODESPEC_SERVE_PORT": str(served.port), "XDG_STATE_HOME": str(folder)}
-        (folder / "no_torch").mkdir()
-        (folder / "no_torch" / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
 
-    def complete(self, *words: str, torch: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-        path = {} if torch else {"PYTHONPATH": str(self.folder / "no_torch")}
-        more = {**self.environment, **path, **environment}
-        return run("complete", f"{self.file}:11:20", *self.flags, "--max-tokens", "16", *words, **more)
+    def complete(self, *words: str, torch: bool = True) -> Ended:
+        modules, before = (ENGINE, "") if torch else (LIGHT, BLOCK.format(blocked=("torch",)))
+        line = ("complete", f"{self.file}:11:20", *self.flags, "--max-tokens", "16", *words)
+        return fork(*line, modules=modules, before=before, **self.environment)
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +130,12 @@ def test_an_impostor_gets_no_text(
 ) -> None:
     with impostor(answer) as one:
         words = ["complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4"]
-        done = run(*words, CODESPEC_SERVE_PORT=str(one.port), XDG_STATE_HOME=str(tmp_path))
+        done = fork(*words, modules=ENGINE, CODESPEC_SERVE_PORT=str(one.port), XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and "circumference" not in one
     assert done.returncode == 0 and done.stdout.strip()
     assert done.stderr.splitlines()[0] == f"{LOADING}the daemon at {one.url} can't be asked (it {reason})"
 
 
 def test_nobody_there_is_no_news(light_models: Models, source: Path) -> None:
-    done = run("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4")
+    done = fork("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4", modules=ENGINE)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,18 +12,19 @@ import torch
 from codespec import __version__
 from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
-from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
+from codespec.cli.checks.models import cache_size, slot_size, weight_size
 from codespec.contract.engine_config import EngineConfig
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
 from codespec.startup.call_search import SearchResult
+from codespec.store.machine import IDLE_FACTOR
 from codespec.store.processor import Processor, processor
 from codespec.store.resolve import resolve
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
-from tests.cli.processes import run
+from tests.cli.processes import fork
 from tests.cli.test_light import ABSENT, MEND
 from tests.cli.test_stats import folder  # noqa: F401
 from tests.server import fakes
@@ -60,9 +61,9 @@ def test_json_says_the_same(command: Command, models: Models) -> None:
 
 
 @pytest.mark.parametrize("missing", ["torch", "aiohttp"])
-def test_without_the_engines_packages(missing: str, models: Models, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=(missing,)))
-    done = run("doctor", "--target", models.target, "--drafter", models.drafter, PYTHONPATH=str(tmp_path))
+def test_without_the_engines_packages(missing: str, models: Models) -> None:
+    words = ("doctor", "--target", models.target, "--drafter", models.drafter)
+    done = fork(*words, before=ABSENT.format(blocked=(missing,)))
     assert (done.returncode, done.stderr) == (1, "")
     assert f"packages      {missing} not installed: {MEND}\n" in done.stdout
     for name in ("target", "drafter", "pair", "memory", "port"):

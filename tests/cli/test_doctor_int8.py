@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.cli.checks import arithmetic
-from codespec.cli.checks.finding import Finding
+from codespec.cli.checks import Finding
+from codespec.cli.checks import engine as engine_checks
 from codespec.cli.main import main
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
@@ -48,11 +48,11 @@ def measured(monkeypatch: pytest.MonkeyPatch, *figures: Rounding) -> None:
         entry = find_entry(name)
         return replace(entry, int8=figures) if entry else None
 
-    monkeypatch.setattr(arithmetic, "find_entry", find)
+    monkeypatch.setattr(engine_checks, "find_entry", find)
 
 
 def found(config: EngineConfig = CONFIG, told: str = "") -> dict[str, Finding]:
-    return {finding.name: finding for finding in arithmetic.check_int8(config, told)}
+    return {finding.name: finding for finding in engine_checks.check_int8(config, told)}
 
 
 def test_which_kernel_and_which_range(choose: Choose) -> None:
@@ -67,7 +67,7 @@ def test_a_slow_kernel_is_a_warning(choose: Choose, monkeypatch: pytest.MonkeyPa
     finding = found()["kernel"]
     assert finding.state == "warning" and "more than 10 times as long as a float32 product" in finding.said
     for known, other in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr(arithmetic, "computes_bfloat16", lambda known=known: known)
+        monkeypatch.setattr(engine_checks, "computes_bfloat16", lambda known=known: known)
         assert found()["kernel"].mend.endswith(f'set dtype = "{other}"')
 
 
@@ -95,7 +95,7 @@ def test_a_processor_without_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_where_int8_is_computed(
     config: EngineConfig, names: list[str], choose: Choose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "has_gpu", lambda: False)
+    monkeypatch.setattr(engine_checks, "has_gpu", lambda: False)
     assert list(found(config)) == names
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.cli.checks.probe import check_prompts
+from codespec.cli.checks.engine import check_prompts
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.startup.prompt_budget import ReadingSpeed

@@ -12,6 +12,7 @@ from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.serve_config import ServeConfig
 
+PARSER = build_parser()
 SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in declared(schema)]
 
 
@@ -33,11 +34,11 @@ def other_value(schema: type, name: str) -> tuple[list[str], Any]:
 @pytest.mark.parametrize(("schema", "name"), SETTINGS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_flag_sets_it(schema: type, name: str) -> None:
     words, value = other_value(schema, name)
-    assert getattr(build_parser().parse_args(["serve", *words]), name) == value
-    assert getattr(build_parser().parse_args(["serve"]), name) is None
+    assert getattr(PARSER.parse_args(["serve", *words]), name) == value
+    assert getattr(PARSER.parse_args(["serve"]), name) is None
 
 
 @pytest.mark.parametrize("name", [name for name, facts in declared(EngineConfig).items() if facts.automatic])
 def test_auto_is_zero(name: str) -> None:
-    options = build_parser().parse_args(["serve", f"--{name.replace('_', '-')}", "auto"])
+    options = PARSER.parse_args(["serve", f"--{name.replace('_', '-')}", "auto"])
     assert getattr(options, name) == 0

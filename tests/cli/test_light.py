@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import codespec
-from tests.cli.processes import run, user_environment
+from tests.cli.conftest import Command
+from tests.cli.processes import fork, run, user_environment
 
 HEAVY = (
     "torch",
@@ -23,7 +24,7 @@ HEAVY = (
 )
 BENCHES = ("policy", "decode", "serve", "typing", "prediction", "quality", "step", "sampling")
 MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
-# Imported by Python at its start, before codespec; hides packages as if they were not installed.
+# Runs before codespec; hides packages as if they were not installed.
 BLOCK = """
 import sys
 class Block:
@@ -73,22 +74,25 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"codespec {codespec.__version__}\n", "")
 
 
-def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
-    overview, complete = run("--help").stdout, run("complete", "--help").stdout
+def test_help_names_all_commands_and_every_flag_has_its_help(command: Command) -> None:
+    overview, complete = command("--help").out, command("complete", "--help").out
     for name in ("complete", "serve", "check", "doctor", "stats", "train", "distill"):
         assert f"    {name}" in overview
     for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
         assert flag in complete
 
 
-def test_without_a_command_help_is_printed() -> None:
-    done = run()
-    assert (done.returncode, done.stdout, done.stderr) == (0, run("--help").stdout, "")
+def test_without_a_command_help_is_printed(command: Command) -> None:
+    done = command()
+    assert (done.code, done.out, done.err) == (0, command("--help").out, "")
 
 
 @pytest.mark.parametrize("line", ["complete", "serve", "doctor", *(f"bench {name}" for name in BENCHES)])
-def test_help_fits_a_screen_and_help_all_has_the_rest(line: str) -> None:
-    short, whole = (run(*line.split(), flag, COLUMNS="80").stdout for flag in ("--help", "--help-all"))
+def test_help_fits_a_screen_and_help_all_has_the_rest(
+    line: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = (command(*line.split(), flag).out for flag in ("--help", "--help-all"))
     assert len(short.splitlines()) <= 40 and "--help-all" in short
     for flag in ("--model", "--target", "--drafter", "--dtype", "--mode"):
         assert flag in short and flag in whole
@@ -100,16 +104,14 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(line: str) -> None:
     ("words", "missing"),
     [("complete {source}:1:1", "torch"), ("complete {source}:1:1", "transformers"), ("train tokenizers", "torch")],
 )
-def test_without_the_engines_packages(words: str, missing: str, tmp_path: Path, source: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=(missing,)))
-    done = run(*words.format(source=source).split(), PYTHONPATH=str(tmp_path))
+def test_without_the_engines_packages(words: str, missing: str, source: Path) -> None:
+    done = fork(*words.format(source=source).split(), before=BLOCK.format(blocked=(missing,)))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"codespec: {missing} is not installed: {MEND}.\n"
 
 
-def test_the_language_server_without_its_packages(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=("pygls",)))
-    done = run("lsp", PYTHONPATH=str(tmp_path))
+def test_the_language_server_without_its_packages() -> None:
+    done = fork("lsp", before=ABSENT.format(blocked=("pygls",)))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "codespec: pygls is not installed: run `pip install .` in codespec's checkout.\n"
 

@@ -14,7 +14,7 @@ from codespec.store.choice import pull_command, recommend
 from codespec.store.pulled import folder_of
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
-from tests.cli.processes import run
+from tests.cli.processes import fork
 from tests.server.test_process import daemon
 
 RECOMMENDED = recommend().model
@@ -116,6 +116,8 @@ def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Mode
 def test_the_doctor_says_which_model_and_why(
     command: Command, own_file: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("codespec.cli.checks.models.check_together", lambda *_: ())  # measured elsewhere
+
     def look(*words: str) -> dict[str, str]:
         return lines_of(command("doctor", "--no-probe", *words))
 
@@ -160,7 +162,7 @@ def test_a_daemon_with_a_model_that_was_named_offers_none() -> None:
 
 
 def test_a_daemon_whose_model_is_not_pulled_ends_at_once() -> None:
-    done = run("serve", "--port", "0", "--model", "smollm2-135m")
+    done = fork("serve", "--port", "0", "--model", "smollm2-135m")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("run `codespec models pull smollm2-135m` (93 MB).\n")
 

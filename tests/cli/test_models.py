@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.cli import models_table
+from codespec.cli import models as models_command
 from codespec.errors import ConfigError
 from codespec.store import choice
 from codespec.store import pull as pulling
@@ -101,19 +101,19 @@ def test_as_json(command: Command, home: Path) -> None:
     ("memory", "fits"), [(1e9, (True, False, False)), (16.5e9, (True, True, False)), (None, (None,) * 3)]
 )
 def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models_table, "machine_memory", lambda: memory)
-    rows = {row["name"]: row for row in models_table.overview()["models"]}
+    monkeypatch.setattr(models_command, "machine_memory", lambda: memory)
+    rows = {row["name"]: row for row in models_command.overview()["models"]}
     assert tuple(rows[name]["fits"] for name in ("smollm2-135m", "deepseek-coder-6.7b", "qwen2.5-coder-7b")) == fits
-    assert models_table.render(models_table.overview())
+    assert models_command.render(models_command.overview())
 
 
 @pytest.mark.parametrize(("gpu", "best"), [(False, "qwen2.5-coder-0.5b-instruct"), (True, "deepseek-coder-6.7b")])
 def test_which_is_recommended(gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`recommend` has its own tests of the rule."""
     monkeypatch.setattr(choice, "machine_memory", lambda: 25_000_000_000)
-    monkeypatch.setattr(models_table, "has_gpu", lambda: gpu)
-    found = models_table.overview()
-    lines = models_table.render(found)
+    monkeypatch.setattr(models_command, "has_gpu", lambda: gpu)
+    found = models_command.overview()
+    lines = models_command.render(found)
     marked = [line.split()[2] for line in lines if line.endswith("<- for this machine")]
     assert found["best"] == best and marked == [best]
     assert f"for this machine: {best}, since {found['why']}" in lines
@@ -128,14 +128,14 @@ def test_whose_packaging_it_is(command: Command) -> None:
 
 def test_what_int8_costs_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {name: replace(entry, int8=()) for name, entry in read_catalogue().items()}
-    monkeypatch.setattr(models_table, "read_catalogue", lambda: known)
-    assert not [line for line in models_table.render(models_table.overview()) if "float32" in line]
+    monkeypatch.setattr(models_command, "read_catalogue", lambda: known)
+    assert not [line for line in models_command.render(models_command.overview()) if "float32" in line]
     figures = Rounding(127, 0.0019, 0.981, 20_100, "2026-11-26")
     known[SMALLER] = replace(known[SMALLER], int8=(figures,))
-    found = json.loads(json.dumps(models_table.overview()))
+    found = json.loads(json.dumps(models_command.overview()))
     rows = {row["name"]: row for row in found["models"]}
     assert rows[SMALLER]["int8"] == [asdict(figures)] and rows[LARGER]["int8"] == []
-    assert f"{SMALLER}: {figures}" in models_table.render(found)
+    assert f"{SMALLER}: {figures}" in models_command.render(found)
 
 
 @pytest.mark.parametrize(

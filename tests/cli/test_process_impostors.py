@@ -10,7 +10,7 @@ import pytest
 
 from codespec.proof import PATH
 from tests.cli.conftest import Models
-from tests.cli.processes import TOKEN, run, user_environment
+from tests.cli.processes import ENGINE, TOKEN, fork, user_environment
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon, relays, sends_on
 from tests.server.test_process import daemon
 
@@ -18,7 +18,7 @@ from tests.server.test_process import daemon
 @pytest.mark.parametrize("answer", [knows_nothing, plays_daemon, sends_on(9)], ids=["knows nothing", "plays", "sends"])
 def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path) -> None:
     with impostor(answer) as one:
-        done = run("stats", "--url", one.url, "--token-file", token_file, XDG_STATE_HOME=str(tmp_path))
+        done = fork("stats", "--url", one.url, "--token-file", token_file, XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
     assert (done.returncode, done.stdout) == (0, "nothing was learned yet\n")
     said = f"The program at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
@@ -27,8 +27,10 @@ def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path
 
 def test_the_doctor_sends_it_neither_token_nor_text(light_models: Models, token_file: Path, tmp_path: Path) -> None:
     with impostor(plays_daemon) as one:
-        done = run(
-            *("doctor", *light_models.flags, "--url", one.url, "--token-file", token_file), XDG_STATE_HOME=str(tmp_path)
+        done = fork(
+            *("doctor", *light_models.flags, "--url", one.url, "--token-file", token_file),
+            modules=ENGINE,
+            XDG_STATE_HOME=str(tmp_path),
         )
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
     assert f"{one.url} is used by another HTTP server" in done.stdout and done.returncode == 1, done.stdout
@@ -37,12 +39,12 @@ def test_the_doctor_sends_it_neither_token_nor_text(light_models: Models, token_
 def test_the_users_own_daemon_is_known_and_who_relays_its_proof_is_not(token_file: Path, tmp_path: Path) -> None:
     asked = {"XDG_STATE_HOME": str(tmp_path)}
     with daemon("--token-file", token_file, env=user_environment(**asked)) as real, impostor(relays(real.port)) as one:
-        done = run("stats", "--url", f"http://127.0.0.1:{real.port}", "--token-file", token_file, **asked)
+        done = fork("stats", "--url", f"http://127.0.0.1:{real.port}", "--token-file", token_file, **asked)
         assert done.stdout.startswith(f"daemon http://127.0.0.1:{real.port}: codespec "), done.stderr
-        done = run("stats", "--url", f"http://127.0.0.1:{real.port}", **asked)
+        done = fork("stats", "--url", f"http://127.0.0.1:{real.port}", **asked)
         assert "requires its token: give --token-file" in done.stderr
         for url in (one.url, f"http://[::ffff:7f00:1]:{one.port}"):
-            done = run("stats", "--url", url, "--token-file", token_file, **asked)
+            done = fork("stats", "--url", url, "--token-file", token_file, **asked)
             assert set(one.asked) == {f"POST {PATH}"} and TOKEN not in one and "can't prove" in done.stderr
 
 
@@ -50,6 +52,6 @@ def test_a_secret_that_others_may_know_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "codespec"
     with daemon(env=user_environment(XDG_STATE_HOME=str(tmp_path))) as real:
         (folder / "secret").chmod(0o644)
-        done = run("stats", "--url", f"http://127.0.0.1:{real.port}", XDG_STATE_HOME=str(tmp_path))
+        done = fork("stats", "--url", f"http://127.0.0.1:{real.port}", XDG_STATE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert f"Other users may know the secret in {folder / 'secret'}: remove it" in done.stderr

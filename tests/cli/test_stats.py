@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.cli.stats_table import Figures, render
+from codespec.cli.stats import Figures, render
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.store import Learned
 from codespec.user_folders import read_secret

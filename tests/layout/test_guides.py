@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.cli.models_table import overview
+from codespec.cli.models import overview
 from codespec.store.catalogue import OWN_DRAFTERS, read_advice, read_catalogue
 from codespec.store.disk import written
 

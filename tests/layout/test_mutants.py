@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.daemons import wait_for
 from tools import mutants
-from tools.mutant_report import summary, write_report
+from tools.mutant_report import as_markdown, summary, write_report
 from tools.mutants import ROOMS, judged_faults, near_tests, planted_faults, sampled_faults
 from tools.mutations import find_mutants
 from tools.tree_copy import Copy, CopyError
@@ -176,6 +176,8 @@ def test_the_table(tmp_path: Path) -> None:
     page = file.with_suffix(".md").read_text(encoding="utf-8")
     assert "| a \\| b | t |" in page and "| f.py:2 | c | it is the same |" in page
     assert "50% of the sample were caught, 100% of those" in page
+    found["planted"][0]["gone"] = True
+    assert "| a \\| b (this code is gone) | t |" in as_markdown(found)
 
 
 def test_what_was_caught_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from codespec.pair import retokenization
 from codespec.pair.retokenization import PerfectDrafts, measure_perfect_drafts, tokenize_texts
-from codespec.pair.tokenizers import equal_ids_share, single_token_share
+from codespec.pair.rows import equal_ids_share, single_token_share
 from codespec.text.tokenizer import TextTokenizer
 from tests.pair.folders import TEXT
 from tests.toy_tokenizers import toy_tokenizer

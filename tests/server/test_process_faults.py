@@ -27,7 +27,7 @@ from tests.server.test_process import Process, daemon, over_unix
 
 ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
 DYING = """
-from codespec.cli.ending import run_to_exit_code
+from codespec.cli.parser import run_to_exit_code
 from codespec.server.lifecycle import serve
 from codespec.server.loading import Loaded
 from codespec.contract.serve_config import ServeConfig

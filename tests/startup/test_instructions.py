@@ -10,9 +10,9 @@ import pytest
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.call_shape import FAST
-from codespec.startup import instructions
+from codespec.startup import calls
 from codespec.startup.call_search import SearchResult
-from codespec.startup.instructions import VARIABLE, holds, look_lower, take_kept
+from codespec.startup.calls import VARIABLE, holds, look_lower, take_kept
 from tests.cli.conftest import varies, write_model
 
 Patch = pytest.MonkeyPatch
@@ -29,8 +29,8 @@ class Amx:
 def elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")  # restored after the test
-    monkeypatch.setattr(instructions, "processor", Amx)
-    monkeypatch.setattr(instructions, "_LOADED", [])
+    monkeypatch.setattr(calls, "processor", Amx)
+    monkeypatch.setattr(calls, "_LOADED", [])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> EngineConfig:
 
 def test_what_holds_is_kept_for_the_next_start(config: EngineConfig, monkeypatch: Patch) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(instructions, "holds", lambda _, name: tried.append(name) or name == "AVX512_CORE")
+    monkeypatch.setattr(calls, "holds", lambda _, name: tried.append(name) or name == "AVX512_CORE")
     notes: list[str] = []
     look_lower(config, notes)
     assert tried == ["AVX512_CORE_BF16", "AVX512_CORE"]
@@ -48,17 +48,17 @@ def test_what_holds_is_kept_for_the_next_start(config: EngineConfig, monkeypatch
     assert os.environ[VARIABLE] == "", "this process can't change its mind"
     take_kept(EngineConfig(target=config.target, dtype="bfloat16"))
     assert os.environ[VARIABLE] == "", "it was found for another number format"
-    monkeypatch.setattr(instructions, "_LOADED", [])
+    monkeypatch.setattr(calls, "_LOADED", [])
     take_kept(EngineConfig(target=config.target, mode="fast"))
     take_kept(config)
     assert os.environ[VARIABLE] == "", "a model was loaded before: the variable would come too late"
-    monkeypatch.setattr(instructions, "_LOADED", [])
+    monkeypatch.setattr(calls, "_LOADED", [])
     take_kept(config)
     assert os.environ[VARIABLE] == "AVX512_CORE"
 
 
 def test_who_set_the_variable_has_decided(config: EngineConfig, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(instructions, "holds", lambda *_: True)
+    monkeypatch.setattr(calls, "holds", lambda *_: True)
     look_lower(config, [])
     monkeypatch.setenv(VARIABLE, "AVX2")
     notes: list[str] = []
@@ -68,11 +68,11 @@ def test_who_set_the_variable_has_decided(config: EngineConfig, monkeypatch: Pat
 
 
 def test_where_nothing_holds_it_is_tried_once(config: EngineConfig, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(instructions, "holds", lambda *_: False)
+    monkeypatch.setattr(calls, "holds", lambda *_: False)
     notes: list[str] = []
     look_lower(config, notes)
     assert notes == []
-    monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("it was tried before"))
+    monkeypatch.setattr(calls, "holds", lambda *_: pytest.fail("it was tried before"))
     look_lower(config, notes)
     take_kept(config)
     assert notes == [] and os.environ[VARIABLE] == ""
@@ -90,12 +90,12 @@ def test_an_engine_that_varies_looks_lower(config: EngineConfig, monkeypatch: Pa
     all of them.
     """
     varies(monkeypatch)
-    monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("nothing is to be tried"))
+    monkeypatch.setattr(calls, "holds", lambda *_: pytest.fail("nothing is to be tried"))
     assert Engine.load(target=config.target, drafter=None, learn=False, policy="fixed").mode == "fast"
     monkeypatch.setattr(
         "codespec.startup.calls.settle", lambda model, chunk: SearchResult(FAST, "it varies", kernel=True)
     )
-    monkeypatch.setattr(instructions, "holds", lambda _, name: name == "AVX2")
+    monkeypatch.setattr(calls, "holds", lambda _, name: name == "AVX2")
     engine = Engine.load(target=config.target, drafter=None, learn=False, policy="fixed")
     assert engine.mode == "fast"
     assert engine.notes == [

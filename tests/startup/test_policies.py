@@ -24,7 +24,7 @@ CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
 @pytest.fixture(autouse=True)
 def cheap_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Return a table in which drafting pays; the tiny models' own would never draft, and depends on the machine."""
-    monkeypatch.setattr("codespec.startup.policies.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
+    monkeypatch.setattr("codespec.startup.tuning.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
 
 
 def requests(temperature: float) -> list[CompletionRequest]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from codespec.startup import timing
-from codespec.startup.threads import choose_threads
 from codespec.startup.timing import Shape, measure
+from codespec.startup.tuning import choose_threads
 from tests.pairs import model
 
 
@@ -50,7 +50,7 @@ def test_two_threads_only_if_their_bad_moments_are_better(
             return 0.01
         return 0.005 + (stall if count % 10 == 0 else 0.0)
 
-    monkeypatch.setattr("codespec.startup.threads.time_forward", forward)
+    monkeypatch.setattr("codespec.startup.tuning.time_forward", forward)
     target = model("llama", "gpt2")
     target.allocate(2, 512)
     torch.set_num_threads(1)

@@ -16,9 +16,8 @@ from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
-from codespec.startup import parts, threads
-from codespec.startup.threads import choose_threads, find_threads
-from codespec.startup.tuning import largest_batch, longest_draft, tune
+from codespec.startup import parts, tuning
+from codespec.startup.tuning import choose_threads, find_threads, largest_batch, longest_draft, tune
 from tests.pairs import build, model
 
 MS = 1e-3
@@ -66,7 +65,7 @@ def test_more_at_once_must_fit_into_memory() -> None:
 
 
 def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.startup.policies.price", lambda *_: TILED)
+    monkeypatch.setattr("codespec.startup.tuning.price", lambda *_: TILED)
     engine = build(model("llama", "gpt2"), policy="cost", draft_tokens=32, proposers="suffix", learn=False)
     assert engine.max_batch == 16 and engine.policy._tokens >= 31  # type: ignore[attr-defined]
     assert engine.prefill_chunk == 256
@@ -86,11 +85,11 @@ class TestThreads:
 
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr(threads, "time_forward", forward)
+        monkeypatch.setattr(tuning, "time_forward", forward)
         monkeypatch.setattr(torch, "set_num_threads", lambda count: current.__setitem__(0, count))
         monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
-        monkeypatch.setattr(threads, "processor", _Cores)
-        monkeypatch.setattr(threads, "_CHOSEN", [])
+        monkeypatch.setattr(tuning, "processor", _Cores)
+        monkeypatch.setattr(tuning, "_CHOSEN", [])
         return asked
 
     def test_from_one_to_the_physical_cores(self, machine: list[int]) -> None:
@@ -110,7 +109,7 @@ class TestThreads:
         assert find_threads(target, notes) == 2 and set(machine) == {1, 2, 4, 8}
         machine.clear()
         assert find_threads(target, notes) == 2 and machine == []
-        monkeypatch.setattr(threads, "_CHOSEN", [])
+        monkeypatch.setattr(tuning, "_CHOSEN", [])
         assert find_threads(target, notes) == 2 and machine == [] and notes == [], "nor by another process"
 
     def test_a_number_that_no_start_would_keep_is_measured_again(self, machine: list[int], tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ class TestThreads:
         target.allocate(2, 512)
         find_threads(target, notes)
         for number in (99, 0, "many", None):
-            threads._CHOSEN.clear()
+            tuning._CHOSEN.clear()
             (file,) = (tmp_path / "codespec" / "threads").glob("*.json")
             file.write_text(json.dumps({"format": 1, "content": {"threads": number}}))
             assert find_threads(target, notes) == 2

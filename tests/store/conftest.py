@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import run, start, user_environment
+from tests.cli.processes import Ended, fork, start, user_environment
 from tests.store.small_hub import SmallHub, serving
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import toy_backend
@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / "codespec" / "models"
 
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., Ended]
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -57,7 +57,7 @@ def _environment(hub: SmallHub, **more: str) -> dict[str, str]:
 @pytest.fixture
 def models(hub: SmallHub) -> Command:
     """Return a function that runs `codespec models …` against the hub."""
-    return lambda *words, **more: run("models", *words, **_environment(hub, **more))
+    return lambda *words, **more: fork("models", *words, **_environment(hub, **more))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def begin(hub: SmallHub) -> Iterator[Start]:
         process.communicate()
 
 
-def sentence(done: subprocess.CompletedProcess[str]) -> str:
+def sentence(done: Ended) -> str:
     """Return the one error sentence of a failed command, which follows its progress lines."""
     assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr, done
     last = done.stderr.splitlines()[-1]

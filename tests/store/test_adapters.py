@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import replace
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,14 +17,15 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, quoted
+from codespec.models.gguf.convert import convert
 from codespec.models.loader import load_model
 from codespec.models.merge_adapter import merge
 from codespec.pair.facts import read_facts
-from codespec.store import conversions
+from codespec.store import conversion_cache, conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue
-from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
+from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE, Conversion
 from codespec.store.conversions import convert_to_int8, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
@@ -42,22 +46,46 @@ def base(tmp_path: Path) -> Path:
     return write_model(tmp_path / "m.gguf", form="Q8_0")
 
 
-@pytest.fixture
-def adapter(base: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an adapter of that model with matrices that change its output."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "plain").mkdir()
+    convert(write_model(place / "m.gguf", form="Q8_0"), place / "plain", "0" * 64)
     torch.manual_seed(0)
     network = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(resolve(str(base)).base_folder()),
+        AutoModelForCausalLM.from_pretrained(place / "plain"),
         LoraConfig(r=2, lora_alpha=2, target_modules="all-linear", task_type="CAUSAL_LM"),
     )
     for name, value in network.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(value, std=0.2)
-    network.save_pretrained(tmp_path / "adapter")
-    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    network.save_pretrained(place / "adapter")
+    return place / "adapter"
+
+
+@pytest.fixture
+def adapter(base: Path, made: Path, tmp_path: Path) -> Path:
+    """Return the adapter, which names `base` as its model."""
+    folder = Path(shutil.copytree(made, tmp_path / "adapter"))
+    config = json.loads((folder / "adapter_config.json").read_text())
     config["base_model_name_or_path"] = str(base)
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    return tmp_path / "adapter"
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the converters in this process, which has imported what they need; two tests start real ones."""
+
+    def run(conversion: Conversion, folder: Path) -> None:
+        main, said = import_module(conversion.module).main, StringIO()
+        with redirect_stderr(said):
+            code = main([*conversion.arguments, str(folder), conversion.digest])
+        if code:
+            raise ModelError(quoted(said.getvalue().strip().splitlines()[-1]))
+
+    monkeypatch.setattr(conversion_cache, "run_converter", run)
 
 
 @pytest.fixture
@@ -119,6 +147,7 @@ def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, cap
     assert load_model(str(adapter), exact=False).tokenizer.fingerprint == facts.tokenizer.fingerprint
 
 
+@pytest.mark.usefixtures("here")
 def test_a_pattern_chooses_what_the_weights_hold(adapter: Path, tmp_path: Path) -> None:
     file = adapter / "adapter_config.json"
     by_name = weights(resolve(str(adapter)).folder())
@@ -129,6 +158,7 @@ def test_a_pattern_chooses_what_the_weights_hold(adapter: Path, tmp_path: Path) 
     assert all(torch.equal(by_name[name], by_pattern[name]) for name in by_name)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
     before = resolve(str(adapter)).folder()
     small = load_file(adapter / "adapter_model.safetensors")
@@ -136,6 +166,7 @@ def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
     assert resolve(str(adapter)).folder() != before
 
 
+@pytest.mark.usefixtures("here")
 def test_the_catalogue_gives_a_model_its_adapter(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = replace(next(iter(read_catalogue().values())), adapter=str(adapter))
     monkeypatch.setattr(resolving, "find_entry", lambda name: entry if name == entry.name else None)
@@ -180,6 +211,7 @@ def test_what_is_wrong_with_an_adapter_is_one_sentence(
         resolve(str(adapter)).folder()
 
 
+@pytest.mark.usefixtures("here")
 def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, tmp_path: Path) -> None:
     plain, folder = Path(shutil.copytree(resolve(str(base)).base_folder(), tmp_path / "plain")), tmp_path / "merged"
     (plain / "tokenizer.json").unlink()
@@ -190,6 +222,7 @@ def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, t
     assert all((folder / name).read_text() == name for name in ("vocab.json", "merges.txt", "tokenizer.model"))
 
 
+@pytest.mark.usefixtures("here")
 def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapter: Path, tmp_path: Path) -> None:
     """`models remove` reads that name."""
     own = Path(shutil.copytree(resolve(str(base)).base_folder(), tmp_path / "own"))
@@ -204,6 +237,7 @@ def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapt
             assert source[key] == value
 
 
+@pytest.mark.usefixtures("here")
 def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plain = resolve(str(base)).base_folder()
     assert merge_adapter(plain, adapter) == merge_adapter(plain, adapter)

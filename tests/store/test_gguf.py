@@ -128,16 +128,18 @@ def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
         [state.st_size, state.st_mtime_ns, 7],
         [state.st_size, state.st_mtime_ns, "../" * 21 + "x"],
     ]
-    for text in ("", "[]", "[" * 100_000, '{"x": 1}', *(json.dumps({place: one}) for one in lists)):
+    contents = (json.dumps({"format": 1, "content": {place: one}}) for one in lists)
+    for text in ("", "[]", "[" * 100_000, '{"x": 1}', *contents):
         (home / "index.json").write_text(text)
         assert convert_gguf(file) == folder
-        assert json.loads((home / "index.json").read_text())[place][2] == folder.name
+        assert json.loads((home / "index.json").read_text())["content"][place][2] == folder.name
 
 
 def test_an_index_that_can_not_be_written_stops_nothing(tmp_path: Path, home: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
     settle(file)
     (home / "index.json").mkdir(parents=True)
+    (home / "index.json.corrupt" / "kept").mkdir(parents=True)  # nor can it be set aside
     folder = convert_gguf(file)
     assert convert_gguf(file) == folder and folder.is_dir()
     assert not list(home.glob("index.*.part"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import run, start, start_python, user_environment
+from tests.cli.processes import ENGINE, fork, start, start_python, user_environment
 from tests.store.conftest import REPOSITORY, WEIGHTS, Command, Start, sentence
 from tests.store.small_hub import COMMIT, SmallHub
 
@@ -223,6 +223,6 @@ def test_what_was_pulled_completes(models: Command, tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("def add(a, b):\n    return \n")
     words = [f"{file}:2:12", "--target", REPOSITORY, "--drafter", "none", "--max-tokens", "4", "--json"]
-    done = run("complete", *words)  # the test environment forbids hub requests
+    done = fork("complete", *words, modules=ENGINE)  # the test environment forbids hub requests
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["finish_reason"] in ("length", "stop", "shape")

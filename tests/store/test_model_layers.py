@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codespec.store.model_layers import read_layers
+from codespec.store.model_config import read_layers
 
 QWEN35 = {"model_type": "qwen3_5_text", "num_hidden_layers": 8, "full_attention_interval": 4}
 LISTED = {"layer_types": ["mamba", "mamba", "attention"], "num_hidden_layers": 3}

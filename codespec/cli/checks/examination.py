@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, machine, models, probe, upstream
-from codespec.cli.checks.finding import Finding, from_error, well
+from codespec.cli.checks import Finding, daemon, engine, from_error, machine, models, well
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
 from codespec.client.daemon_client import Found
@@ -53,7 +52,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     yield from _settings(options, known)
     yield from _look(known)
     if known.serve is not None and known.serve.upstream:
-        yield from upstream.check_upstream(known.serve)
+        yield from daemon.check_upstream(known.serve)
         yield from _daemon(known)
         if known.served and not options.no_probe:
             yield from _probe(known)
@@ -143,7 +142,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     yield from machine.check_processor(config)
     if known.packages:
         yield from machine.check_device(config)
-        yield from arithmetic.check_int8(config, known.kernel)
+        yield from engine.check_int8(config, known.kernel)
     if known.served:
         yield well("memory", "the daemon has enough")
     elif known.target is not None and known.whole:
@@ -161,15 +160,15 @@ def _daemon(known: Known) -> Iterator[Finding]:
         yield daemon.check_port(known.address, known.found)
         yield from daemon.check_daemon(known.found)
         if known.served and not known.found.daemon.get("upstream"):
-            yield arithmetic.check_daemon_arithmetic(known.found.daemon)
+            yield engine.check_daemon_arithmetic(known.found.daemon)
 
 
 def _probe(known: Known) -> Iterator[Finding]:
     if known.served:
         assert known.address is not None
-        yield probe.probe_daemon(known.address)
+        yield engine.probe_daemon(known.address)
     elif known.packages and known.whole and known.room:
         assert known.config is not None and known.target is not None
-        yield from probe.probe_engine(known.config, known.target, known.drafter)
+        yield from engine.probe_engine(known.config, known.target, known.drafter)
     else:
         yield well("probe", "not tried: fix the failed checks above first")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codespec import __version__
-from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
+from codespec.cli.checks import Finding, failed, from_error, warning, well
 from codespec.cli.options import require_torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError, install_mend

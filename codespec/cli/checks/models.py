@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from codespec.cli.check import choose_sample
-from codespec.cli.checks.finding import Finding, failed, from_error, from_fault, warning, well
+from codespec.cli.checks import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ModelError
@@ -20,14 +20,20 @@ from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair
 from codespec.pair.rows import stored_as
 from codespec.store.catalogue import BYTES
-from codespec.store.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.store.machine import (
+    IDLE_FACTOR,
+    IDLE_MB,
+    USUAL_CONTEXT,
+    choose_context,
+    context_room,
+    machine_memory,
+)
 from codespec.store.model_config import text_config
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing
 
 FREE_MEMORY = Path("/proc/meminfo")
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
-IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: room for IDLE_FACTOR * max_batch slots, up to IDLE_BYTES
 RUNTIME = 500e6  # bytes for Python, torch and a step's tensors, in addition to the models
 NEARLY = 0.8  # share of the free memory
 
@@ -147,7 +153,7 @@ def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) ->
         return config.cache_mb * 2**20
     context, batch = config.context or USUAL_CONTEXT, config.max_batch or USUAL_BATCH
     running = batch * sum(slot_size(model, dtype, context) for model, dtype in sides)
-    return max(running, min(IDLE_FACTOR * running, IDLE_BYTES))
+    return max(running, min(IDLE_FACTOR * running, IDLE_MB * 2**20))
 
 
 def slot_size(model: ModelFacts, dtype: str, context: int) -> int:

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.cli.complete import FAINT, RESET, Painter
-from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
-from codespec.cli.parser import Parser
+from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError

@@ -21,8 +21,7 @@ from codespec.engine.engine import Engine
 from codespec.models.reference import quiet
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
-from codespec.startup.policies import choose_policy
-from codespec.startup.tuning import MOST_CHUNK
+from codespec.startup.tuning import MOST_CHUNK, choose_policy
 from codespec_lab.bench.decode.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec_lab.bench.harness import first_difference
 from codespec_lab.bench.pair import Pair

@@ -38,8 +38,7 @@ from codespec.startup.batch_invariance import LEAST_LENGTH
 from codespec.startup.calls import choose_calls
 from codespec.startup.costs import measure_table
 from codespec.startup.parts import DEFAULT_CONTEXT
-from codespec.startup.policies import choose_policy
-from codespec.startup.tuning import longest_draft
+from codespec.startup.tuning import choose_policy, longest_draft
 from codespec.store.resolve import resolve
 from codespec_lab.bench.decode.contest import (
     Answer,
