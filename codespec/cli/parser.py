@@ -8,6 +8,7 @@ output pipe ends quietly.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys

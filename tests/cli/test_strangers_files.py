@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codespec.cli.complete import read_source
-from codespec.cli.ending import run_to_exit_code
+from codespec.cli.parser import run_to_exit_code
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError, RequestError
 
@@ -51,7 +51,7 @@ def test_other_ways_in_which_a_disk_is_full(code: int, why: str, capsys: pytest.
         raise OSError(code, "full", "/x/y")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codespec.cli.ending._discard", lambda _stream: None)
+        patch.setattr("codespec.cli.parser._discard", lambda _stream: None)
         assert run_to_exit_code(command) == 2
     assert why in capsys.readouterr().err
 
@@ -59,7 +59,7 @@ def test_other_ways_in_which_a_disk_is_full(code: int, why: str, capsys: pytest.
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_empty_ones(closed: str) -> None:
     """Nothing opened later may take the place of a standard stream."""
-    script = "import os,sys;from codespec.cli.ending import run_to_exit_code as run;"
+    script = "import os,sys;from codespec.cli.parser import run_to_exit_code as run;"
     script += "run(lambda:print(1)or print(2,file=sys.stderr)or len(sys.stdin.read(1)));"
     script += "os._exit(os.open(os.devnull,0)<=2 or 7)"
     found = subprocess.run(
