@@ -27,6 +27,7 @@ from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
+MOST_NEAR = 64  # documents whose text may go along with a request: the file system is read for each of them
 _revisions = itertools.count(1)
 WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
 CELL = "vscode-notebook-cell"
@@ -131,6 +132,10 @@ class Documents:
     def close(self, uri: str) -> Document | None:
         """Remove a document and return it, or None."""
         return self._open.pop(uri, None)
+
+    def near(self, document: Document) -> list[Document]:
+        """Return the documents used last, at most MOST_NEAR, and then `document` itself."""
+        return [*(each for each in list(self)[-MOST_NEAR:] if each is not document), document]
 
     def used(self, document: Document) -> None:
         """Move a document to the end."""

@@ -40,7 +40,6 @@ UNPARSED = (
 )
 TEMPERATURE = 0.7  # of alternatives
 WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
-MOST_NEAR = 64  # documents whose text may go along with a request: the file system is read for each of them
 
 
 class Session:
@@ -397,6 +396,5 @@ class Session:
         return [each.file for each in self._near(document)]
 
     def _near(self, document: Document) -> list[Document]:
-        """Return the documents used last, if the settings allow to send their text along, and the document itself."""
-        others = list(self.documents)[-MOST_NEAR:] if self.settings.snippets else []
-        return [*(each for each in others if each is not document), document]
+        """Return the documents whose text may be sent with a request in this document."""
+        return self.documents.near(document) if self.settings.snippets else [document]

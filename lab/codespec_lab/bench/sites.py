@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars import find_language
-from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows
-from codespec_lsp.syntax_tree import read_outline
 
 from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import ConfigError
@@ -251,6 +249,10 @@ def read_definitions(text: str, path: Path, root: Path) -> tuple[Snippet, ...]:
     """Return at most MOST_CHARACTERS of definitions for a file with this text at `path`, whole files below `root`
     only.
     """
+    # late: a machine that only measures need not have the packages of the language server
+    from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows
+    from codespec_lsp.syntax_tree import read_outline
+
     found, left = [], MOST_CHARACTERS
     for imported in find_imported(import_rows(text.split("\n")), path, root):
         outline = read_outline(imported)
