@@ -81,6 +81,7 @@ class _HelpAll(argparse.Action):
 
 def run_to_exit_code(command: Callable[[], int]) -> int:
     """Run a command and return its exit code. User errors never print a traceback."""
+    _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows \u2026 instead of raising
     try:
