@@ -237,7 +237,7 @@ class Starter:
         return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _died(self, what: str, code: int | None) -> Fault:
-        """Return the fault with the signal that killed the daemon, or its log's last line, which often names a fix."""
+        """Return a fault with the signal that killed the daemon, or its log's last line, which often suggests a fix."""
         log = self._file("log")
         if code is not None and code < 0:
             return Fault("", f"{what} (signal {-code} killed it)", f"see its log {log}")

@@ -41,7 +41,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A loaded model's needs: `slots` slots of `capacity` positions, and steps of `rows` rows, `kept` with logits."""
+    """A loaded model's needs: `slots` of `capacity` positions, and steps of `rows`, `kept` of which produce logits."""
 
     model: LanguageModel
     slots: int

@@ -81,7 +81,7 @@ class Connections:
         return follow
 
     def report(self) -> None:
-        """Log that the limit is reached, once only: more lines could fill a disk."""
+        """Log once that the limit has been reached: repeated lines could fill the disk."""
         if not self._reported:
             self._reported = True
             log.warning(

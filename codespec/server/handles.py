@@ -95,7 +95,7 @@ class RequestHandle:
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
-        """Return whether it ends an older request for its document. A warm-up ends no request for text."""
+        """Return whether it supersedes an older request for its document. A warm-up supersedes no request for text."""
         return bool(self.owner.document) and self.owner == older.owner and self.priority <= older.priority
 
     def push(self, messages: Iterable[Message]) -> None:

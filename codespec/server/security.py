@@ -67,7 +67,7 @@ class Access:
         return not self.token and self.keyring is None
 
     def identify(self, request: web.Request, call: Call) -> None:
-        """Set whose request it is. Raise Refused if a token is missing, or opens other routes only."""
+        """Set whose request it is. Raise Refused if the token is missing or is valid only for other routes."""
         given, route = _bearer(request), route_of(request)
         if _is_same(given, self.token):
             call.is_owner = True

@@ -217,7 +217,7 @@ def route_of(request: web.Request) -> str:
     return resource.canonical if resource is not None else "-"
 
 
-FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body that was read before its handler
+FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body that was read before its handler ran
 
 
 async def read_fields(request: web.Request) -> Fields:

@@ -158,7 +158,7 @@ def _wanted(known: Architecture, config: Json) -> dict[str, str]:
 
 
 def _stacks(header: Header, known: Architecture, config: Json) -> list[tuple[str, tuple[str, ...], Stack]]:
-    """Return every stack with its name in the model and the names of its sources, without absent optional ones."""
+    """Return every stack with its name in the model and its sources, omitting optional stacks that are absent."""
     found = []
     for number in range(config["num_hidden_layers"]):
         for stack in (*known.stacks, *(known.delta if _is_delta(known, config, number) else ())):

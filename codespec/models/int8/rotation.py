@@ -71,7 +71,7 @@ def unmix_columns(weight: Tensor) -> Tensor:
 
 
 def mixed_parts(size: int) -> int:
-    """Return the number of parts of a row to mix: a power of two up to MIXED that divides `size`."""
+    """Return how many parts of a row to mix: the largest power of two, at most MIXED, that divides `size`."""
     return min(size & -size, MIXED)
 
 

@@ -52,7 +52,7 @@ class RecurrentLayer(nn.Module):
     def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Any, Tensor | None]:
         """Return a step for each row and what is added to its output, or None.
 
-        `mixed` [N, channels] are convolved and activated inputs, `more` [N, …] the other ones.
+        `mixed` [N, channels] holds the convolved and activated inputs, `more` [N, …] the others.
         """
         raise NotImplementedError
 

@@ -107,8 +107,8 @@ class Plan:
     """The work of every layer for one sequence in a forward.
 
     `first` is the position of the first row to compute; rows before `start` are recorded ones. `recorded` is the slice
-    of the recorded rows to read, which begins with the history of `first`. Afterwards the last `kept_rows` rows, of
-    recorded and new ones together, are written to the record from index `write_at` on. `copies` maps positions at which
+    of the recorded rows to read, which begins with the history of `first`. Afterwards the last `kept_rows` rows,
+    counting recorded and new ones, are written to the record from index `write_at` on. `copies` maps positions at which
     the state is kept to its index.
     """
 
@@ -238,7 +238,7 @@ class States:
         return self._made(slot, start, count, place, after, runs)
 
     def _plan_chunks(self, slot: int, start: int, count: int) -> Plan:
-        """Plan a forward of layers that are computed in chunks: the base follows the certain rows in whole chunks."""
+        """Plan a forward of layers computed in chunks: the base advances over the settled rows, by whole chunks."""
         place, after = self._begin(slot, start)
         after.tip, after.end, after.settled = None, start + count, min(place.settled, start)
         if after.end - after.settled > WINDOW:
