@@ -1,6 +1,6 @@
 """Times candidates for the row-invariant kernels on a GPU and prints `TUNED` of `models.cuda.product_plan`.
 
-For every matrix of the shapes in `models.shapes`: how its sum is split and what a program takes at once, by the time
+For every matrix of the shapes in `models.enlarge`: how its sum is split and what a program takes at once, by the time
 of one and of sixteen rows against the bytes of the weight; beside it the library's product. Then how attention walks
 its keys. Weights are more than the cache holds, launches are replayed as a graph. A plan found here belongs into the
 source: at run time nothing is chosen by time, or bits would depend on the day. Knows kernels and sizes, no model.
@@ -23,8 +23,8 @@ from torch import Tensor
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.invariant_linear import multiply
 from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
+from codespec.models.enlarge import SHAPES
 from codespec.models.rows import Scoring
-from codespec.models.shapes import SHAPES
 from codespec.store.processor import processor
 
 DTYPE = torch.bfloat16

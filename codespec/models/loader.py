@@ -15,12 +15,12 @@ import torch
 from codespec.errors import ModelError
 from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
+from codespec.models.enlarge import Shape
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import Blueprint, is_converted, load_network, weights_size
 from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.memory_plan import demand_memory
 from codespec.models.model_check import check_seam
-from codespec.models.shapes import Shape
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.resolve import check_folder, resolve
 from codespec.text.control_tokens import read_json

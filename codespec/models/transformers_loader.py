@@ -22,6 +22,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
+from codespec.models.enlarge import Shape, enlarge
 from codespec.models.experts import tile_routers, unstack_experts
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.linear import quantize_linears
@@ -37,7 +38,6 @@ from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
 from codespec.models.rowwise import replace_activations, replace_norms, steady_gates
-from codespec.models.shapes import Shape, enlarge
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.model_config import architecture
 from codespec.store.weights import read_weights

@@ -222,7 +222,7 @@ class StepCosts:
         return StepCost(False, batch, context, table.plain(batch, context), table.spelling(1), extra, forwards)
 
 
-def admit(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
+def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
     """Return how many positions of each sequence to verify, maximizing expected tokens − price × seconds(positions).
 
     All rows of a step share one forward, so the best n positions are the n most likely. `survivals[r]` never increases,

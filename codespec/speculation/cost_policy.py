@@ -16,7 +16,7 @@ from functools import partial
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel
 from codespec.speculation.budget import Losses, Throughput
-from codespec.speculation.cost_model import CostTable, StepCosts, admit
+from codespec.speculation.cost_model import CostTable, StepCosts, best_lengths
 from codespec.speculation.policy import DraftLengthPolicy, follow_syntax
 from codespec.speculation.running_costs import RunningCosts
 
@@ -86,7 +86,7 @@ class CostPolicy(DraftLengthPolicy):
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
         most = [self._most_rows(s, c) for s, c in drafted]
         survivals = [self._survival(s, c, c.confidences)[:n] for (s, c), n in zip(drafted, most, strict=True)]
-        lengths = admit(survivals, step.extra.__getitem__, step.price)
+        lengths = best_lengths(survivals, step.extra.__getitem__, step.price)
         extra = step.extra[sum(lengths)]
         for (sequence, found), length in zip(drafted, lengths, strict=True):
             seconds = self._drafting(sequence, found) + length * extra / max(1, sum(lengths))

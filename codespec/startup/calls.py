@@ -175,8 +175,8 @@ def _lower() -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """Return 0 if the target is exact in this process, else 1. Arguments: target, dtype and shape."""
+    from codespec.models.enlarge import SHAPES
     from codespec.models.loader import load_model
-    from codespec.models.shapes import SHAPES
 
     target, dtype, shape = arguments
     model = load_model(target, dtype=dtype, shape=SHAPES.get(shape))

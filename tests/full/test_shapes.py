@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from codespec.contract.engine_config import SHIPPED
+from codespec.models.enlarge import SHAPES
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
-from codespec.models.shapes import SHAPES
 from codespec.pair.sample import held_out_files
 from tests.full.report import write_report
 

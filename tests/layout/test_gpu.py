@@ -13,7 +13,7 @@ import pytest
 
 from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
-from codespec.models.shapes import SHAPES
+from codespec.models.enlarge import SHAPES
 from codespec.store.processor import processor
 from tools import gpu
 from tools.gpu import Budget, Part, Runner

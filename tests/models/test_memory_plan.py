@@ -13,9 +13,9 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan, transformers_loader
 from codespec.models.cuda.graphs import Progress
+from codespec.models.enlarge import SHAPES, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
-from codespec.models.shapes import SHAPES, Shape
 from tests.tiny_models import tiny_model
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from codespec.sequence import Candidates, Cap
 from codespec.speculation import cost_policy
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.budget import TEXT
-from codespec.speculation.cost_model import CostTable, admit
+from codespec.speculation.cost_model import CostTable, best_lengths
 from codespec.speculation.cost_policy import CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
@@ -54,7 +54,7 @@ def test_a_dear_row_shortens_drafts() -> None:
 
 def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        cost_policy, "admit", lambda survivals, seconds, price: admit(survivals, lambda rows: 0.0, price)
+        cost_policy, "best_lengths", lambda survivals, seconds, price: best_lengths(survivals, lambda rows: 0.0, price)
     )
     with pytest.raises(AssertionError):
         test_a_dear_row_shortens_drafts()

@@ -11,12 +11,12 @@ import torch
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
+from codespec.models.enlarge import SHAPES
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
-from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

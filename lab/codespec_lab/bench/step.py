@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from codespec.models.enlarge import SHAPES, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
-from codespec.models.shapes import SHAPES, Shape
 from codespec.startup.batch_invariance import CHUNK, LENGTH
 from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt

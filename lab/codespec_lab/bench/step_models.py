@@ -1,7 +1,7 @@
 """The models for `codespec bench step` (a local one, or random weights of a given shape), and the call shapes for exact
 and fast mode. A step's cost depends on sizes, not on trained values.
 
-Weights of zero would do for timing on a CPU (models/shapes), but a GPU draws less power on them and runs at other
+Weights of zero would do for timing on a CPU (models/enlarge), but a GPU draws less power on them and runs at other
 clocks. The search for an exact call shape is timed here; steps are timed in `run`.
 """
 
@@ -18,9 +18,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
 from codespec.models.call_shape import CallShape
+from codespec.models.enlarge import Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, find_device, weights_folder
-from codespec.models.shapes import Shape
 from codespec.models.transformers_loader import wrap
 from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.call_search import settle

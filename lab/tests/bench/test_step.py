@@ -16,9 +16,9 @@ from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import FAST
+from codespec.models.enlarge import SHAPES, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.models.shapes import SHAPES, Shape
 from codespec.startup.call_search import SearchResult
 from codespec.startup.timing import cost_over_fast, time_prompt
 from codespec.store.choice import resolve_engine

@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from codespec.models.cuda import invariant_linear, product_plan
 from codespec.models.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
 from codespec.models.cuda.product_plan import SPAN_UNIT, ProductPlan, plan_of
-from codespec.models.shapes import SHAPES
+from codespec.models.enlarge import SHAPES
 from tests.models.test_linear import Block, draw, relative
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])

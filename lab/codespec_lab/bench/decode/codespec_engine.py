@@ -21,11 +21,11 @@ from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.call_shape import CallShape
+from codespec.models.enlarge import SHAPES
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
-from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel

@@ -20,11 +20,11 @@ from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.errors import ModelError
 from codespec.models import linear, shapes
+from codespec.models.enlarge import SHAPES, Axes, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import weight_and_bias
 from codespec.models.loader import load_model, model_facts
 from codespec.models.rows import Rows
-from codespec.models.shapes import SHAPES, Axes, Shape
 from codespec.models.transformers_loader import wrap
 from codespec.store.choice import resolve_engine
 from tests.kin import sibling

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.speculation.cost_model import admit
+from codespec.speculation.cost_model import best_lengths
 
 CHANCES = st.lists(st.floats(0.01, 1.0), max_size=4).map(lambda found: list(accumulate(found, lambda a, b: a * b)))
 BATCHES = st.lists(CHANCES, max_size=3)
@@ -36,21 +36,21 @@ def stairs(steps: Sequence[float]) -> Callable[[int], float]:
 @given(BATCHES, STEPS)
 def test_equals_brute_force(survivals: list[list[float]], steps: list[float]) -> None:
     seconds = stairs(steps)
-    lengths = admit(survivals, seconds, 1.0)
+    lengths = best_lengths(survivals, seconds, 1.0)
     assert all(0 <= n <= len(probabilities) for n, probabilities in zip(lengths, survivals, strict=True))
     assert gain(survivals, lengths, seconds) == pytest.approx(best(survivals, seconds))
 
 
 @given(BATCHES, STEPS, st.floats(0.1, 4.0))
 def test_a_dearer_second_never_admits_more(survivals: list[list[float]], steps: list[float], factor: float) -> None:
-    cheap, dear = admit(survivals, stairs(steps), 1.0), admit(survivals, stairs(steps), 1.0 + factor)
+    cheap, dear = best_lengths(survivals, stairs(steps), 1.0), best_lengths(survivals, stairs(steps), 1.0 + factor)
     assert sum(dear) <= sum(cheap)
 
 
 @given(BATCHES)
 def test_free_rows_are_all_admitted_and_worthless_ones_are_not(survivals: list[list[float]]) -> None:
-    assert admit(survivals, lambda rows: 0.0, 1.0) == [len(probabilities) for probabilities in survivals]
-    assert admit([[0.0] * len(probabilities) for probabilities in survivals], lambda rows: rows * 1e-9, 1.0) == [
+    assert best_lengths(survivals, lambda rows: 0.0, 1.0) == [len(probabilities) for probabilities in survivals]
+    assert best_lengths([[0.0] * len(probabilities) for probabilities in survivals], lambda rows: rows * 1e-9, 1.0) == [
         0
     ] * len(survivals)
 
@@ -58,14 +58,14 @@ def test_free_rows_are_all_admitted_and_worthless_ones_are_not(survivals: list[l
 def test_a_stair_is_crossed_where_what_lies_beyond_pays_for_it() -> None:
     """One more row is expensive, further ones are free: five likely tokens pay for it together, none alone."""
     stair = stairs([2.0, *[0.0] * 11])
-    assert admit([[0.9, 0.8, 0.7, 0.6, 0.5]], stair, 1.0) == [5]
-    assert admit([[0.9, 0.8]], stair, 1.0) == [0]
+    assert best_lengths([[0.9, 0.8, 0.7, 0.6, 0.5]], stair, 1.0) == [5]
+    assert best_lengths([[0.9, 0.8]], stair, 1.0) == [0]
 
 
 def test_brute_force_catches_a_rule_that_ignores_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
         return [len(probabilities) for probabilities in survivals]
 
-    monkeypatch.setitem(globals(), "admit", careless)
+    monkeypatch.setitem(globals(), "best_lengths", careless)
     with pytest.raises(AssertionError):
         test_equals_brute_force()
