@@ -121,7 +121,8 @@ def _open_closed() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             os.set_inheritable(number, True)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+            mode, errors = ("r", "replace") if number == 0 else ("w", "backslashreplace")
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115
 
 
 def _complain(sentence: str, code: int) -> int:

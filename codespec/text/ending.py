@@ -102,7 +102,7 @@ MARKERS = (
     *("<fim_middle>", "<file_sep>", "<reponame>", "<EOT>", "</s>", "\n```"),
     *("<|im_start|>", "<|file_separator|>", "<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
     *("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "<|prefix|>", "<|suffix|>", "<|middle|>"),
-    *("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", "<SUF>", "<MID>"),
+    *("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"),
     *(
         f"<\uff5c{name}\uff5c>"
         for name in ("fim\u2581begin", "fim\u2581hole", "fim\u2581end", "end\u2581of\u2581sentence")

@@ -246,19 +246,19 @@ def split_ready_made(prompt: str) -> ReadyMade | None:
         match = spelling.shape.fullmatch(prompt) if once else None
         if match is None:
             continue
-        files = _files(match["before"], spelling)
+        listed = match["before"].partition(spelling.head)[0] if spelling.head else match["before"]
+        files = _files(listed, spelling)
         if files:
-            left_out = max(0, match["before"].count(spelling.separator) - MOST_FILES)
+            left_out = max(0, listed.count(spelling.separator) - MOST_FILES)
             return ReadyMade(match["prefix"], match["suffix"], files, left_out)
         plain = plain or ReadyMade(match["prefix"], match["suffix"])
     return plain
 
 
-def _files(before: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
+def _files(listed: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
     """Return the path and text of each file; some clients send no paths."""
     if not spelling.separator:
         return ()
-    listed = before.partition(spelling.head)[0] if spelling.head else before
     pieces = listed.rsplit(spelling.separator, MOST_FILES)[1:]
     parts = [(piece, *piece.partition("\n")[::2]) for piece in pieces]
     named = [(path.strip(), text) if _is_path(path.strip()) else ("", part) for part, path, text in parts]

@@ -54,7 +54,7 @@ class Worker:
     def __init__(self, service: str, language: str) -> None:
         """Request the process without waiting for it. Raises WorkerDied if it can't be started."""
         try:
-            self._socket = _fork_server.order(service, language)
+            self._socket, self._life = _fork_server.order(service, language)
         except OSError as error:
             raise WorkerDied from error
 
@@ -87,6 +87,7 @@ class Worker:
     def close(self) -> None:
         """End the process, on Linux at once, else when it is idle or its time limit expires."""
         self._socket.close()
+        self._life.close()
 
     def _receive(self, length: int) -> bytes:
         data = b""
@@ -130,17 +131,18 @@ class _ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def order(self, service: str, language: str) -> socket.socket:
-        """Start a worker process and return our end of its socket. Raises OSError."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+    def order(self, service: str, language: str) -> tuple[socket.socket, socket.socket]:
+        """Start a worker process. Return our ends of its socket and of one that is only closed. Raises OSError."""
+        (ours, theirs), (our_life, their_life) = socket.socketpair(), socket.socketpair()
+        with theirs, their_life:
             data = json.dumps([service, language]).encode().ljust(ORDER)
             try:
-                socket.send_fds(self.ready(), [data], [theirs.fileno()])
+                socket.send_fds(self.ready(), [data], [theirs.fileno(), their_life.fileno()])
             except OSError:
                 ours.close()
+                our_life.close()
                 raise
-        return ours
+        return ours, our_life
 
     def ready(self) -> socket.socket:
         """Return the control socket, after starting the fork server if it isn't running. Raises OSError."""
@@ -265,7 +267,7 @@ def serve_forks() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps exited children
     control = socket.socket(fileno=os.dup(0))
     while True:
-        data, channels, _, _ = socket.recv_fds(control, ORDER, 1)
+        data, channels, _, _ = socket.recv_fds(control, ORDER, 2)
         if not data:
             return
         name, language = json.loads(data)
@@ -274,30 +276,30 @@ def serve_forks() -> None:
         load_grammar(language)  # before the fork, so that later forks have it too
         if os.fork() == 0:
             control.close()
-            _serve(socket.socket(fileno=channels[0]), service, language)
+            channel, life = (socket.socket(fileno=number) for number in channels)
+            _serve(channel, life, service, language)
             os._exit(0)
-        os.close(channels[0])
+        for number in channels:
+            os.close(number)
 
 
-def _serve(channel: socket.socket, service: Any, language: str) -> None:
+def _serve(channel: socket.socket, life: socket.socket, service: Any, language: str) -> None:
     """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process.
 
-    So does SIGIO, which the system sends if the client closes the socket while it waits for an answer.
+    So does SIGIO, which the system sends when the client closes its end of `life`, also during a parse.
     """
     import fcntl  # not available on Windows
 
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(channel, fcntl.F_GETFL)
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
     bound_memory(service.MEMORY)
     answer: Callable[[Any], Any] = service(language).answer
     with channel.makefile("rb") as requests:
         while head := requests.read(HEAD.size):
             request = json.loads(requests.read(HEAD.unpack(head)[0]))
             signal.setitimer(signal.ITIMER_PROF, service.SECONDS)
-            fcntl.fcntl(channel, fcntl.F_SETFL, flags | os.O_ASYNC)
             reply = answer(request)
-            fcntl.fcntl(channel, fcntl.F_SETFL, flags)
             signal.setitimer(signal.ITIMER_PROF, 0)
             channel.sendall(message(reply))
 

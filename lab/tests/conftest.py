@@ -15,7 +15,7 @@ from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def conversions_in_this_process() -> Iterator[None]:
     """Convert without the process of its own, which tests/store checks: starting it takes most of a conversion."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from codespec.proof import PATH
 from tests.cli.conftest import SOURCE, Models
-from tests.cli.processes import ENGINE, LIGHT, Ended, fork, user_environment
+from tests.cli.processes import ENGINE, LIGHT, Ended, fork, run, user_environment
 from tests.cli.test_light import BLOCK
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon
 from tests.server.test_process import Process, daemon
@@ -137,5 +137,6 @@ def test_an_impostor_gets_no_text(
 
 
 def test_nobody_there_is_no_news(light_models: Models, source: Path) -> None:
-    done = fork("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4", modules=ENGINE)
+    """An interpreter of its own, which also has to end well after a completion."""
+    done = run("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4")
     assert (done.returncode, done.stderr) == (0, "")

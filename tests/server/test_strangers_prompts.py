@@ -40,7 +40,8 @@ def test_a_model_without_markers_refuses_it_by_name(client: str) -> None:
     with serving(engine) as served:
         path, body = BODIES[client]
         reply = served.post(path, body)
-    assert reply.status == 400 and "prompt can't be used" in str(reply.json) and not engine.submitted
+    field = "debug_options.raw_prompt" if client == "tabby" else "prompt"
+    assert reply.status == 400 and f"{field} can't be used" in str(reply.json) and not engine.submitted
 
 
 def test_source_text_at_mistrals_endpoint_stays_as_it_is() -> None:

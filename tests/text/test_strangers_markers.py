@@ -11,7 +11,7 @@ SPELLED = {
     mark.removeprefix("\u2581")
     for family in _FAMILIES
     for mark in (*family.needed, *family.marks, *filter(None, [family.separator]))
-} - {"<PRE>", "[PREFIX]", "[SUFFIX]"}  # these are tags and words of ordinary text
+} - {"<PRE>", "<SUF>", "<MID>", "[PREFIX]", "[SUFFIX]"}  # these are tags, type parameters and words of ordinary text
 
 
 @pytest.mark.parametrize("mark", sorted(SPELLED))

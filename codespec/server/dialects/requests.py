@@ -108,10 +108,12 @@ def read_include_usage(fields: Fields) -> bool:
     return options is not None and options.flag("include_usage")
 
 
-def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
+def read_prompt(
+    prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str], name: str = "prompt"
+) -> dict[str, Any]:
     """Return prefix, suffix and other files, or token ids.
 
-    The client sends the texts separately, or in one prompt with the markers of a known model family.
+    The client sends the texts separately, or in one prompt, the field `name`, with the markers of a known family.
     """
     suffix = fields.text("suffix", "")
     if suffix:
@@ -123,7 +125,7 @@ def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]
     ready_made = None if suffix else split_ready_made(prompt)
     if ready_made is None:
         return {"prefix": prompt, "suffix": suffix}
-    require_fim(loaded, "prompt", "send plain text, without markers")
+    require_fim(loaded, name, "send plain text, without markers")
     if ready_made.left_out:
         notes.append(f"the first {ready_made.left_out} other files were left out: at most {MOST_FILES} are read")
     files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)

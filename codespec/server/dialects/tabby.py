@@ -23,6 +23,7 @@ from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, read_fields, reply
 
+RAW = "debug_options.raw_prompt"
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
@@ -51,7 +52,7 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
         raise RequestError("segments is missing: send it with a prefix.", "segments")
     source = segments if segments is not None and not raw else Fields({})
     notes: list[str] = []
-    texts = read_prompt(raw, source, loaded, notes) if raw else _read_segments(source, notes)
+    texts = read_prompt(raw, source, loaded, notes, RAW) if raw else _read_segments(source, notes)
     request = CompletionRequest(
         **texts,
         path=source.text("filepath", "", MOST_PATH),
