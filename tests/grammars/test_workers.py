@@ -21,12 +21,12 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_nonsense_answer_is_a_dead_process(answer: bytes, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    monkeypatch.setattr(workers._fork_server, "order", lambda service, language: ours)
+    (ours, theirs), (life, other) = socket.socketpair(), socket.socketpair()
+    monkeypatch.setattr(workers._fork_server, "order", lambda service, language: (ours, life))
     worker = Worker("any", "any")
     theirs.sendall(answer)
     theirs.shutdown(socket.SHUT_WR)
-    with theirs, pytest.raises(WorkerDied):
+    with theirs, other, pytest.raises(WorkerDied):
         if beside:
             asyncio.run(worker.ask_beside({}, 5.0))
         else:
