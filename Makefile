@@ -22,7 +22,7 @@ demo: $(READY) ## complete real code, show who wrote what and the speed-up (pull
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
-# Three processes at a time take these parts (some wait for others now and then), the longest first; `rest` has every folder that no other part names. Each
+# Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
 # part is one process with its own caches, and its order stays.
 PARTS       = lint part-models part-rest part-server part-lsp part-lab part-cli
 part_server = tests/server tests/upstream tests/scale
@@ -37,7 +37,7 @@ TRITON = "triton; platform_system == 'Linux'"
 
 test: $(READY) ## lint and tests; lists every skip
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
-	@$(MAKE) --no-print-directory -k -j 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
+	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 part-%: $(READY)
 	@$(BIN)/python -m pytest -q -m "not full" $(part_$*)
