@@ -8,11 +8,11 @@ CodespecError
 ├── PairError         a target and a drafter that cannot work together
 ├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
-├── ServeError        a request that the daemon cannot take now, or lost; `status` is the HTTP status
+├── ServeError        a request that the daemon cannot take now or has lost; `status` is the HTTP status
 │   └── UpstreamError     a failure of the server that writes for the daemon
 └── DaemonError       at the client: the daemon refuses a request or is not to be trusted
     ├── Absent            nothing listens, or the daemon went away
-    └── Unproven          the peer does not prove to be the user's daemon
+    └── Unproven          the peer has not proved that it is the user's daemon
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class MismatchError(CodespecError):
 
 
 class ServeError(CodespecError):
-    """A request that the daemon cannot take now, or lost.
+    """A request that the daemon cannot take now or has lost.
 
     `status` is the HTTP status and `retry_after` is in seconds (0: do not retry). `state` is the daemon's state if that
     is the reason: starting, stopping or failed.
@@ -179,7 +179,7 @@ class Absent(DaemonError):
 
 
 class Unproven(DaemonError):
-    """A peer that does not prove to be the user's daemon. `locked`: it may be, but requires a token."""
+    """A peer that has not proved that it is the user's daemon. `locked`: it may be, but requires a token."""
 
     def __init__(self, problem: Fault | str, mend: str = "", locked: bool = False) -> None:
         super().__init__(problem, mend)

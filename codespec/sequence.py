@@ -38,7 +38,7 @@ class Cap:
     by_source: Mapping[str, Cap] = field(default_factory=dict)
 
     def of(self, source: str) -> Cap:
-        """Return the cap of one proposer, never longer than this one."""
+        """Return one proposer's cap, with no more `tokens` than this cap."""
         own = self.by_source.get(source)
         if own is None:
             return self

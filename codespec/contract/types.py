@@ -295,7 +295,7 @@ ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  #
 
 
 def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return an event's name and data. `notes` explain how the request was read; `token_ids` adds ids to the end."""
+    """Return an event's name and data. `notes` explain how the request was read; `token_ids` adds ids to `done`."""
     if isinstance(event, TextEvent):
         return "text", {"choice": event.choice, "text": event.text}
     if isinstance(event, RoundEvent):

@@ -1,4 +1,4 @@
-"""Read and write the tensors of safetensors files some rows at a time, so that no model has to fit into memory."""
+"""Read and write the tensors of safetensors files in blocks of rows, so that no model has to fit into memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stored:
         return tensor
 
     def stored_pieces(self, name: str) -> Iterator[Tensor]:
-        """Yield a tensor as it is stored, some rows at a time."""
+        """Yield a tensor as it is stored, in blocks of rows."""
         stored, shape = self._files[name].get_slice(name), self.entries[name].shape
         step = max(1, PIECE // max(1, shape[-1])) if len(shape) > 1 else shape[0]
         for first in range(0, shape[0], step):

@@ -26,7 +26,7 @@ LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens per draft
 OUTCOMES = ("plain", "full", "partial", "none")
 DRAFTS = {
     "drafts": ("spec_decode_num_drafts_total", "Rounds with a draft."),
-    "draft_tokens": ("spec_decode_num_draft_tokens_total", "Drafted target tokens, the target's own excluded."),
+    "draft_tokens": ("spec_decode_num_draft_tokens_total", "Drafted target tokens, excluding the target's own."),
     "accepted_tokens": ("spec_decode_num_accepted_tokens_total", "Drafted tokens that the target agreed with."),
 }
 FINISHED = ("stop", "length", "deadline", "cancelled")

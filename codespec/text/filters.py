@@ -246,7 +246,7 @@ def _needed(lag: int) -> int:
 
 
 def has_word(text: bytes | bytearray) -> bool:
-    """Return whether the text contains a letter, a digit or part of a non-ASCII character, so more than punctuation."""
+    """Return whether the text contains a letter, a digit or part of a non-ASCII character, not just punctuation."""
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)
 
 

@@ -156,7 +156,7 @@ def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
 
 
 def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
-    """Emit a text's rest and count it."""
+    """Emit the rest of a text and count the text."""
     text.stats.total_ms = (time.perf_counter() - text.started) * 1000
     conclude(text, reason)
     writer.metrics.count_end(text.stats)

@@ -180,7 +180,7 @@ class Suggestion:
 
     @classmethod
     def of(cls, completion: CachedCompletion, prompt: TextAround) -> Suggestion:
-        """Return the suggestion of a completion at a prompt, with empty texts if it does not fit."""
+        """Return a completion's suggestion at a prompt, with empty texts if it does not fit."""
         rest = completion.prompt.rest(prompt, completion.text) or ""
         return cls(completion, rest if completion.done else stable_prefix(rest), rest)
 

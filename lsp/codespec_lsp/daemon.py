@@ -282,7 +282,7 @@ class HangWatch:
             self._checking.cancel()
 
     async def _check(self) -> None:
-        """Check the daemon's health, because fast typing cancels requests, so missing events alone prove nothing."""
+        """Check the daemon's health: fast typing cancels requests, so missing events alone prove nothing."""
         await asyncio.sleep(PATIENCE)
         checks = 0
         while (await self._daemon.health()).state == "silent":

@@ -338,4 +338,4 @@ class LspProtocol(LanguageServerProtocol):
 
 def modified() -> JsonRpcException:
     """Return the error for a request whose document has changed."""
-    return JsonRpcException("The document changed while this was completed.", CONTENT_MODIFIED)
+    return JsonRpcException("The document changed while its completion was being computed.", CONTENT_MODIFIED)

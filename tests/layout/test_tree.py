@@ -40,6 +40,8 @@ def test_module(path: Path) -> None:
     assert not [name for name in classes if BANNED_NAME.search(name)]
     if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body):
         assert "from __future__ import annotations" in text
+    guards = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+    assert guards in ([], tree.body[-1:]), "a module run as a program ends at its guard: what follows is not defined"
 
 
 @pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)

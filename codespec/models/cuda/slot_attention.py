@@ -55,7 +55,7 @@ def reference(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, sco
 
 
 def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
-    """Merge adjacent tiles [T, 4] of one sequence. Yield slot, first position, first flat row and rows of each run."""
+    """Merge adjacent tiles [T, 4] of one sequence. Yield each run's slot, first position, first flat row and length."""
     held: tuple[int, int, int, int] | None = None
     for slot, first, begin, count in tiles.tolist():
         if not count:

@@ -135,7 +135,7 @@ def _block(stored: Quantized, block: Any) -> tuple[int, int]:
 
 
 def _group(stored: Quantized, group: Any) -> int:
-    """Return the number of inputs with one scale; 0: all."""
+    """Return the number of inputs per scale; 0: all."""
     if group is None or (type(group) is int and group >= -1):
         return max(0, group or 0)
     raise unknown(stored, f"groups of {str(group)[:40]}")

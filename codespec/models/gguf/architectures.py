@@ -94,7 +94,7 @@ class Architecture:
     delta      the tensors of those others
     doubled    names of the tensors with two rows for each output: a gate beside the value
     twisted    whether query and key rows that rotate together are adjacent instead of in two halves
-    partial    whether only a part of a head's numbers may turn
+    partial    whether rotating only part of each head is allowed
     norm_less  the constant that the file adds to norm weights
     """
 

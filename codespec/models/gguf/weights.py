@@ -64,7 +64,7 @@ def planned_tensors(header: Header, weights: Sequence[Weight]) -> list[StoredTen
 
 
 def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[str, memoryview]]:
-    """Yield the bytes of the `planned_tensors`, some rows at a time."""
+    """Yield the bytes of the `planned_tensors`, in blocks of rows."""
     with header.file.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for weight in weights:
             halved = _is_halved(header, weight)
@@ -79,7 +79,7 @@ def _is_halved(header: Header, weight: Weight) -> bool:
 
 
 def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
-    """Yield a weight of the model as float32, some rows at a time. Raise ModelError for a value that is not finite."""
+    """Yield a weight of the model as float32, in blocks of rows. Raise ModelError for a value that is not finite."""
     for values in _values(header, weight, data):
         if not np.isfinite(values).all():
             raise broken(header.file, f"{weight.sources[0].name} holds a value that is not a number")

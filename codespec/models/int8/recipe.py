@@ -174,7 +174,7 @@ def _gains(weights: FloatWeights, sizes: Sizes) -> list[str]:
 
 
 class _AsStored:
-    """Takes over the rows that a quantizer rounded; rotating them would round them again."""
+    """Keeps the rows as a quantizer rounded them; rotating them would round them again."""
 
     def __init__(self, weights: RowScaledWeights) -> None:
         self.weights = weights

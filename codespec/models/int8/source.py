@@ -32,7 +32,7 @@ class FloatWeights(Protocol):
         ...
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yield a weight as float32, some rows at a time."""
+        """Yield a weight as float32, in blocks of rows."""
         ...
 
 
@@ -56,7 +56,7 @@ class GgufWeights:
         self._data = stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yield a weight as float32, some rows at a time."""
+        """Yield a weight as float32, in blocks of rows."""
         for values in read_values(self._header, self._weights[name], self._data):
             yield torch.from_numpy(values)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
@@ -71,7 +71,7 @@ class FolderWeights(Stored):
         self.shapes = {name: entry.shape for name, entry in self.entries.items() if not entry.is_buffer}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yield a weight as float32, some rows at a time."""
+        """Yield a weight as float32, in blocks of rows."""
         yield from (piece.float() for piece in self.stored_pieces(name))
 
 
@@ -84,7 +84,7 @@ class RowScaledWeights(FolderWeights):
         self.shapes = {name: shape for name, shape in self.shapes.items() if not name.endswith(SCALE)}
 
     def rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield a matrix as int8 rows [N, in] and their float32 scales [N], some rows at a time.
+        """Yield a matrix as int8 rows [N, in] and their float32 scales [N], in blocks of rows.
 
         A matrix that the quantizer left alone, usually the head, is rounded here.
         """

@@ -185,7 +185,7 @@ def indented(text: str, least: int) -> str:
 
 
 def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[str, str]:
-    """Return the reason that the text ended and the stop word, which is where the tokens continue after the text."""
+    """Return why the text ended, and the stop word if the decoded ids continue with one after the text."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}

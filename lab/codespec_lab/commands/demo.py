@@ -178,10 +178,6 @@ def _fetch(entry: Entry) -> None:
     pulled.folder(pulled.dtype)  # converts the model and prints a message
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:
     """Print each place: a few lines above the cursor, the completion as it streams, the first line below."""
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
@@ -230,3 +226,7 @@ def _as_editor(place: Site, tokens: int) -> CompletionRequest:
         heal=True,
         snippets=read_definitions(text, CHECKOUT / place.path, CHECKOUT),
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
