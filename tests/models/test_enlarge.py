@@ -19,7 +19,8 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import CompletionRequest
 from codespec.engine.build import build_engine
 from codespec.errors import ModelError
-from codespec.models import linear, shapes
+from codespec.models import enlarge as enlarging
+from codespec.models import linear
 from codespec.models.enlarge import SHAPES, Axes, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import weight_and_bias
@@ -128,20 +129,20 @@ def test_any_sizes(own: tuple[int, int], more: tuple[int, int], data: st.DataObj
 
 
 def forget_eps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shapes, "_shrink_eps", lambda large, share: None)
+    patch.setattr(enlarging, "_shrink_eps", lambda large, share: None)
 
 
 def forget_the_norms(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shapes, "NORMS", ())
+    patch.setattr(enlarging, "NORMS", ())
 
 
 def mix_the_groups(patch: pytest.MonkeyPatch) -> None:
     """Lay out query heads as if those of one key head were not adjacent."""
-    patch.setitem(shapes.AXES, "q_proj", (("groups", "kv_heads", "head"), ("hidden",)))
+    patch.setitem(enlarging.AXES, "q_proj", (("groups", "kv_heads", "head"), ("hidden",)))
 
 
 def mix_what_heads_say(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(shapes.AXES, "o_proj", (("hidden",), ("groups", "kv_heads", "head")))
+    patch.setitem(enlarging.AXES, "o_proj", (("hidden",), ("groups", "kv_heads", "head")))
 
 
 FAULTS = [forget_eps, forget_the_norms, mix_the_groups, mix_what_heads_say]
@@ -158,7 +159,7 @@ def test_real_sizes(name: str) -> None:
     """The same number of weights as the real model, with biases only in q, k and v, and the same KV cache size."""
     shape = SHAPES[name]
     network = tiny_network("llama", tie_word_embeddings=True, hidden_size=256, head_dim=64)
-    large = shapes.hollow(network, Axes.of(network.config).grown(shape), shape)
+    large = enlarging.hollow(network, Axes.of(network.config).grown(shape), shape)
     biases = shape.layers * (shape.query + 2 * shape.keys)
     assert sum(p.numel() for p in large.parameters()) == round(1e9 * BILLIONS[name.removeprefix("qwen2.5-")]) - biases
     assert large.config.num_key_value_heads * large.config.head_dim == shape.keys
@@ -177,7 +178,7 @@ def test_who_is_simulated_says_so() -> None:
 
 def refusal_of(network: Any, shape: Shape) -> str:
     with pytest.raises(ModelError) as caught:
-        shapes.enlarge(network, shape)
+        enlarging.enlarge(network, shape)
     said = str(caught.value)
     assert "\n" not in said and ": choose" in said and shape.name in said
     return said
