@@ -12,6 +12,8 @@ from codespec_grammars import language_names
 from tests.server.test_process import Process
 
 PATIENCE = 0.5  # seconds that another client's request may exceed the slowest one before
+TRIES = 3  # a text that stalls the daemon does so each time; a busy machine does not
+PAUSE = 0.02  # seconds between another client's requests, far below PATIENCE
 PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
 
 
@@ -34,7 +36,7 @@ def test_sequences_in_sequences(real: Process) -> None:
 def test_others_are_answered_meanwhile(real: Process, language: str) -> None:
     """Requests in another language, compared with those sent next to prompts of clean code of the same length."""
     usual = slowest_of_others(real, language, ("x = 1\n",))
-    assert slowest_of_others(real, language, PIECES) < usual + PATIENCE
+    assert any(slowest_of_others(real, language, PIECES) < usual + PATIENCE for _ in range(TRIES))
     assert real.process.poll() is None
 
 
@@ -48,6 +50,7 @@ def slowest_of_others(served: Process, language: str, pieces: tuple[str, ...]) -
             began = time.perf_counter()
             complete(served, "x = f(")
             times.append(time.perf_counter() - began)
+            over.wait(PAUSE)
 
     asking = threading.Thread(target=ask_on)
     asking.start()
