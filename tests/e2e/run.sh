@@ -23,4 +23,4 @@ export OMP_NUM_THREADS=1  # browser, editor and daemon share a test machine's co
 tests/e2e/page.sh
 tests/e2e/clients.sh
 tests/e2e/nvim.sh
-tests/e2e/vscode.sh
+VSIX=editors/vscode/codespec.vsix tests/e2e/vscode.sh
