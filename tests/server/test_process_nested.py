@@ -13,7 +13,6 @@ from tests.server.test_process import Process
 
 PATIENCE = 0.5  # seconds that another client's request may exceed the slowest one before
 TRIES = 3  # a text that stalls the daemon does so each time; a busy machine does not
-PAUSE = 0.02  # seconds between another client's requests, far below PATIENCE
 PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
 
 
@@ -50,7 +49,6 @@ def slowest_of_others(served: Process, language: str, pieces: tuple[str, ...]) -
             began = time.perf_counter()
             complete(served, "x = f(")
             times.append(time.perf_counter() - began)
-            over.wait(PAUSE)
 
     asking = threading.Thread(target=ask_on)
     asking.start()
