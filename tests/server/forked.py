@@ -176,7 +176,6 @@ def forker() -> tuple[socket.socket, dict[str, str]]:
 def serve(requests: socket.socket) -> None:
     """Fork a process for each request until the other side closes the socket."""
     import torch  # noqa: F401
-    import transformers.models.llama.modeling_llama  # noqa: F401
 
     import codespec.engine.build
     import codespec.server.lifecycle
