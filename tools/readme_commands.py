@@ -1,7 +1,5 @@
 """Runs the commands that a page promises, as a user would: in a fresh clone, one after the other.
 
-Only commands that must fail run side by side, as many as there are cores: they change nothing.
-
 A fenced `sh` block counts if the line before it is `<!-- e2e -->`, or `<!-- e2e exit=2 -->` for commands that must
 fail with one sentence. Each line is a command; a trailing backslash joins the next line; `#` lines and a leading `$
 ` are for the reader. A `codespec complete` that succeeds must have completed something.
@@ -20,9 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 _MARK = re.compile(r"<!--\s*e2e(?:\s+exit=(\d+))?\s*-->")
@@ -158,28 +154,16 @@ def clone(repository: Path, folder: Path) -> None:
 def run_all(todo: Sequence[Command], folder: Path) -> int:
     """Run all commands, print a line for each and a summary, and return the number of failures."""
     failed = 0
-    for command, outcome, seconds in _outcomes(todo, folder):
+    for command in todo:
+        start = time.monotonic()
+        outcome = run(command, folder)
         verdict = "FAILED" if outcome.fault else "ok"
-        print(f"{verdict:6} {seconds:6.1f} s  {command.line}", flush=True)
+        print(f"{verdict:6} {time.monotonic() - start:6.1f} s  {command.line}", flush=True)
         if outcome.fault:
             failed += 1
             print(f"  {outcome.fault}; its output ends:\n{_tail(outcome)}", flush=True)
     print(f"{len(todo) - failed} passed, {failed} failed")
     return failed
-
-
-def _outcomes(todo: Sequence[Command], folder: Path) -> Iterator[tuple[Command, Outcome, float]]:
-    """Yield each command with its outcome and its seconds, in order."""
-
-    def timed(command: Command) -> tuple[Command, Outcome, float]:
-        start = time.monotonic()
-        outcome = run(command, folder)
-        return command, outcome, time.monotonic() - start
-
-    with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
-        for must_fail, group in groupby(todo, lambda command: command.exit_code != 0):
-            in_order = side_by_side.map if must_fail else map
-            yield from in_order(timed, group)
 
 
 def _tail(outcome: Outcome, lines: int = 40) -> str:

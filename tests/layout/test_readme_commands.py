@@ -136,18 +136,6 @@ def test_closing_line_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "    why" in printed
 
 
-def test_only_commands_that_must_fail_run_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each of two that fail waits for the other. The next command finds both done, and the lines are in order."""
-    meet = (
-        "touch {0}; for i in $(seq 600); do test -f {1} && break; sleep 0.05; done; test -f {1} && echo a >&2; exit 2"
-    )
-    pair = [Command(meet.format(own, other), 2) for own, other in ("ab", "ba")]
-    alone = [Command("test ! -f c && touch c"), Command("test -f c")]
-    assert run_all([*pair, Command("test -f a && test -f b"), *alone], tmp_path) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "touch a;" in lines[0] and "touch b;" in lines[1] and lines[-1] == "5 passed, 0 failed"
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"

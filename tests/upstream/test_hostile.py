@@ -167,12 +167,9 @@ def test_a_killed_server_opens_the_circuit_and_a_probe_closes_it(upstream: FakeS
     for _ in range(MOST_FAILURES):
         answer = daemon.post("/v1/codespec/complete", RAW)
         assert answer.status == 502 and "can't be reached" in answer.json["error"]["message"]
-    waits = []
-    for _ in range(3):
-        begun = time.monotonic()
-        answer = daemon.post("/v1/codespec/complete", RAW)
-        waits.append(time.monotonic() - begun)
-    assert min(waits) < 0.2, "refused at once"
+    begun = time.monotonic()
+    answer = daemon.post("/v1/codespec/complete", RAW)
+    assert time.monotonic() - begun < 0.2, "refused at once"
     assert answer.status == 503 and "after 5 failures in a row (" in answer.json["error"]["message"]
     assert int(answer.headers["Retry-After"]) >= 1
     health = daemon.ask("GET", "/health").json
