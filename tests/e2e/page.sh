@@ -4,23 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=.out/e2e/page
-python=${PYTHON:-python3}
-
-need() { # need COMMAND DEBIAN-PACKAGE
-  command -v "$1" >/dev/null && return
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq &&
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
-  command -v "$1" >/dev/null || { echo "page: '$1' is needed to test the page: install it (Debian: $2)." >&2; exit 1; }
-}
-need node nodejs
-need npm npm
-need chromium chromium
-[ -x .venv/bin/codespec ] || "$python" -m tools.make_venv
-
+tests/e2e/install.sh page
 rm -rf "$out" && mkdir -p "$out"
 (
   cd web
-  npm ci --no-audit --no-fund --loglevel=error
   npm run --silent check
   npm test --silent
   node build.mjs --out "../$out/built"

@@ -12,6 +12,7 @@ from codespec_grammars import language_names
 from tests.server.test_process import Process
 
 PATIENCE = 0.5  # seconds that another client's request may exceed the slowest one before
+TRIES = 3  # a text that stalls the daemon does so each time; a busy machine does not
 PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
 
 
@@ -34,7 +35,7 @@ def test_sequences_in_sequences(real: Process) -> None:
 def test_others_are_answered_meanwhile(real: Process, language: str) -> None:
     """Requests in another language, compared with those sent next to prompts of clean code of the same length."""
     usual = slowest_of_others(real, language, ("x = 1\n",))
-    assert slowest_of_others(real, language, PIECES) < usual + PATIENCE
+    assert any(slowest_of_others(real, language, PIECES) < usual + PATIENCE for _ in range(TRIES))
     assert real.process.poll() is None
 
 
