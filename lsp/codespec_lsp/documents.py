@@ -13,7 +13,7 @@ import base64
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -34,13 +34,20 @@ CELL = "vscode-notebook-cell"
 NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
 MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
 _MARK = re.compile(rb"[?#]")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
-TEXT = "markdown"  # the language of text cells
+TEXTS = ("markdown", "raw")  # the languages of text cells
 WITH_MAGICS = "python"  # the language whose cells may contain magics
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
-_MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
+# A line magic, a shell command, a question about a name, or the output of one of these as a value. A line that
+# continues an expression with `% b` is Python.
+_MAGIC = re.compile(
+    r"^[ \t]*(?:%{1,2}[A-Za-z_]|!|\?{1,2}[A-Za-z_]|[\w.]+\?{1,2}[ \t]*$|[\w.]+[ \t]*=[ \t]*(?:%[A-Za-z_]|!)).*\n?",
+    re.MULTILINE,
+)
+_OLD_FRAGMENT = re.compile(rb"ch\d{7,}")  # followed by the notebook's scheme, unless that is file
 
 
 @dataclass(eq=False, slots=True)
@@ -201,30 +208,42 @@ class Notebooks:
     def __init__(self) -> None:
         self._open: dict[str, Notebook] = {}
         self._of: dict[str, Notebook] = {}  # by cell
+        self._texts: set[str] = set()  # cells that the client calls text, whatever their language
 
-    def open(self, uri: str, cells: Sequence[str]) -> None:
-        """Add an opened notebook."""
+    def open(self, uri: str, cells: Sequence[str], texts: Collection[str] = ()) -> None:
+        """Add an opened notebook. `texts` are the cells that the client calls text."""
         self.close(uri)
         self._open[uri] = Notebook(uri)
-        self.splice(uri, 0, 0, cells)
+        self.splice(uri, 0, 0, cells, texts)
 
-    def splice(self, uri: str, start: int, count: int, cells: Sequence[str]) -> None:
-        """Replace `count` cells from `start` on."""
+    def splice(self, uri: str, start: int, count: int, cells: Sequence[str], texts: Collection[str] = ()) -> None:
+        """Replace `count` cells from `start` on. `texts` are those of the new ones that the client calls text."""
         notebook = self._open.get(uri)
         if notebook is None:
             return
+        self._texts.difference_update(cells)
+        self._texts.update(texts)
         removed = notebook.cells[start : start + count]
         notebook.cells[start : start + count] = cells
         for cell in set(removed).difference(notebook.cells):  # a client may insert a moved cell before it removes it
-            self._of.pop(cell, None)
+            self._drop(cell)
         self._of |= dict.fromkeys(cells, notebook)
 
     def close(self, uri: str) -> list[str]:
-        """Remove a closed notebook and return its cells."""
+        """Remove a closed notebook and return its cells, without those that are in another one by now."""
         notebook = self._open.pop(uri, None) or Notebook(uri)
-        for cell in notebook.cells:
-            self._of.pop(cell, None)
-        return notebook.cells
+        own = [cell for cell in dict.fromkeys(notebook.cells) if self._of.get(cell) is notebook]
+        for cell in own:
+            self._drop(cell)
+        return own
+
+    def file_of(self, cell: str) -> str:
+        """Return the URI of a cell's notebook, or "" if it is in none."""
+        return self._of[cell].uri if cell in self._of else ""
+
+    def is_text(self, document: Document) -> bool:
+        """Return whether a document is a text cell: by its language, or because the client calls it one."""
+        return document.is_cell and (document.language_id.lower() in TEXTS or document.uri in self._texts)
 
     def opened(self, document: str) -> str:
         """Register an opened document and return the URI of its file: for a cell its notebook, else itself."""
@@ -250,24 +269,29 @@ class Notebooks:
         pieces: list[str] = []
         for uri in reversed(notebook.cells[: notebook.cells.index(document.uri)]):
             cell = documents.get(uri)
-            if cell is not None and not cell.lost and cell.language_id == document.language_id:
+            same = cell is not None and cell.language_id.lower() == document.language_id.lower()
+            if cell is not None and same and not cell.lost and not self.is_text(cell):
                 pieces.append(code_of(cell))
                 if sum(map(len, pieces)) > MOST_SIDE:
                     break
         return "".join(reversed(pieces))
 
+    def _drop(self, cell: str) -> None:
+        self._of.pop(cell, None)
+        self._texts.discard(cell)
+
 
 def code_of(cell: Document) -> str:
     """Return a cell's text without magics, ending with a line break."""
     text = cell.buffer.text
-    if cell.language_id == WITH_MAGICS:
+    if cell.language_id.lower() == WITH_MAGICS:
         text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
     return text if text.endswith("\n") or not text else text + "\n"
 
 
 def is_magic(language: str, buffer: Buffer, row: int) -> bool:
     """Return whether a row of a cell is a magic, or part of a cell whose magic passes it to another program."""
-    if language != WITH_MAGICS:
+    if language.lower() != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
 
@@ -317,17 +341,23 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 def notebook_of(uri: str) -> str:
     """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
 
-    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64.
+    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64, or
+    in older versions `ch`, the number and the scheme, if that is not file.
     """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:
         return ""
+    old = _OLD_FRAGMENT.match(rest, 1)
     try:
-        own = base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+        own = (
+            rest[old.end() :].decode("ascii") or "file"
+            if old
+            else base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+        )
     except ValueError:
         return ""
     authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
-    return canonical(f"{own}:{authority}{quote(path)}") if own else ""
+    return canonical(f"{own}:{authority}{quote(path)}") if _SCHEME.fullmatch(own) else ""
 
 
 def other_paths(uri: str) -> list[str]:

@@ -21,7 +21,7 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
-from codespec_lsp.documents import TEXT, Document, Documents, Newest, Notebooks, canonical, is_magic, path_of
+from codespec_lsp.documents import Document, Documents, Newest, Notebooks, canonical, is_magic, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
@@ -156,20 +156,24 @@ class Session:
             self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
 
-    def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
+    def notebook_opened(
+        self, spelled: str, cells: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Handle an opened notebook with the texts of its cells."""
-        self._notebooks.open(canonical(spelled), [canonical(cell) for cell in cells])
+        self._notebooks.open(canonical(spelled), *_cells(cells))
         self._cells_opened(texts)
+        self._cells_come(cells)
 
     def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
         """Apply a notebook change: first the structure of its cells, then their texts."""
         if structure := change.get("structure"):
             array = structure["array"]
-            cells = [canonical(cell["document"]) for cell in array.get("cells", ())]
-            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], cells)
+            cells = array.get("cells", ())
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], *_cells(cells))
             for item in structure.get("didClose", ()):
                 self.closed(item["uri"])
             self._cells_opened(structure.get("didOpen", ()))
+            self._cells_come(cells)
         for each in change.get("textContent", ()):
             self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
 
@@ -177,6 +181,14 @@ class Session:
         """Handle a closed notebook, including its cells."""
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
+
+    def _cells_come(self, cells: Sequence[Mapping[str, Any]]) -> None:
+        """Give cells that were opened before their notebook named them its file."""
+        for uri in (canonical(cell["document"]) for cell in cells):
+            document, file = self.documents.get(uri), self._notebooks.file_of(uri)
+            if document is not None and file not in ("", document.file):
+                document.file = file
+                self._went_to(document)
 
     def _cells_opened(self, texts: Sequence[Mapping[str, Any]]) -> None:
         for item in texts:
@@ -205,7 +217,7 @@ class Session:
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
         if document.lost:
             return LOST.format(PurePath(document.path).name)
-        if document.is_cell and document.language_id == TEXT:
+        if self._notebooks.is_text(document):
             return "The text cells of notebooks are not completed."
         reason = self.exclusions.known(document.file)
         return NOT_KNOWN if reason is None else reason
@@ -398,3 +410,9 @@ class Session:
     def _near(self, document: Document) -> list[Document]:
         """Return the documents whose text may be sent with a request in this document."""
         return self.documents.near(document) if self.settings.snippets else [document]
+
+
+def _cells(cells: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the canonical URIs of notebook cells, and of those that the client calls text."""
+    named = [(canonical(cell["document"]), cell.get("kind") == 1) for cell in cells]
+    return [uri for uri, _ in named], [uri for uri, is_text in named if is_text]
