@@ -121,8 +121,8 @@ class Session:
             if span is None:
                 edit = buffer.replace_all(text)
             else:
-                start, end = (buffer.position(at["line"], at["character"]) for at in (span["start"], span["end"]))
-                edit = buffer.replace(start, end, text)
+                start, end = ((at["line"], at["character"]) for at in (span["start"], span["end"]))
+                edit = buffer.change(start, end, text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
             self.acceptance.edited(uri, edit)
