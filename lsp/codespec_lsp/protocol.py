@@ -137,7 +137,8 @@ def _change(value: Any) -> dict[str, Any]:
 
 def _context(value: Any) -> dict[str, Any]:
     """Read the context of an inline completion. Missing means automatic; 0 meant invoked in the protocol's draft."""
-    context = record(triggerKind=maybe(number), selectedCompletionInfo=maybe(record(range=span, text=text)))(value)
+    selected = record(range=span, text=text)
+    context = record(triggerKind=maybe(number), selectedCompletionInfo=lambda it: selected(it) if it else None)(value)
     kind = context.get("triggerKind", AUTOMATIC)
     return {**context, "triggerKind": INVOKED if kind in (0, INVOKED) else AUTOMATIC}
 
