@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin
 
@@ -251,7 +252,9 @@ async def _read_body(request: web.Request) -> bytearray:
 def parse_fields(body: bytes | bytearray) -> Fields:
     """Parse standard JSON, without NaN and with limits on nesting depth and number of values."""
     try:
-        values = parse_json(body, MOST_SEPARATORS, finite=True)
+        values = parse_json(
+            body.removeprefix(BOM_UTF8), MOST_SEPARATORS, finite=True
+        )  # as PowerShell and Notepad write
     except TooLarge as error:
         raise RequestError(f"The body can't be read ({error}): send fewer values.", "body") from error
     except ValueError as error:

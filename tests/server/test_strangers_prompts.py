@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -76,3 +77,20 @@ def test_clients_that_only_chat_fill_in_as_well(content: object) -> None:
         assert served.post("/v1/chat/completions", {"messages": said, "max_tokens": 2}).status == 400
     (request,) = engine.submitted
     assert (request.prefix, request.suffix, request.snippets) == ("x = ", "\ny = 2\n", (Snippet("b.py", "b = 1\n"),))
+
+
+@pytest.mark.parametrize("client", BODIES)
+def test_a_body_that_an_editor_saved_with_a_mark(client: str) -> None:
+    """As `curl -d @body.json` sends it; another mark, or the same in the middle, is not UTF-8 JSON."""
+    engine = FakeEngine()
+    with serving(engine) as served:
+        path, body = BODIES[client]
+        data = json.dumps(body).encode()
+        assert served.post(path, b"\xef\xbb\xbf" + data).status == 200
+        for odd in (
+            b"\xef\xbb\xbf" * 2 + data,
+            b" \xef\xbb\xbf" + data,
+            json.dumps(body).encode("utf-16"),
+            b"\xef\xbb\xbf",
+        ):
+            assert served.post(path, odd).status == 400
