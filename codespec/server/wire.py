@@ -251,10 +251,10 @@ async def _read_body(request: web.Request) -> bytearray:
 
 def parse_fields(body: bytes | bytearray) -> Fields:
     """Parse standard JSON, without NaN and with limits on nesting depth and number of values."""
+    if body.startswith(BOM_UTF8):  # PowerShell and Notepad write it
+        body = body[len(BOM_UTF8) :]
     try:
-        values = parse_json(
-            body.removeprefix(BOM_UTF8), MOST_SEPARATORS, finite=True
-        )  # as PowerShell and Notepad write
+        values = parse_json(body, MOST_SEPARATORS, finite=True)
     except TooLarge as error:
         raise RequestError(f"The body can't be read ({error}): send fewer values.", "body") from error
     except ValueError as error:
