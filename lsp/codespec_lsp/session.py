@@ -21,10 +21,11 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
-from codespec_lsp.documents import Document, Documents, Newest, Notebooks, canonical, is_magic, path_of
+from codespec_lsp.documents import Document, Documents, Newest, canonical, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
+from codespec_lsp.notebooks import Notebooks, is_magic, listed
 from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
@@ -38,6 +39,7 @@ UNPARSED = (
     "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
     "memory: open it again to have it parsed again."
 )
+Records = Sequence[Mapping[str, Any]]  # objects of a message
 TEMPERATURE = 0.7  # of alternatives
 WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
@@ -156,24 +158,19 @@ class Session:
             self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
 
-    def notebook_opened(
-        self, spelled: str, cells: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def notebook_opened(self, spelled: str, cells: Records, texts: Records) -> None:
         """Handle an opened notebook with the texts of its cells."""
-        self._notebooks.open(canonical(spelled), *_cells(cells))
-        self._cells_opened(texts)
-        self._cells_come(cells)
+        self._notebooks.open(canonical(spelled), *listed(cells))
+        self._cells_opened(texts, cells)
 
     def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
         """Apply a notebook change: first the structure of its cells, then their texts."""
         if structure := change.get("structure"):
-            array = structure["array"]
-            cells = array.get("cells", ())
-            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], *_cells(cells))
+            array, cells = structure["array"], structure["array"].get("cells", ())
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], *listed(cells))
             for item in structure.get("didClose", ()):
                 self.closed(item["uri"])
-            self._cells_opened(structure.get("didOpen", ()))
-            self._cells_come(cells)
+            self._cells_opened(structure.get("didOpen", ()), cells)
         for each in change.get("textContent", ()):
             self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
 
@@ -182,17 +179,11 @@ class Session:
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
 
-    def _cells_come(self, cells: Sequence[Mapping[str, Any]]) -> None:
-        """Give cells that were opened before their notebook named them its file."""
-        for uri in (canonical(cell["document"]) for cell in cells):
-            document, file = self.documents.get(uri), self._notebooks.file_of(uri)
-            if document is not None and file not in ("", document.file):
-                document.file = file
-                self._went_to(document)
-
-    def _cells_opened(self, texts: Sequence[Mapping[str, Any]]) -> None:
+    def _cells_opened(self, texts: Records, cells: Records) -> None:
         for item in texts:
             self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+        for document in self._notebooks.settle(cells, self.documents):
+            self._went_to(document)
 
     def focused(self, uri: str) -> None:
         """Handle a focus change to a document."""
@@ -239,7 +230,7 @@ class Session:
         document.spelled = uri
         self._warm_ups.stop()
         buffer = document.buffer
-        here = self._position(buffer, position)
+        here = buffer.position(position.line, position.character)
         self.documents.used(document)
         self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
@@ -248,7 +239,7 @@ class Session:
         if selected is None:
             prompt = build_prompt(document.uri, buffer, here, above=above)
         else:
-            start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
+            start, end = (buffer.position(at.line, at.character) for at in (selected.range.start, selected.range.end))
             prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = PendingRequest(
@@ -301,9 +292,6 @@ class Session:
         quiet = self.dismissals.is_quiet(request.prompt)
         self.counters.kept_quiet += quiet
         return quiet
-
-    def _position(self, buffer: Buffer, position: types.Position) -> TextPosition:
-        return buffer.position(position.line, position.character)
 
     def _edit_range(self, document: Document, here: TextPosition, column: int) -> EditRange:
         buffer = document.buffer
@@ -410,9 +398,3 @@ class Session:
     def _near(self, document: Document) -> list[Document]:
         """Return the documents whose text may be sent with a request in this document."""
         return self.documents.near(document) if self.settings.snippets else [document]
-
-
-def _cells(cells: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the canonical URIs of notebook cells, and of those that the client calls text."""
-    named = [(canonical(cell["document"]), cell.get("kind") == 1) for cell in cells]
-    return [uri for uri, _ in named], [uri for uri, is_text in named if is_text]
