@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from codespec.errors import ConfigError
 from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular
+from codespec.user_folders import named_path
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 LEAST_TOKEN = 16  # characters
@@ -24,10 +24,10 @@ def read_token(file: str, environment: Mapping[str, str] | None = None, least: i
     if file:
         where = file
         try:
-            token = decode_text(read_regular(Path(file).expanduser(), MOST_BYTES)).strip()
+            token = decode_text(read_regular(named_path(file), MOST_BYTES)).strip()
         except NotUtf8 as error:
             raise ConfigError(f"The token file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ can't be expanded
+        except (OSError, ValueError) as error:
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
             raise ConfigError(f"The token file {file} can't be read ({why})", "check it") from error
     if (token or file) and (len(token) < least or not token.isascii() or not token.isprintable()):

@@ -23,6 +23,24 @@ _ON_LINUX = {"state": "~/.local/state", "cache": "~/.cache", "data": "~/.local/s
 _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
 
+def at_home(name: str) -> str:
+    """Expand a leading ~, which shells leave unexpanded after `=` and in files.
+
+    Raises ConfigError for a name that no path can have: its home folder is not known, or it has a NUL.
+    """
+    if "\0" in name:
+        raise ConfigError(f"{name[:80]!r} is no path", "take out the character with the code 0")
+    opened = os.path.expanduser(name)
+    if opened.startswith("~"):
+        raise ConfigError(f"{name[:80]} begins with a home folder that is not known", "give the whole path")
+    return opened
+
+
+def named_path(name: str) -> Path:
+    """Return the path that a user wrote. Raises ConfigError like `at_home`."""
+    return Path(at_home(name))
+
+
 def state_folder() -> Path:
     """Return the folder for learned state, daemon logs and the secret; on Linux $XDG_STATE_HOME/codespec."""
     if named := _named_by("XDG_STATE_HOME"):

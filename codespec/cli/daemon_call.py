@@ -16,6 +16,7 @@ from typing import Any
 
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
+from codespec.contract.hosts import is_host
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import Absent, ConfigError
 from codespec.token_file import read_token
@@ -97,8 +98,8 @@ def address_of(url: str | None, host: str, port: int, token: str) -> Address:
     if url is None:
         return Address(_reachable(host), port, token)
     match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
-    if match is None or not 0 < int(match[2]) < 65536:
-        raise ConfigError(f"--url {url} can't be used", "write http://HOST:PORT, as `codespec serve` printed it")
+    if match is None or not 0 < int(match[2]) < 65536 or not is_host(match[1].strip("[]")):
+        raise ConfigError(f"--url {url[:80]} can't be used", "write http://HOST:PORT, as `codespec serve` printed it")
     return Address(match[1].strip("[]"), int(match[2]), token)
 
 

@@ -12,6 +12,7 @@ from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
 from codespec.store.disk import say
+from codespec.user_folders import named_path
 
 HELP = {
     "requests_per_minute": "POST requests a minute",
@@ -74,4 +75,4 @@ def find_file(options: argparse.Namespace) -> Path:
     named = resolve_serve({"keys": options.keys}, options.config).keys
     if not named:
         raise ConfigError("No keys file is set", "give --keys FILE, the same as to `codespec serve`")
-    return Path(named).expanduser()
+    return named_path(named)

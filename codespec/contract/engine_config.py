@@ -7,7 +7,6 @@ and drafter.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 from codespec.contract.declared import check_values, setting
 from codespec.errors import ConfigError
+from codespec.user_folders import at_home
 
 # Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
 # the path does not exist.
@@ -202,7 +202,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
     found = dict(values)
     for name in ("target", "drafter"):
         if name in found:
-            found[name] = _at_home(found[name])
+            found[name] = at_home(found[name])
     # The bundled drafters are so small that no dtype is faster than float32, but int8 loads sooner.
     shipped = Path(found.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
     if "dtype" in found and (found["dtype"] == "int8" or not shipped):
@@ -240,11 +240,3 @@ def _check_caps(caps: Mapping[str, Any]) -> None:
             )
         if type(tokens) is not int or not 0 <= tokens <= 999:
             raise ConfigError(f"caps: {name} = {tokens!r}", "it must be a whole number of tokens, 0 to 999")
-
-
-def _at_home(name: str) -> str:
-    """Expand a leading ~, which shells leave unexpanded after `=` and in files."""
-    opened = os.path.expanduser(name)
-    if opened.startswith("~"):
-        raise ConfigError(f"{name} begins with a home folder that is not known", "give the whole path")
-    return opened

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.contract.declared import check_values, setting
+from codespec.contract.hosts import is_host
 from codespec.contract.levels import read_settings
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
@@ -114,6 +115,9 @@ class ServeConfig:
         check_values(self)
         if not self.host:
             raise ConfigError("host is empty", "give an address of this machine, for example 127.0.0.1")
+        if not is_host(self.host):
+            shown = self.host[:80]
+            raise ConfigError(f"host {shown!r} is no address", "write it as 127.0.0.1, ::1 or a name, without a port")
 
 
 def resolve_serve(

@@ -32,7 +32,7 @@ from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError, ServeError
 from codespec.server.logs import log
 from codespec.server.wire import route_of
-from codespec.user_folders import own_folder, socket_of
+from codespec.user_folders import named_path, own_folder, socket_of
 
 OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
 LEAST_FILES = 128  # fewer leave no room for connections
@@ -160,7 +160,7 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
     if config.socket == "auto":
         await _listen_own(runner, port)
     elif config.socket not in ("", "none"):
-        await _listen_unix(runner, Path(config.socket).expanduser())
+        await _listen_unix(runner, named_path(config.socket))
 
 
 class _Tcp(web.BaseSite):

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -31,6 +30,7 @@ from codespec.server.logs import AuditLog, safe_output, start_logging
 from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 from codespec.token_file import read_token
+from codespec.user_folders import named_path
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
 REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
@@ -51,9 +51,9 @@ def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str,
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
-    keyring = Keyring(Path(config.keys).expanduser()) if config.keys else None
+    keyring = Keyring(named_path(config.keys)) if config.keys else None
     access = Access(token, metrics_token, keyring)
-    audit_log = AuditLog(Path(config.audit_log).expanduser()) if config.audit_log else None
+    audit_log = AuditLog(named_path(config.audit_log)) if config.audit_log else None
     printed = list[str]()
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)

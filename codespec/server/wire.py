@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin
 
@@ -250,6 +251,8 @@ async def _read_body(request: web.Request) -> bytearray:
 
 def parse_fields(body: bytes | bytearray) -> Fields:
     """Parse standard JSON, without NaN and with limits on nesting depth and number of values."""
+    if body.startswith(BOM_UTF8):  # PowerShell and Notepad write it
+        body = body[len(BOM_UTF8) :]
     try:
         values = parse_json(body, MOST_SEPARATORS, finite=True)
     except TooLarge as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypedDict
 
 import torch
@@ -38,6 +37,7 @@ from codespec.store.machine import (
     context_room,
     machine_memory,
 )
+from codespec.user_folders import named_path
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 MOST_SLOTS = 1024
@@ -191,7 +191,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
         if config.proposers == "head":
             raise ConfigError('proposers = "head" needs a head', "set head to the folder of one")
         return None
-    head = load_head(Path(config.head).expanduser(), Host.of(target), dtype=target.dtype, device=target.device)
+    head = load_head(named_path(config.head), Host.of(target), dtype=target.dtype, device=target.device)
     target.tap(head.config.layers)
     return head
 

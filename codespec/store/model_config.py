@@ -222,8 +222,9 @@ def _kinds(text: Config, count: int) -> list[str]:
     at = place if isinstance(place, int) else every - 1
     listed = text.get("attn_layer_indices")
     if every > 1 or isinstance(listed, list):
-        chosen = set(listed) if isinstance(listed, list) else {n for n in range(count) if n % every == at}
-        return ["attention" if number in chosen else "mamba" for number in range(count)]
+        chosen = listed if isinstance(listed, list) else [n for n in range(count) if n % every == at]
+        numbers = {number for number in chosen if isinstance(number, int)}
+        return ["attention" if number in numbers else "mamba" for number in range(count)]
     slides = text.get("sliding_window") and text.get("use_sliding_window", True)
     return ["sliding_attention" if slides else "full_attention"] * count
 

@@ -34,6 +34,7 @@ from codespec.store.hub import HubSource
 from codespec.store.pulled import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
 from codespec.store.source import Fetched, LocalSource, ModelSource, PullPlan
 from codespec.store.wheel import IndexSource, converted_size
+from codespec.user_folders import named_path
 
 _RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
 
@@ -69,7 +70,7 @@ def _catalogue_source(entry: Entry, source: Hub | Index) -> ModelSource:
 
 def _single_source(wanted: str, name: str) -> ModelSource:
     if _is_path(wanted):
-        return _local_source(Path(wanted).expanduser(), name)
+        return _local_source(named_path(wanted), name)
     if name:
         raise ConfigError(f"--name is for files and folders, and {wanted} has its own name", "leave it out")
     if not is_hub_id(wanted):

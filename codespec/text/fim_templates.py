@@ -187,11 +187,17 @@ class ReadyMade:
     left_out: int = 0
 
 
+# What a chat template puts behind a prompt that a client sends as a user's message.
+_CHAT_END = re.compile(
+    r"\s*(?:(?:\[MIDDLE\]|<\|im_end\|>|<\|im_start\|>assistant|<end_of_turn>|<start_of_turn>model|<\|assistant\|>)\s*)*"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Spelling:
     """Three markers as clients write them, including adjacent spaces.
 
-    `separator` precedes each file, `head` follows the files, and `tail` is a pattern for text after the last marker.
+    `separator` precedes each file, and `head` follows the files. `prefix_last`: the prefix follows the last marker.
     """
 
     prefix: str
@@ -200,17 +206,49 @@ class _Spelling:
     separator: str = ""
     head: str = ""
     suffix_first: bool = False
-    tail: str = ""
+    prefix_last: bool = False
 
-    @property
-    def needed(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.prefix, self.suffix, self.middle) if name)
+    def split(self, prompt: str) -> tuple[str, str, str] | None:
+        """Return the text before the markers, the prefix and the suffix; None if this is no whole prompt."""
+        places = self._places(prompt)
+        if places is None:
+            return None
+        first, second, end = places
+        after = prompt[end + len(self.middle) :]
+        opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
+        one, other = prompt[first + len(opens) : second], prompt[second + len(divides) : end]
+        if self.prefix_last:
+            return (prompt[:first], after, other) if after and not one else None
+        if not self.middle:
+            other = other.removesuffix("[MIDDLE]")
+        elif _CHAT_END.fullmatch(after) is None:
+            return None
+        return (prompt[:first], other, one) if self.suffix_first else (prompt[:first], one, other)
 
-    @property
-    def shape(self) -> re.Pattern[str]:
-        prefix, suffix = f"{re.escape(self.prefix)}(?P<prefix>.*)", f"{re.escape(self.suffix)}(?P<suffix>.*)"
-        parts = suffix + prefix if self.suffix_first else prefix + suffix
-        return re.compile(f"(?P<before>.*?){parts}{re.escape(self.middle)}{self.tail}", re.DOTALL)
+    def _places(self, prompt: str) -> tuple[int, int, int] | None:
+        """Return where the markers are: the first, the second, and the third or the end of the text.
+
+        Source text between them may hold the same markers if they are balanced: the first one there opens a group, and
+        the third one closes it.
+        """
+        opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
+        if opens not in prompt or divides not in prompt or self.middle not in prompt:
+            return None
+        if not self.middle or self.prefix_last:
+            once = all(prompt.count(name) == 1 for name in (opens, divides, self.middle) if name)
+            first, second = prompt.index(opens), prompt.find(divides)
+            end = prompt.rfind(self.middle) if self.middle else len(prompt)
+            return (first, second, end) if once and first < second < end + (not self.middle) else None
+        marks = list(re.finditer("|".join(map(re.escape, (opens, divides, self.middle))), prompt))
+        depth, dividing = 0, list[int]()
+        for mark in marks:
+            depth += (mark[0] == opens) - (mark[0] == self.middle)
+            if depth < (mark is not marks[-1]):
+                return None
+            if depth == 1 and mark[0] == divides:
+                dividing.append(mark.start())
+        whole = depth == 0 and len(dividing) == 1 and marks[-1][0] == self.middle
+        return (marks[0].start(), dividing[0], marks[-1].start()) if whole else None
 
 
 # The first match wins; of two spellings with the same markers, the one whose files are present.
@@ -219,14 +257,13 @@ _SPELLINGS = (
     _Spelling(*_PIPED, separator="<|file_separator|>"),  # CodeGemma
     _Spelling(*_PLAIN, separator="<file_sep>"),  # StarCoder, CodeQwen, StableCode, Granite
     _Spelling(*_PLAIN, separator="<filename>", suffix_first=True),  # Mellum
+    _Spelling(*_PLAIN, separator="<file_sep>", prefix_last=True),  # StarCoder, suffix first
     _Spelling(*_SANTACODER),
     _Spelling(*_DEEPSEEK),
     _Spelling("<PRE> ", " <SUF>", " <MID>"),  # Code Llama
     _Spelling("<PRE>", "<SUF>", "<MID>"),
     _Spelling("[PREFIX]", "[SUFFIX]", "", separator="+++++ ", suffix_first=True),  # Codestral
-    _Spelling(
-        *_GLM, separator="###PATH:", head="###LANGUAGE:", suffix_first=True, tail=r"(?:<\|assistant\|>\s*)?"
-    ),  # CodeGeeX
+    _Spelling(*_GLM, separator="###PATH:", head="###LANGUAGE:", suffix_first=True),  # CodeGeeX
     _Spelling(*_GLM),
     _Spelling(*_SEED),
     _Spelling(*_SEED, suffix_first=True),
@@ -237,21 +274,23 @@ _SPELLINGS = (
 def split_ready_made(prompt: str) -> ReadyMade | None:
     """Return the parts of a prompt that spells a family's markers as text, or None for other text.
 
-    Accepts only whole prompts, with each marker once and the last at the end, so that source text that mentions markers
-    is not mistaken for one.
+    Accepts only whole prompts, from the first marker to the last at the end, so that source text that mentions markers
+    is not mistaken for one. White space and the ends of a chat template may follow. A prompt that was put into markers
+    twice is taken apart twice.
     """
     plain: ReadyMade | None = None
     for spelling in _SPELLINGS:
-        once = all(prompt.count(name) == 1 for name in spelling.needed)
-        match = spelling.shape.fullmatch(prompt) if once else None
-        if match is None:
+        parts = spelling.split(prompt)
+        if parts is None:
             continue
-        listed = match["before"].partition(spelling.head)[0] if spelling.head else match["before"]
+        before, prefix, suffix = parts
+        listed = before.partition(spelling.head)[0] if spelling.head else before
         files = _files(listed, spelling)
         if files:
             left_out = max(0, listed.count(spelling.separator) - MOST_FILES)
-            return ReadyMade(match["prefix"], match["suffix"], files, left_out)
-        plain = plain or ReadyMade(match["prefix"], match["suffix"])
+            return ReadyMade(prefix, suffix, files, left_out)
+        inner = None if suffix.strip() else split_ready_made(prefix)
+        plain = plain or inner or ReadyMade(prefix, suffix)
     return plain
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from codespec.bounded_json import parse_json
+from codespec.contract.hosts import is_host
 from codespec.errors import ConfigError, Fault, UpstreamError
 
 CONNECT_SECONDS = 5.0
@@ -36,7 +37,7 @@ def base_of(url: str) -> str:
     """Return the address of the server's API, which ends in /v1. Raises ConfigError for an unusable URL."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = parts.scheme in ("http", "https") and is_host(parts.hostname or "") and (parts.port or 1) > 0
         usable = usable and not (parts.query or parts.fragment or "@" in parts.netloc)
     except ValueError:
         usable = False

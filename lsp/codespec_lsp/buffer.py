@@ -12,6 +12,7 @@ MOST_PLACES = 8
 MOST_TEXT = 16_384  # characters of one deletion
 MOST_TYPED = 200  # maximum characters between the start of a deletion and the cursor
 LEAST = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
+_HIGH, _LOW = re.compile("[\ud800-\udbff]"), re.compile("[\udc00-\udfff]")
 _END = re.compile(r"(\r\n|\n|\r)")
 
 
@@ -185,6 +186,37 @@ class Buffer:
         lines[first : end.row + 1] = new
         return edit
 
+    def change(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
+        """Replace a client's range, given as lines and characters in its units.
+
+        In UTF-16 a range may begin or end inside a surrogate pair, and half a pair may be typed beside the other half:
+        the text stays the client's, unit by unit.
+        """
+        start, end = min(start, end), max(start, end)
+        first, last = self.position(*start), self.position(*end)
+        if self.encoding == "utf-16":
+            if self._is_inside(first, *start):
+                text = _halves(self._at(first))[0] + text
+            if self._is_inside(last, *end):
+                text += _halves(self._at(last))[1]
+                last = TextPosition(last.row, last.column + 1)
+            before, after = self._at(TextPosition(first.row, first.column - 1)), self._at(last)
+            if _HIGH.match(before) and _LOW.match(text or after):
+                first, text = TextPosition(first.row, first.column - 1), before + text
+            if _LOW.match(after) and _HIGH.match(text[-1:]):
+                last, text = TextPosition(last.row, last.column + 1), text + after
+            text = _joined(text)
+        return self.replace(first, last, text)
+
+    def _is_inside(self, position: TextPosition, line: int, character: int) -> bool:
+        """Return whether a client's column lies inside the surrogate pair at a position."""
+        within = line == position.row and self._at(position) > "\uffff"
+        return within and character == self.character(position) + 1
+
+    def _at(self, position: TextPosition) -> str:
+        """Return the character at a position, or "" outside the line."""
+        return self.lines[position.row][position.column : position.column + 1] if position.column >= 0 else ""
+
     def replace_all(self, text: str) -> Edit:
         """Replace the whole text."""
         edit = Edit(0, self.text, text)
@@ -224,6 +256,19 @@ class Buffer:
                 break
             text += "".join(self.lines[row : row + ROWS])
         return text[:most]
+
+
+def _halves(character: str) -> tuple[str, str]:
+    """Return the surrogates of a character."""
+    number = ord(character) - 0x10000
+    return chr(0xD800 + (number >> 10)), chr(0xDC00 + (number & 0x3FF))
+
+
+def _joined(text: str) -> str:
+    """Return the text with each two surrogates that form a pair as one character."""
+    if text.isascii() or not _HIGH.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def width(text: str, encoding: Encoding) -> int:

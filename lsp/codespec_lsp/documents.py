@@ -13,7 +13,7 @@ import base64
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -22,7 +22,6 @@ from urllib.parse import quote, unquote_to_bytes
 
 from codespec_grammars import find_language
 
-from codespec.contract.limits import MOST_SIDE
 from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
 NEAR = 12  # rows: edits closer than this count as one
@@ -34,13 +33,11 @@ CELL = "vscode-notebook-cell"
 NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
 MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
 _MARK = re.compile(rb"[?#]")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
-TEXT = "markdown"  # the language of text cells
-WITH_MAGICS = "python"  # the language whose cells may contain magics
-_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
-_MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
+_OLD_FRAGMENT = re.compile(rb"ch\d{7,}")  # followed by the notebook's scheme, unless that is file
 
 
 @dataclass(eq=False, slots=True)
@@ -179,99 +176,6 @@ class Newest:
         self._running = self._start(document)
 
 
-@dataclass(slots=True)
-class Notebook:
-    """One notebook with its cells from top to bottom.
-
-    `one_by_one`: the client doesn't support notebook messages and opens each cell separately.
-    """
-
-    uri: str
-    cells: list[str] = field(default_factory=list)
-    one_by_one: bool = False
-
-
-class Notebooks:
-    """The open notebooks of one client.
-
-    A cell is a document whose file is the notebook; the code of the cells above it is its context. Text cells, and
-    magics, which other programs interpret, are not code.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, Notebook] = {}
-        self._of: dict[str, Notebook] = {}  # by cell
-
-    def open(self, uri: str, cells: Sequence[str]) -> None:
-        """Add an opened notebook."""
-        self.close(uri)
-        self._open[uri] = Notebook(uri)
-        self.splice(uri, 0, 0, cells)
-
-    def splice(self, uri: str, start: int, count: int, cells: Sequence[str]) -> None:
-        """Replace `count` cells from `start` on."""
-        notebook = self._open.get(uri)
-        if notebook is None:
-            return
-        removed = notebook.cells[start : start + count]
-        notebook.cells[start : start + count] = cells
-        for cell in set(removed).difference(notebook.cells):  # a client may insert a moved cell before it removes it
-            self._of.pop(cell, None)
-        self._of |= dict.fromkeys(cells, notebook)
-
-    def close(self, uri: str) -> list[str]:
-        """Remove a closed notebook and return its cells."""
-        notebook = self._open.pop(uri, None) or Notebook(uri)
-        for cell in notebook.cells:
-            self._of.pop(cell, None)
-        return notebook.cells
-
-    def opened(self, document: str) -> str:
-        """Register an opened document and return the URI of its file: for a cell its notebook, else itself."""
-        uri = notebook_of(document)
-        if document not in self._of and uri:
-            notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
-            self.splice(uri, len(notebook.cells), 0, [document])
-        return self._of[document].uri if document in self._of else document
-
-    def closed(self, document: str) -> None:
-        """Handle a closed document. A cell that was opened separately is removed."""
-        notebook = self._of.get(document)
-        if notebook is not None and notebook.one_by_one:
-            self.splice(notebook.uri, notebook.cells.index(document), 1, ())
-            if not notebook.cells:
-                del self._open[notebook.uri]
-
-    def above(self, document: Document, documents: Documents) -> str:
-        """Return the code of the cells above one in the same language, at least as much as a prompt can hold."""
-        notebook = self._of.get(document.uri)
-        if notebook is None:
-            return ""
-        pieces: list[str] = []
-        for uri in reversed(notebook.cells[: notebook.cells.index(document.uri)]):
-            cell = documents.get(uri)
-            if cell is not None and not cell.lost and cell.language_id == document.language_id:
-                pieces.append(code_of(cell))
-                if sum(map(len, pieces)) > MOST_SIDE:
-                    break
-        return "".join(reversed(pieces))
-
-
-def code_of(cell: Document) -> str:
-    """Return a cell's text without magics, ending with a line break."""
-    text = cell.buffer.text
-    if cell.language_id == WITH_MAGICS:
-        text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
-    return text if text.endswith("\n") or not text else text + "\n"
-
-
-def is_magic(language: str, buffer: Buffer, row: int) -> bool:
-    """Return whether a row of a cell is a magic, or part of a cell whose magic passes it to another program."""
-    if language != WITH_MAGICS:
-        return False
-    return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
-
-
 class UriParts(NamedTuple):
     """The parts of a URI: the lower-case scheme, the host, the path, and the rest (query and fragment, with marks).
 
@@ -317,17 +221,23 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 def notebook_of(uri: str) -> str:
     """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
 
-    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64.
+    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64, or
+    in older versions `ch`, the number and the scheme, if that is not file.
     """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:
         return ""
+    old = _OLD_FRAGMENT.match(rest, 1)
     try:
-        own = base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+        own = (
+            rest[old.end() :].decode("ascii") or "file"
+            if old
+            else base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+        )
     except ValueError:
         return ""
     authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
-    return canonical(f"{own}:{authority}{quote(path)}") if own else ""
+    return canonical(f"{own}:{authority}{quote(path)}") if _SCHEME.fullmatch(own) else ""
 
 
 def other_paths(uri: str) -> list[str]:

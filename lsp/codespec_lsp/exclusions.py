@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import IgnoreFiles, Patterns, repository_of
+from codespec.ignore_files import MOST_FOLDERS, IgnoreFiles, Patterns, repository_of
 from codespec.secret_files import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
@@ -43,6 +43,8 @@ class Rules:
         name = PurePosixPath(path.replace("\\", "/")).name
         if is_secret(uri) or is_secret(path):
             return f"{name} may hold secrets, so it is not completed."
+        if path.count("/") + path.count("\\") > MOST_FOLDERS:  # each folder is looked at, by its whole path
+            return f"{name[:80]} lies in more than {MOST_FOLDERS} folders, so it is not completed."
         return next(filter(None, (self._reason_of(meant, name, scheme == "file") for meant in _meant(uri))), "")
 
     def _reason_of(self, path: str, name: str, saved: bool) -> str:

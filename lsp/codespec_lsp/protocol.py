@@ -117,6 +117,11 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
 
 
+def _kind(value: Any) -> int | None:
+    """Read a notebook cell's kind, 1 for text; None if it is invalid, as for code."""
+    return 1 if _is_whole(value) and value == 1 else None
+
+
 def _language(value: Any) -> str:
     """Read a document's language id, or "" if there is none; the file name decides then."""
     return value if isinstance(value, str) else ""
@@ -132,7 +137,8 @@ def _change(value: Any) -> dict[str, Any]:
 
 def _context(value: Any) -> dict[str, Any]:
     """Read the context of an inline completion. Missing means automatic; 0 meant invoked in the protocol's draft."""
-    context = record(triggerKind=maybe(number), selectedCompletionInfo=maybe(record(range=span, text=text)))(value)
+    selected = record(range=span, text=text)
+    context = record(triggerKind=maybe(number), selectedCompletionInfo=lambda it: selected(it) if it else None)(value)
     kind = context.get("triggerKind", AUTOMATIC)
     return {**context, "triggerKind": INVOKED if kind in (0, INVOKED) else AUTOMATIC}
 
@@ -181,7 +187,7 @@ DOCUMENT = record(uri=text)
 
 OPENED = record(uri=text, languageId=_language, version=_version, text=text)
 IDENTIFIED = record(uri=text, version=_version)
-CELLS = items(record(document=text))
+CELLS = items(record(document=text, kind=_kind))
 CHANGED_CELLS = record(
     structure=maybe(
         record(
@@ -291,8 +297,7 @@ class LspProtocol(LanguageServerProtocol):
                 session.closed(params["textDocument"]["uri"])
             case types.NOTEBOOK_DOCUMENT_DID_OPEN:
                 notebook = params["notebookDocument"]
-                cells = [cell["document"] for cell in notebook["cells"]]
-                session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
+                session.notebook_opened(notebook["uri"], notebook["cells"], params["cellTextDocuments"])
             case types.NOTEBOOK_DOCUMENT_DID_CHANGE:
                 session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
             case types.NOTEBOOK_DOCUMENT_DID_CLOSE:

@@ -21,10 +21,11 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
-from codespec_lsp.documents import TEXT, Document, Documents, Newest, Notebooks, canonical, is_magic, path_of
+from codespec_lsp.documents import Document, Documents, Newest, canonical, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
+from codespec_lsp.notebooks import Notebooks, is_magic, listed
 from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
@@ -38,6 +39,7 @@ UNPARSED = (
     "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
     "memory: open it again to have it parsed again."
 )
+Records = Sequence[Mapping[str, Any]]  # objects of a message
 TEMPERATURE = 0.7  # of alternatives
 WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
@@ -121,8 +123,8 @@ class Session:
             if span is None:
                 edit = buffer.replace_all(text)
             else:
-                start, end = (buffer.position(at["line"], at["character"]) for at in (span["start"], span["end"]))
-                edit = buffer.replace(start, end, text)
+                start, end = ((at["line"], at["character"]) for at in (span["start"], span["end"]))
+                edit = buffer.change(start, end, text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
             self.acceptance.edited(uri, edit)
@@ -156,20 +158,19 @@ class Session:
             self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
 
-    def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
+    def notebook_opened(self, spelled: str, cells: Records, texts: Records) -> None:
         """Handle an opened notebook with the texts of its cells."""
-        self._notebooks.open(canonical(spelled), [canonical(cell) for cell in cells])
-        self._cells_opened(texts)
+        self._notebooks.open(canonical(spelled), *listed(cells))
+        self._cells_opened(texts, cells)
 
     def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
         """Apply a notebook change: first the structure of its cells, then their texts."""
         if structure := change.get("structure"):
-            array = structure["array"]
-            cells = [canonical(cell["document"]) for cell in array.get("cells", ())]
-            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], cells)
+            array, cells = structure["array"], structure["array"].get("cells", ())
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], *listed(cells))
             for item in structure.get("didClose", ()):
                 self.closed(item["uri"])
-            self._cells_opened(structure.get("didOpen", ()))
+            self._cells_opened(structure.get("didOpen", ()), cells)
         for each in change.get("textContent", ()):
             self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
 
@@ -178,9 +179,11 @@ class Session:
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
 
-    def _cells_opened(self, texts: Sequence[Mapping[str, Any]]) -> None:
+    def _cells_opened(self, texts: Records, cells: Records) -> None:
         for item in texts:
             self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+        for document in self._notebooks.settle(cells, self.documents):
+            self._went_to(document)
 
     def focused(self, uri: str) -> None:
         """Handle a focus change to a document."""
@@ -205,7 +208,7 @@ class Session:
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
         if document.lost:
             return LOST.format(PurePath(document.path).name)
-        if document.is_cell and document.language_id == TEXT:
+        if self._notebooks.is_text(document):
             return "The text cells of notebooks are not completed."
         reason = self.exclusions.known(document.file)
         return NOT_KNOWN if reason is None else reason
@@ -227,7 +230,7 @@ class Session:
         document.spelled = uri
         self._warm_ups.stop()
         buffer = document.buffer
-        here = self._position(buffer, position)
+        here = buffer.position(position.line, position.character)
         self.documents.used(document)
         self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
@@ -236,7 +239,7 @@ class Session:
         if selected is None:
             prompt = build_prompt(document.uri, buffer, here, above=above)
         else:
-            start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
+            start, end = (buffer.position(at.line, at.character) for at in (selected.range.start, selected.range.end))
             prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = PendingRequest(
@@ -289,9 +292,6 @@ class Session:
         quiet = self.dismissals.is_quiet(request.prompt)
         self.counters.kept_quiet += quiet
         return quiet
-
-    def _position(self, buffer: Buffer, position: types.Position) -> TextPosition:
-        return buffer.position(position.line, position.character)
 
     def _edit_range(self, document: Document, here: TextPosition, column: int) -> EditRange:
         buffer = document.buffer

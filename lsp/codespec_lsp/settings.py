@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from codespec.client.connections import LOCAL
 from codespec.contract.declared import Setting, declared, setting
+from codespec.contract.hosts import is_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ def _read_url(value: str) -> str:
     complaint = "an address such as http://127.0.0.1:8765"
     try:
         parts = urlsplit(value)
-        valid = parts.scheme == "http" and parts.hostname and (parts.port is None or parts.port > 0)
+        valid = parts.scheme == "http" and is_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
     except ValueError as error:
         raise ValueError(complaint) from error
     if not valid:

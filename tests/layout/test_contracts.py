@@ -59,7 +59,7 @@ def make_tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
+    contract = ("limits", "hosts", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
         "regular_file",
         "ignore_files",

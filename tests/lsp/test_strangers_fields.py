@@ -57,3 +57,14 @@ def test_a_root_path_that_names_no_folder_is_not_read() -> None:
             assert await client.texts(0, 4) == ["x = 1"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("selected", [None, [], {}])
+def test_a_selection_that_is_an_empty_table_is_none(selected: object) -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            assert await client.texts(0, 4, selectedCompletionInfo=selected) == ["x = 1"]
+
+    run(scenario())

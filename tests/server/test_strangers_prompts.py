@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -51,3 +52,45 @@ def test_source_text_at_mistrals_endpoint_stays_as_it_is() -> None:
         assert served.post("/v1/fim/completions", {"prompt": text, "suffix": FIM, "max_tokens": 2}).status == 200
     (request,) = engine.submitted
     assert (request.prefix, request.suffix, request.snippets, request.shape) == (text, FIM, (), "auto")
+
+
+@pytest.mark.parametrize("client", ["mistral", "openai", "llama.cpp", "ollama"])
+def test_a_prompt_that_is_sent_both_ways_is_wrapped_once(client: str) -> None:
+    engine = FakeEngine()
+    with serving(engine) as served:
+        path, body = BODIES[client]
+        assert served.post(path, {**body, "suffix": "\ny = 2\n"}).status == 200
+    (request,) = engine.submitted
+    assert (request.prefix, request.suffix) == ("x = ", "\ny = 2\n")
+
+
+@pytest.mark.parametrize("content", [FIM, [{"type": "text", "text": FIM}], f"{FIM}\n"])
+def test_clients_that_only_chat_fill_in_as_well(content: object) -> None:
+    """No chat template is needed, and none is used."""
+    engine = FakeEngine()
+    said = [{"role": "system", "content": "You complete code."}, {"role": "user", "content": content}]
+    with serving(engine) as served:
+        reply = served.post("/v1/chat/completions", {"messages": said, "max_tokens": 2})
+        assert reply.status == 200 and reply.json["choices"][0]["message"]["content"] == " ="
+        assert "may hold secrets" in reply.json["notes"][0]
+        said[1]["content"] = "What does <|fim_prefix|> mean?"
+        assert served.post("/v1/chat/completions", {"messages": said, "max_tokens": 2}).status == 400
+    (request,) = engine.submitted
+    assert (request.prefix, request.suffix, request.snippets) == ("x = ", "\ny = 2\n", (Snippet("b.py", "b = 1\n"),))
+
+
+@pytest.mark.parametrize("client", BODIES)
+def test_a_body_that_an_editor_saved_with_a_mark(client: str) -> None:
+    """As `curl -d @body.json` sends it; another mark, or the same in the middle, is not UTF-8 JSON."""
+    engine = FakeEngine()
+    with serving(engine) as served:
+        path, body = BODIES[client]
+        data = json.dumps(body).encode()
+        assert served.post(path, b"\xef\xbb\xbf" + data).status == 200
+        for odd in (
+            b"\xef\xbb\xbf" * 2 + data,
+            b" \xef\xbb\xbf" + data,
+            json.dumps(body).encode("utf-16"),
+            b"\xef\xbb\xbf",
+        ):
+            assert served.post(path, odd).status == 400

@@ -19,6 +19,7 @@ from codespec.client.daemon_client import Found
 from codespec.contract.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.errors import CodespecError, ConfigError, install_mend
 from codespec.token_file import read_token
+from codespec.user_folders import named_path
 
 if TYPE_CHECKING:
     from codespec.upstream.probe import Facts
@@ -42,7 +43,7 @@ def check_token(config: ServeConfig) -> Finding:
     except ConfigError as error:
         return from_error("token", error)
     if config.token_file:
-        file = Path(config.token_file).expanduser()
+        file = named_path(config.token_file)
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
     if token:
@@ -55,7 +56,7 @@ def check_socket(config: ServeConfig) -> Iterator[Finding]:
     """Check that the configured Unix socket can be created or has a daemon. Yield nothing if none is set."""
     if config.socket in ("", "auto", "none"):
         return
-    path, mend = Path(config.socket).expanduser(), "choose another place with --socket"
+    path, mend = named_path(config.socket), "choose another place with --socket"
     try:
         is_socket = stat.S_ISSOCK(path.stat().st_mode)
     except OSError:

@@ -41,6 +41,7 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
+from codespec.text.fim_templates import split_ready_made
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
 CHAT_NAMES = {"prefix": "messages", "prompt_ids": "messages"}
@@ -140,26 +141,40 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
     tokenizer = loaded.engine.target.tokenizer
     notes: list[str] = []
     with await read_fields(request) as fields:
-        conversation = read_conversation(fields, loaded)
+        conversation = read_conversation(fields)
         settings, streams = read_settings(fields, loaded, notes), fields.flag("stream")
         with_usage = streams and read_include_usage(fields)
-    async with daemon.encoding:
-        hidden, placeholders = await asyncio.to_thread(hide_control_tokens, tokenizer, conversation)
-    rendered = await request.app[CHAT_TEMPLATES].render(hidden)
-    del conversation, hidden  # free the messages, which the prompt contains
-    async with daemon.encoding:
-        ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
-    handles = [RequestHandle(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=notes)]
+        texts = read_hole(conversation, loaded, notes)
+        if not texts and not find_chat_template(tokenizer):
+            sentence = f"messages can't be answered ({loaded.name} has no chat template): use /v1/completions."
+            raise RequestError(sentence, "messages")
+    if not texts:
+        async with daemon.encoding:
+            hidden, placeholders = await asyncio.to_thread(hide_control_tokens, tokenizer, conversation)
+        rendered = await request.app[CHAT_TEMPLATES].render(hidden)
+        del hidden
+        async with daemon.encoding:
+            ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
+        texts = {"prefix": text, "prompt_ids": ids}
+    del conversation  # free the messages, which the prompt contains
+    handles = [RequestHandle(CompletionRequest(**texts, **settings), notes=notes)]
     shape = ChoiceShape("chatcmpl", CHAT_KINDS, _message, _delta, chat, _opening)
     wanted = settings["logprobs"] is not None
     return await respond(request, handles, loaded, shape, streams=streams, with_usage=with_usage, with_logprobs=wanted)
 
 
-def read_conversation(fields: Fields, loaded: Loaded) -> list[ChatMessage]:
-    """Read the messages. Raise RequestError if there are none, or if the model has no chat template."""
-    if not find_chat_template(loaded.engine.target.tokenizer):
-        sentence = f"messages can't be answered ({loaded.name} has no chat template): use /v1/completions."
-        raise RequestError(sentence, "messages")
+def read_hole(conversation: Sequence[ChatMessage], loaded: Loaded, notes: list[str]) -> dict[str, Any]:
+    """Return prefix, suffix and other files if the last message is a prompt with a family's markers; else {}.
+
+    Clients that know only chat wrap such a prompt, as Qwen's own page says; a chat model would explain it instead.
+    """
+    last = conversation[-1]
+    whole = last.role == "user" and not missing_fim(loaded) and split_ready_made(last.content)
+    return read_prompt(last.content, Fields({}), loaded, notes, "messages") if whole else {}
+
+
+def read_conversation(fields: Fields) -> list[ChatMessage]:
+    """Read the messages. Raise RequestError if there are none."""
     messages = [_read_message(part) for part in fields.parts("messages", MOST_MESSAGES)]
     if not messages:
         raise RequestError("messages is empty: send at least one.", "messages")

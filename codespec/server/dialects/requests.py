@@ -113,7 +113,8 @@ def read_prompt(
 ) -> dict[str, Any]:
     """Return prefix, suffix and other files, or token ids.
 
-    The client sends the texts separately, or in one prompt, the field `name`, with the markers of a known family.
+    The client sends the texts separately, or in one prompt, the field `name`, with the markers of a known family, or
+    both ways at once.
     """
     suffix = fields.text("suffix", "")
     if suffix:
@@ -122,8 +123,8 @@ def read_prompt(
         if suffix:
             raise RequestError("suffix can't go with a prompt of token ids: send the prompt as text.", "suffix")
         return {"prefix": prompt_text(prompt, loaded), "prompt_ids": prompt}
-    ready_made = None if suffix else split_ready_made(prompt)
-    if ready_made is None:
+    ready_made = split_ready_made(prompt)
+    if ready_made is None or (suffix and suffix.strip() != ready_made.suffix.strip()):
         return {"prefix": prompt, "suffix": suffix}
     require_fim(loaded, name, "send plain text, without markers")
     if ready_made.left_out:
