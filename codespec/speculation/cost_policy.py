@@ -41,8 +41,8 @@ class CostPolicy(DraftLengthPolicy):
 
     `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
     `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
-    `tokens` per sequence. `keep` receives the acceptance model on close. With `running`, costs follow the actual
-    rounds, and `keep_costs` receives them on close.
+    `tokens` per sequence. Costs follow the actual rounds. On close, `keep` receives the acceptance model and
+    `keep_costs` the costs.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class CostPolicy(DraftLengthPolicy):
         syntax: bool = True,
         acceptance: AcceptanceModel | None = None,
         keep: Callable[[AcceptanceModel], None] | None = None,
-        running: bool = False,
         keep_costs: Callable[[CostTable], None] | None = None,
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
@@ -63,7 +62,7 @@ class CostPolicy(DraftLengthPolicy):
         self.costs: CostTable | None = costs
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
-        self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
+        self._keep_costs, self._running = keep_costs, RunningCosts(costs)
         self._modelled = (0, 0.0, 0.0)  # the step's verify rows, and the table's seconds for verify and drafts
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
@@ -105,29 +104,23 @@ class CostPolicy(DraftLengthPolicy):
         self._losses.written += len(verdict.committed)
         if not candidates.source:
             return
-        source, outlook = candidates.source, sequence.outlook
+        source = candidates.source
         accepted, judged = verdict.accepted, len(candidates.ids)
         if candidates.left_out and accepted == judged:
             accepted += candidates.left_out[0] == verdict.committed[accepted]
             judged += 1
-        outlook.lost -= accepted
+        sequence.outlook.lost -= accepted
         self._losses.book(-accepted)
-        outlook.log_odds[source] = self.acceptance.learn(
-            source,
-            self._context(sequence),
-            outlook.log_odds.get(source, 0.0),
-            candidates.confidences[:judged],
-            accepted,
-        )
-        outlook.read_by[source] = len(sequence.ids)
+        self.acceptance.learn(source, self._context(sequence), candidates.confidences[:judged], accepted)
+        sequence.outlook.read_by[source] = len(sequence.ids)
         if source in self._units:
             ratio = candidates.units / (len(candidates.ids) + len(candidates.left_out))
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Update the running costs with the last step's times, if enabled."""
+        """Update the running costs with the last step's times."""
         rows, verify, draft = self._modelled
-        if self._running and rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
+        if rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
             self._table = self.costs = self._running.fitted()
             self._steps = StepCosts(self._table, self._tokens, self._steps.most)
 
@@ -135,7 +128,7 @@ class CostPolicy(DraftLengthPolicy):
         """Save the learned state."""
         if self._keep:
             self._keep(self.acceptance)
-        if self._running and self._keep_costs:
+        if self._keep_costs:
             self._keep_costs(self._running.fitted())
 
     def _weighed(
@@ -144,12 +137,7 @@ class CostPolicy(DraftLengthPolicy):
         drafted: collections.abc.Sequence[tuple[Sequence, Candidates]],
         positions: int,
     ) -> tuple[int, float, float]:
-        """Return the step's rows and its seconds by the first table, prefill included.
-
-        Used for running costs only.
-        """
-        if self._running is None:
-            return 0, 0.0, 0.0
+        """Return the step's rows and its seconds by the first table, prefill included."""
         step, table, rows, draft = self._step, self._running.table, sum(s.feed for s in sequences) + positions, 0.0
         context = sum(s.cached + s.feed for s in sequences) / len(sequences)
         for sequence, found in drafted:
@@ -196,7 +184,7 @@ class CostPolicy(DraftLengthPolicy):
         step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
-        coming = sequence.remaining / 4  # assumes two tokens a round and half the remaining length
+        coming = sequence.remaining / 4  # assumes two tokens per round and half the remaining length
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source, self._table):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
         if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
@@ -217,8 +205,7 @@ class CostPolicy(DraftLengthPolicy):
         count: int,
         confidences: collections.abc.Sequence[float] | None = None,
     ) -> list[float]:
-        log_odds = sequence.outlook.log_odds.get(source, 0.0)
-        return self.acceptance.survival(source, self._context(sequence), log_odds, count, confidences)
+        return self.acceptance.survival(source, self._context(sequence), count, confidences)
 
     def _survival(
         self, sequence: Sequence, candidates: Candidates, confidences: collections.abc.Sequence[float]
