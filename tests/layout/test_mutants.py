@@ -177,7 +177,7 @@ def test_the_table(tmp_path: Path) -> None:
     assert "| a \\| b | t |" in page and "| f.py:2 | c | it is the same |" in page
     assert "50% of the sample were caught, 100% of the faults" in page
     found["planted"][0]["gone"] = True
-    assert "| a \\| b (this code is gone) | t |" in as_markdown(found)
+    assert "| a \\| b (code removed) | t |" in as_markdown(found)
 
 
 def test_what_was_caught_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
