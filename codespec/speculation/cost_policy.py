@@ -41,8 +41,8 @@ class CostPolicy(DraftLengthPolicy):
 
     `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
     `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
-    `tokens` per sequence. Costs follow the actual rounds. On close, `keep` receives the acceptance model and
-    `keep_costs` the costs.
+    `tokens` per sequence. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance
+    model and `keep_costs` the running costs.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class CostPolicy(DraftLengthPolicy):
         syntax: bool = True,
         acceptance: AcceptanceModel | None = None,
         keep: Callable[[AcceptanceModel], None] | None = None,
+        running: bool = False,
         keep_costs: Callable[[CostTable], None] | None = None,
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
@@ -62,7 +63,7 @@ class CostPolicy(DraftLengthPolicy):
         self.costs: CostTable | None = costs
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
-        self._keep_costs, self._running = keep_costs, RunningCosts(costs)
+        self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
         self._modelled = (0, 0.0, 0.0)  # the step's verify rows, and the table's seconds for verify and drafts
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
@@ -118,9 +119,9 @@ class CostPolicy(DraftLengthPolicy):
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Update the running costs with the last step's times."""
+        """Update the running costs with the last step's times, if enabled."""
         rows, verify, draft = self._modelled
-        if rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
+        if self._running and rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
             self._table = self.costs = self._running.fitted()
             self._steps = StepCosts(self._table, self._tokens, self._steps.most)
 
@@ -128,7 +129,7 @@ class CostPolicy(DraftLengthPolicy):
         """Save the learned state."""
         if self._keep:
             self._keep(self.acceptance)
-        if self._keep_costs:
+        if self._running and self._keep_costs:
             self._keep_costs(self._running.fitted())
 
     def _weighed(
@@ -138,6 +139,8 @@ class CostPolicy(DraftLengthPolicy):
         positions: int,
     ) -> tuple[int, float, float]:
         """Return the step's rows and its seconds by the first table, prefill included."""
+        if self._running is None:
+            return 0, 0.0, 0.0
         step, table, rows, draft = self._step, self._running.table, sum(s.feed for s in sequences) + positions, 0.0
         context = sum(s.cached + s.feed for s in sequences) / len(sequences)
         for sequence, found in drafted:

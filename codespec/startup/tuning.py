@@ -144,6 +144,7 @@ def _cost_policy(
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,
+        running=True,
         keep_costs=partial(table.save, notes=notes) if config.learn else None,
     )
 

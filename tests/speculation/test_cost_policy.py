@@ -63,7 +63,7 @@ def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPat
 def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
     """The steps correct it: prefills show the cost of many rows, and drafts that of few."""
     wrong, truth, kept = table(2.0), table(0.0), list[CostTable]()
-    rule = CostPolicy(wrong, ("suffix",), keep_costs=kept.append)
+    rule = CostPolicy(wrong, ("suffix",), running=True, keep_costs=kept.append)
     reads = sequence(length=64)
     reads.cached, reads.feed = 0, 64
     for turn in range(200):

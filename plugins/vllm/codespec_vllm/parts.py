@@ -64,7 +64,7 @@ def cost_policy(
     """
     one = median(seconds / (1.0 + ROW_SHARE * (rows - 1)) for rows, seconds in steps)
     target = ForwardCost.from_points(Point(rows, 1, 0, one * (1.0 + ROW_SHARE * (rows - 1))) for rows in GRID)
-    return CostPolicy(CostTable(target, drafters, DRAFT), sources, tokens=tokens, syntax=False)
+    return CostPolicy(CostTable(target, drafters, DRAFT), sources, tokens=tokens, syntax=False, running=True)
 
 
 def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
