@@ -105,9 +105,9 @@ class Outlook:
     """Expectations about one sequence's next tokens. The syntax context is tracked only if a policy uses it.
 
     `context` is the `codespec_grammars` class at the end of the text, `read` the number of bytes of `known` that the
-    tracker has consumed, and `seconds` the tracking time in this step. Two fields are keyed by proposer. `log_odds` is
-    how much more often than expected its recent drafts were right. `read_by` is the length of `ids` at its last draft.
-    `lost` is the number of plain rounds that drafting cost, minus the tokens that were right (`speculation.budget`).
+    tracker has consumed, and `seconds` the tracking time in this step. `read_by` is the length of `ids` at a proposer's
+    last draft. `lost` is the number of plain rounds that drafting cost, minus the tokens that were right
+    (`speculation.budget`).
     """
 
     context: str = "unknown"
@@ -115,7 +115,6 @@ class Outlook:
     tracker: ContextTracker | None = None
     read: int = 0
     seconds: float = 0.0
-    log_odds: dict[str, float] = field(default_factory=dict)
     read_by: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0
 

@@ -38,15 +38,15 @@ def faults_of(vsix: Path, built_in: Sequence[Path] = ()) -> list[str]:
     faults = []
     size = vsix.stat().st_size
     if size > MOST_BYTES:
-        faults.append(f"it has {size / 1e6:.1f} MB, and {MOST_BYTES / 1e6:.0f} are the most")
+        faults.append(f"it has {size / 1e6:.1f} MB, and the limit is {MOST_BYTES / 1e6:.0f} MB")
     here = [str(folder).encode() for folder in built_in if len(folder.parts) > 2]
     for name, data in _files(vsix.read_bytes()):
         if "!" not in name and not EXPECTED.fullmatch(name):
             faults.append(f"{name} is not expected in it")
         if is_secret(name):
-            faults.append(f"{name} has a name that secrets are kept under")
-        faults += [f"{name} holds {what}" for what, pattern in SECRETS.items() if pattern.search(data)]
-        faults += [f"{name} holds {found!r}, a path of one machine" for found in _paths(data, here)]
+            faults.append(f"{name} has the name of a secret file")
+        faults += [f"{name} contains {kind}" for kind, pattern in SECRETS.items() if pattern.search(data)]
+        faults += [f"{name} contains {found!r}, a path on one machine" for found in _paths(data, here)]
     return faults
 
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(__file__).resolve().parent.parent
     faults = faults_of(Path(words[0]), (root, Path.home(), Path(tempfile.gettempdir()) / "codespec-"))
     for fault in faults:
-        print(f"vsix: {fault}: mend what packs it (editors/vscode).", file=sys.stderr)
+        print(f"vsix: {fault}: correct its packaging in editors/vscode.", file=sys.stderr)
     return 1 if faults else 0
 
 

@@ -1,11 +1,12 @@
-"""`make gpu`: the tests and tables that need a GPU, part by part, the shortest useful first; a part whose result is
-there already is skipped. With `--minutes` everything ends within that time: a part gets what is left of it, and is not
-begun with less than it needs. With `--tar` all results are in one file after every part, so that a machine that is
-taken away loses one part at most. Knows the list of parts and how to run a command; needs no virtual environment, only
+"""`make gpu`: run the tests and benchmarks that need a GPU in parts, the most useful short ones first.
+
+A part that already has a complete result is skipped. With `--minutes`, the whole run ends within that time: a part may
+use all the time left, but does not start with less than it needs. With `--tar`, all results are packed into one file
+after every part, so that at most one part is lost if the machine is taken away. No virtual environment is needed, only
 a Python with torch, transformers, tokenizers and pytest.
 
-A part's figures are written by its own command; beside them stand the command, the commit, the date, the device and
-the processor. A part that fails leaves what it printed and is tried again by the next run.
+Each part's own command writes its figures. The result also records the command, the commit, the date, the device and
+the processor. If a part fails, its output is kept, and the next run tries it again.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def parts() -> list[Part]:
 
 
 def _step(shape: str, way: str) -> Part:
-    """Return the part that measures the cost of a step, from one row to 128."""
+    """Return the part that measures the time of a step with 1 to 128 rows."""
     grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4", "--grid", "--sweeps", "5")
     small = ("--shape", "qwen2.5-0.5b", "--widths", "1,4", "--batches", "1", "--contexts", "64", "--sweeps", "1")
     words = ("-m", "codespec_lab", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16")
@@ -105,7 +106,7 @@ def _step(shape: str, way: str) -> Part:
 
 
 def _decode(shape: str, together: str, sampling: str) -> Part:
-    """Return the headline part: total tokens per second, with the starter target at a large model's cost."""
+    """Return the part that measures tokens per second, with the starter target enlarged to a large model's cost."""
     flags = ("--concurrency", together, "--sampling", sampling, "--minutes", "{minutes}")
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
     words = ("-m", "codespec_lab", "bench", "decode", *STARTER, "--shape", shape, *flags)
@@ -153,7 +154,7 @@ class Runner:
     def words(self, part: Part, seconds: float = LIMIT) -> list[str]:
         """Return the arguments of `python`, with the file names still to be filled in.
 
-        A part that stops itself, a minute early, keeps its findings.
+        `{minutes}` is a minute less than the limit, so that the part can stop itself and keep its figures.
         """
         minutes = str(max(1, int(seconds // 60) - 1))
         words = [*part.arguments, *(part.small if self.rehearsal else ())]
@@ -233,13 +234,13 @@ def _gpu() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that are not done yet. The exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="say what is done and what is not")
-    parser.add_argument("--only", default="", metavar="NAME,…", help="these parts, done or not")
-    parser.add_argument("--minutes", type=float, default=1e9, metavar="N", help="be done, results too, after this")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="(docs/gpu)")
-    parser.add_argument("--tar", type=Path, metavar="FILE", help="all results in one file too, after every part")
-    parser.add_argument("--commit", metavar="NAME", help=f"of a copy without .git (default ${COMMIT})")
-    parser.add_argument("--rehearse", action="store_true", help="small, on the CPU")
+    parser.add_argument("--list", action="store_true", help="list the parts and whether each has a result")
+    parser.add_argument("--only", default="", metavar="NAME,…", help="run only these parts, even if they have results")
+    parser.add_argument("--minutes", type=float, default=1e9, metavar="N", help="finish within this time")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="write results here (docs/gpu)")
+    parser.add_argument("--tar", type=Path, metavar="FILE", help="pack all results into this file after every part")
+    parser.add_argument("--commit", metavar="NAME", help=f"the commit, for a copy without .git (default ${COMMIT})")
+    parser.add_argument("--rehearse", action="store_true", help="run a small version on the CPU")
     options = parser.parse_args(arguments)
     budget = Budget(60 * options.minutes)
     if options.commit:
@@ -254,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{'done' if runner.is_done(part) else 'open'}  {part.name}" for part in parts()))
         return 0
     if not options.rehearse and not _gpu():
-        print("torch finds no GPU here: choose a Python that does (make gpu PYTHON=…), or rehearse with --rehearse.")
+        print("torch finds no GPU: choose a Python whose torch does (make gpu PYTHON=…), or use --rehearse.")
         return 1
     runner.folder.mkdir(parents=True, exist_ok=True)
     wanted = [part for part in parts() if part.name in named or not (named or runner.is_done(part))]
@@ -275,7 +276,7 @@ def run_all(runner: Runner, wanted: Sequence[Part], budget: Budget, tar: Path | 
     failed = 0
     for part in wanted:
         if budget.left < part.least:
-            print(f"{part.name}: left for another run, {max(0, budget.left):.0f} s are not enough")
+            print(f"{part.name}: left for another run, because {max(0, budget.left):.0f} s are not enough")
             continue
         failed += not runner.run(part, min(part.most, budget.left))
         if tar is not None:

@@ -40,7 +40,7 @@ def make_dist(folder: Path) -> list[Path]:
     Raises DistError and PackError.
     """
     if shutil.which("npm") is None:
-        raise DistError("dist: there is no npm, which the extension is built with: install node 20 or newer.")
+        raise DistError("dist: building the extension needs npm: install node 20 or newer.")
     epoch = _said("git", "log", "-1", "--format=%ct")
     os.environ |= {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC"}  # hatchling and vsce take file times from these
     shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +54,9 @@ def make_dist(folder: Path) -> list[Path]:
         _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
         _run(extension, "npm", "run", "--silent", "package")
         if faults := faults_of(extension / "codespec.vsix", (Path(place), ROOT, Path.home())):
-            raise DistError(f"dist: the extension can't go out, {faults[0]}: mend what packs it (editors/vscode).")
+            raise DistError(
+                f"dist: the extension can't be released, since {faults[0]}: correct its packaging in editors/vscode."
+            )
         shutil.copy(extension / "codespec.vsix", folder / f"codespec-{version}.vsix")
         plugin = archive(checkout / "editors" / "nvim", checkout / "LICENSE", int(epoch))
         (folder / f"{PLUGIN}-{version}.tar.gz").write_bytes(plugin)
@@ -114,7 +116,9 @@ def _said(*command: str) -> str:
 def _run(folder: Path, *command: str) -> None:
     environment = {**os.environ, "PYTHON": sys.executable}
     if subprocess.run(command, cwd=folder, check=False, env=environment).returncode:
-        raise DistError(f"dist: `{' '.join(command[:3])}` failed (its message is above): mend it and run this again.")
+        raise DistError(
+            f"dist: `{' '.join(command[:3])}` failed (its message is above): fix the cause and run this again."
+        )
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Build `.venv` for the Makefile: pinned packages, torch first after announcing its size, codespec editable.
+"""Build `.venv` for the Makefile: pinned packages, torch first, codespec editable.
 
 `.venv/.codespec-unfinished` exists from the first to the last step, so that an interrupted set-up starts afresh.
 `.venv/.codespec-ready` contains the path of the checkout and is written last.
@@ -12,10 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.torch_size import announce
-
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = "engine,parallel,dev,all-grammars"
+TORCH_SIZE = "torch has about 200 MB as a CPU build, and 3 GB with CUDA"
 MISSING = (
     "set-up: this Python has no `{}`, which building .venv needs; "
     "install it (on Debian and Ubuntu: apt-get install python3-venv), then run make again."
@@ -83,8 +82,8 @@ class Venv:
     def _run(self, command: list[str | Path], what: str) -> None:
         if subprocess.run(command, cwd=self.root, check=False).returncode:
             raise SetupError(
-                f"set-up: {what} failed (the message is above); mend it (network? pip's index? disk?) "
-                "and run make again."
+                f"set-up: {what} failed (the message is above); check the network, pip's index and the "
+                "disk, then run make again."
             )
 
 
@@ -106,13 +105,9 @@ def pinned(package: str, constraints: Path) -> str:
 def build(venv: Venv) -> None:
     """Run the whole set-up, in the order in which a user should see it."""
     check_python()
-    print("set-up: building .venv (once; a minute or two and the download)", flush=True)
+    print(f"set-up: building .venv (once; a minute or two and the download: {TORCH_SIZE})", flush=True)
     venv.begin()
-    torch = pinned("torch", venv.constraints)
-    size = announce(venv.python, torch, venv.constraints)
-    if size:
-        print(f"set-up: downloading {size}", flush=True)
-    venv.install(torch)
+    venv.install(pinned("torch", venv.constraints))
     venv.install("-q", pinned("hatchling", venv.constraints))
     venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "./lab", "-e", f".[{EXTRAS}]")
     venv.can_import("torch", "transformers", "tokenizers", "codespec", "codespec_lab", "codespec_weights")

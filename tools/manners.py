@@ -1,9 +1,9 @@
-"""Score when and in which shape suggestions appear, at hand-judged places in code: `python -m tools.manners`.
+"""Score whether suggestions appear, and in which shape, at places in code with human verdicts.
 
-Each place goes through the language server's own session. A fake daemon ends texts as the real one does; its target
-writes the text of the place and then ten more lines, so no model is needed. With --url, a running daemon's own model
-writes, and a suggestion may take as long as it needs. Held-out places are counted separately, and their mistakes are
-never shown.
+`python -m tools.manners` runs each place through the language server's own session. A fake daemon ends texts as the
+real one does. Its target writes the text of the place and then ten more lines, so no model is needed. With --url, the
+model of a running daemon writes instead, without a time limit. Held-out places are counted separately, and their
+mistakes are never shown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HEAD = re.compile(r"#### (held-out )?(\w+) (nothing|line|block): (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cursor between `before` and `after`, with a programmer's verdict on what belongs there.
+    """A cursor between `before` and `after`, with a programmer's verdict on the right suggestion.
 
     The target writes `kept` and `dropped`; a programmer keeps `kept`.
     """
@@ -113,7 +113,9 @@ def _places(path: Path) -> Iterable[Place]:
         head, _, code = part.partition("\n")
         found = _HEAD.fullmatch(head)
         if found is None or code.count("⟦") != 1 or code.count("⟧") != 1:
-            raise ValueError(f"{path.name}: {head!r} is no place: give it a subject, a shape, a reason and one ⟦⟧.")
+            raise ValueError(
+                f"{path.name}: {head!r} is not a valid place: give it a subject, a shape, a reason and one ⟦⟧."
+            )
         held_out, subject, shape, why = found.groups()
         before, _, rest = code.partition("⟦")
         said, _, after = rest.partition("⟧")
@@ -144,7 +146,7 @@ class ForcedDaemon(ConfiguredDaemon):
 
     async def health(self) -> Health:
         """Raise NotImplementedError: the session never calls this."""
-        raise NotImplementedError("nobody asks a forced daemon how it is")
+        raise NotImplementedError("the session asked for the health of a fake daemon")
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
         """Do nothing: the fake daemon copies from no files."""
@@ -186,7 +188,7 @@ def new_session(daemon: ConfiguredDaemon) -> Session:
 
 
 async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Judged:
-    """Return the language server's suggestion at a place, whose document has this number."""
+    """Return the language server's suggestion at a place. `number` makes the document's URI unique."""
     session = new_session(daemon)
     session.use(EditorSettings(budget_ms=MOST_MS))
     uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
@@ -200,7 +202,7 @@ async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Ju
 
 
 def judge(places: Sequence[Place], url: str = "") -> list[Judged]:
-    """Return the suggestions at all places, one after the other; those of the daemon at `url` unless it is ""."""
+    """Return the suggestions at all places, from the daemon at `url` or, if it is "", from the fake daemon."""
 
     async def all_of_them() -> list[Judged]:
         if not url:
@@ -242,11 +244,13 @@ def _named(judged: Judged) -> str:
 
 
 def main() -> None:
-    """Print the table, and with --wrong what is wrong at the places that are not held out."""
+    """Print the score table, and with --wrong the mistakes at places that are not held out."""
     parser = argparse.ArgumentParser(prog="python -m tools.manners", description=main.__doc__)
     parser.add_argument("--wrong", action="store_true", help="show the mistakes; never those at held-out places")
-    parser.add_argument("--url", default="", help="a running daemon, whose model writes; default: a forced text")
-    parser.add_argument("--json", type=Path, help="write the suggestions, of held-out places their digests")
+    parser.add_argument("--url", default="", help="use the model of a running daemon (default: the text of the place)")
+    parser.add_argument(
+        "--json", type=Path, help="write the suggestions to this file, or their digests for held-out places"
+    )
     options = parser.parse_args()
     judged = judge(read_places(), options.url)
     if options.json:

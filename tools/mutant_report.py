@@ -41,11 +41,11 @@ def summary(verdicts: Sequence[Mapping[str, Any]], judged: Judged = MappingProxy
     tried, caught = (sum(room[key] for room in sampled) for key in ("tried", "caught"))
     survivors = [verdict for verdict in verdicts if not verdict["caught_by"]]
     why = [judged.get((verdict["file"], verdict["line"], verdict["name"]), "") for verdict in survivors]
-    noticeable = tried - sum(map(bool, why))
+    detectable = tried - sum(map(bool, why))
     return {
         "rooms": rooms,
         "share": round(caught / tried, 3) if tried else None,
-        "share_of_noticeable": round(caught / noticeable, 3) if noticeable else None,
+        "share_of_detectable": round(caught / detectable, 3) if detectable else None,
         "planted": [_short(verdict) for verdict in verdicts if verdict["room"] == "planted"],
         "survivors": [{**_short(verdict), "why": reason} for verdict, reason in zip(survivors, why, strict=True)],
     }
@@ -58,11 +58,11 @@ def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
 def as_markdown(content: Mapping[str, Any]) -> str:
     """Return the report as a Markdown page."""
     share = ""
-    if content["share"] is not None and content["share_of_noticeable"] is not None:
+    if content["share"] is not None and content["share_of_detectable"] is not None:
         share = f" {content['share']:.0%} of the sample were caught, "
-        share += f"{content['share_of_noticeable']:.0%} of those that a test can notice."
+        share += f"{content['share_of_detectable']:.0%} of the faults that a test can detect."
     lines = [
-        "# Planted faults, and who notices",
+        "# Planted faults and the tests that catch them",
         "",
         f"`{content['command']}`, {content['date']}, commit {content['commit']}, seed {content['seed']}.{share}",
         "",
@@ -73,15 +73,15 @@ def as_markdown(content: Mapping[str, Any]) -> str:
             for name, room in content["rooms"].items()
         ),
         "",
-        "## Planted by hand",
+        "## Faults planted by hand",
         "",
         "| fault | caught by |",
         "|---|---|",
-        *(f"| {_name(each)} | {_cell(each['caught_by'] or '**nobody**')} |" for each in content["planted"]),
+        *(f"| {_name(each)} | {_cell(each['caught_by'] or '**nothing**')} |" for each in content["planted"]),
         "",
         "## Survivors",
         "",
-        "| where | fault | why no test can notice it |",
+        "| where | fault | why no test can detect it |",
         "|---|---|---|",
         *(f"| {each['file']}:{each['line']} | {_name(each)} | {each['why']} |" for each in content["survivors"]),
     ]
@@ -89,8 +89,8 @@ def as_markdown(content: Mapping[str, Any]) -> str:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return a fault's name; `gone` marks one whose code was removed since the run."""
-    return _cell(entry["name"]) + (" (this code is gone)" if entry.get("gone") else "")
+    """Return a fault's name, marked if its code was removed after the run (`gone`)."""
+    return _cell(entry["name"]) + (" (code removed)" if entry.get("gone") else "")
 
 
 def _cell(text: str) -> str:

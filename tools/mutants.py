@@ -1,8 +1,8 @@
-"""`make mutants`: plants faults in a copy of this checkout, one by one, and lists those that no test notices.
+"""`make mutants`: plant faults in a copy of this checkout, one at a time, and list those that no test detects.
 
-First come the faults of planted_faults.toml, each with its own tests. Then comes a seeded sample of generated
-faults from each room, with the tests that name the faulty module, then all tests of its room. A caught fault is
-remembered in .out/mutants.jsonl as long as its file does not change; a survivor is tried again by the next run.
+The faults of planted_faults.toml come first, each with its own tests. A seeded sample of generated faults from each
+room follows, run against the tests that name the faulty module and then against all tests of the room. Caught faults
+are remembered in .out/mutants.jsonl until their file changes. Survivors are tried again by the next run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def planted_faults(words: str = "") -> list[Fault]:
         name, file, before = entry["name"], entry["file"], entry["before"]
         source = (ROOT / file).read_text(encoding="utf-8")
         if source.count(before) != 1:
-            raise MutantsError(f"{file} does not hold the text of {name!r} once: mend {PLANTED.name}.")
+            raise MutantsError(f"{file} does not contain the text of {name!r} exactly once: correct {PLANTED.name}.")
         line = source[: source.index(before)].count("\n") + 1
         text = source.replace(before, entry["after"]).encode()
         found.append(Fault("planted", name, file, line, text, (tuple(entry["tests"]),)))
@@ -137,7 +137,9 @@ def judged_faults() -> dict[tuple[str, int, str], str]:
         source = (ROOT / entry["file"]).read_text(encoding="utf-8").splitlines()
         lines = [number for number, line in enumerate(source, 1) if entry["line"] in line]
         if len(lines) != 1:
-            raise MutantsError(f"{entry['file']} does not hold {entry['line']!r} once: mend {JUDGED.name}.")
+            raise MutantsError(
+                f"{entry['file']} does not contain {entry['line']!r} exactly once: correct {JUDGED.name}."
+            )
         found[entry["file"], lines[0], entry["name"]] = entry["why"]
     return found
 
@@ -161,7 +163,7 @@ class Runner:
             lambda copy, share: copy.first_failure(share, WHOLE_SECONDS), self._copies, shares
         ):
             if failed:
-                raise MutantsError(f"{failed} fails without a fault: mend that first.")
+                raise MutantsError(f"{failed} fails without a planted fault: fix it first.")
             self._usual |= seconds
 
     def judge(self, faults: Sequence[Fault], end: float) -> Iterator[tuple[Fault, Verdict]]:
@@ -226,7 +228,7 @@ def run(faults: Sequence[Fault], jobs: int, minutes: float) -> list[Verdict]:
                 _tell(fault, verdict)
     found = [known[fault.key] for fault in faults if fault.key in known]
     if len(found) < len(faults):
-        print(f"mutants: the time is over, {len(faults) - len(found)} were not tried", flush=True)
+        print(f"mutants: the time is up, and {len(faults) - len(found)} faults were not tried", flush=True)
     return found
 
 
@@ -241,13 +243,15 @@ def _tell(fault: Fault, verdict: Verdict) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mutants", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--planted", metavar="WORDS", default="", help="only planted faults whose names match")
-    parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help="generated faults a room; 0: none")
-    parser.add_argument("--rooms", default=",".join(ROOMS), help="of which rooms")
+    parser.add_argument("--planted", metavar="WORDS", default="", help="use only planted faults with matching names")
+    parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help="generated faults per room (0: none)")
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="rooms to generate faults in")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies in which tests run at once")
-    parser.add_argument("--minutes", type=float, default=0.0, help="begin no fault after so long; 0: no limit")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there, and as Markdown beside it")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of copies that run tests in parallel")
+    parser.add_argument("--minutes", type=float, default=0.0, help="start no fault after this time (0: no limit)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the report to FILE, and as Markdown next to it"
+    )
     return parser
 
 
@@ -265,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mutants: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("mutants: interrupted; what was caught is not tried again by the next run.", file=sys.stderr)
+        print("mutants: interrupted; the next run skips the faults caught so far.", file=sys.stderr)
         return 130
     if options.json:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)

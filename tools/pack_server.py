@@ -49,7 +49,9 @@ def build(checkout: Path, folder: Path, *kinds: str, packages: Sequence[str] = (
 
 def _run(folder: Path, *command: str | Path) -> None:
     if subprocess.run(command, cwd=folder, check=False).returncode:
-        raise PackError("pack: building the wheel failed (the message is above): mend it and run the build again.")
+        raise PackError(
+            "pack: building the wheel failed (the message is above): fix the cause and run the build again."
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

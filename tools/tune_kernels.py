@@ -1,9 +1,9 @@
-"""Times candidates for the row-invariant kernels on a GPU and prints `TUNED` of `models.cuda.product_plan`.
+"""Time candidate plans for the row-invariant kernels on a GPU, and print `TUNED` of `models.cuda.product_plan`.
 
-For every matrix of the shapes in `models.enlarge`: how its sum is split and what a program takes at once, by the time
-of one and of sixteen rows against the bytes of the weight; beside it the library's product. Then how attention walks
-its keys. Weights are more than the cache holds, launches are replayed as a graph. A plan found here belongs into the
-source: at run time nothing is chosen by time, or bits would depend on the day. Knows kernels and sizes, no model.
+For every matrix of the shapes in `models.enlarge`, this compares ways to split the sum and tile sizes by the time of
+one, sixteen and thirty-two rows, next to the library's product. It then times the attention kernel's tile sizes. The
+weights exceed the cache, and launches are replayed as a graph. The plans found here are copied into the source. Nothing
+is chosen by time at run time, because the bits of a result would then differ between runs.
 """
 
 from __future__ import annotations
@@ -170,16 +170,16 @@ def show(finding: Finding) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Time the matrices that fit into the minutes, print the table and write it as JSON."""
     parser = argparse.ArgumentParser(prog="tools.tune_kernels", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings here too")
-    parser.add_argument("--minutes", type=float, default=8.0, metavar="N", help="begin no matrix after this")
-    parser.add_argument("--rehearse", action="store_true", help="without a GPU: only say what would be timed")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the findings to this file")
+    parser.add_argument("--minutes", type=float, default=8.0, metavar="N", help="start no matrix after this time")
+    parser.add_argument("--rehearse", action="store_true", help="without a GPU, list the candidates only")
     options = parser.parse_args(arguments)
     result: dict[str, Any] = {"processor": processor().label, "matrices": [], "attention": []}
     if options.rehearse:
         result["candidates"] = {f"{c}x{d}": len(set(candidates(c, d))) for c, d in matrices()}
         print(result["candidates"])
     elif not torch.cuda.is_available():
-        print("torch finds no GPU here: choose a Python that does, or say --rehearse.")
+        print("torch finds no GPU: choose a Python whose torch does, or use --rehearse.")
         return 1
     else:
         _time_all(result, time.monotonic() + 60 * options.minutes)

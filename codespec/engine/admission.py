@@ -77,21 +77,21 @@ class Admission:
         """
         request = replace(finished[0].request, speculate=False, document=AUDIT)
         again: list[Sequence] = []
-        for one, ending in zip(finished, begin_endings(request), strict=True):
+        for original, ending in zip(finished, begin_endings(request), strict=True):
             sequence = Sequence(
                 request=request,
-                choice=one.choice,
-                prompt_ids=one.prompt_ids,
-                context=one.context,
-                held=one.held,
-                continues=one.continues,
-                eos_ids=one.eos_ids,
-                stops=one.stops,
+                choice=original.choice,
+                prompt_ids=original.prompt_ids,
+                context=original.context,
+                held=original.held,
+                continues=original.continues,
+                eos_ids=original.eos_ids,
+                stops=original.stops,
                 ending=ending,
                 audit=True,
                 parent=again[0] if again else None,
             )
-            sequence.stats.prompt_tokens = len(one.prompt_ids)
+            sequence.stats.prompt_tokens = len(original.prompt_ids)
             again.append(sequence)
         return again
 
@@ -123,14 +123,14 @@ class Admission:
         return TokenPrompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
 
     def _notes(self, request: CompletionRequest, trimmed: bool, notes: tuple[str, ...]) -> list[str]:
-        said = list(notes)
+        messages = list(notes)
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
             most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
-            said.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
+            messages.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
-            said.append(f"{self.template.reason}: the text after the cursor was not used")
-        return said
+            messages.append(f"{self.template.reason}: the text after the cursor was not used")
+        return messages
 
 
 def reserve(request: CompletionRequest, context: int) -> int:

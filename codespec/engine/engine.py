@@ -13,7 +13,6 @@ from typing import Any
 
 from codespec.contract.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.engine.admission import Admission
-from codespec.engine.batch import Batch
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
@@ -21,7 +20,7 @@ from codespec.engine.queue import Job, Queue, share_rows
 from codespec.models.call_shape import FAST
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
-from codespec.models.slots import CacheUse
+from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
@@ -207,7 +206,7 @@ class Engine:
 
     def _seat(self, chosen: list[Sequence]) -> None:
         """Release the slots of running sequences that are not chosen, and assign slots to chosen ones without."""
-        for sequence in [one for one in self._batch.running if one not in chosen]:
+        for sequence in [running for running in self._batch.running if running not in chosen]:
             self._batch.leave(sequence)
             sequence.slot, sequence.cached = -1, 0
             self.proposer.pause(sequence)
@@ -277,12 +276,11 @@ class Engine:
             return 0
         self.metrics.count_round(turn.sequence, turn.candidates, taken)
         self.policy.observe(turn.sequence, turn.candidates, verdict)
-        self.proposer.commit(turn.sequence)
         return len(taken.committed)
 
     def _speculates(self, sequence: Sequence) -> bool:
-        asked = sequence.request.speculate
-        return bool(self.proposer.names) and (self.speculate if asked is None else asked)
+        wanted = sequence.request.speculate
+        return bool(self.proposer.names) and (self.speculate if wanted is None else wanted)
 
     def _read_ahead(self) -> None:
         """Prefill the proposer for warm-ups that the target has finished, one chunk per step.
@@ -328,3 +326,45 @@ class Engine:
         costs = self._policy_of([turn.sequence for turn in turns]).costs
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return costs.plain(len(turns), length) if costs else 0.0
+
+
+class Batch:
+    """The running sequences, each in its own slot of the target's cache."""
+
+    def __init__(self, target: LanguageModel, slots: int) -> None:
+        self.target = target
+        self.running: list[Sequence] = []
+        self.pool = SlotPool(slots, target.resumable)
+
+    def enter(self, sequence: Sequence) -> None:
+        """Assign a slot to a sequence, at its start or after a pause."""
+        parent, shared = sequence.parent, len(sequence.prompt_ids) - 1
+        lease = self.pool.acquire(sequence.ids, self._rotary_key(sequence), sequence.request.owner)
+        source, cached = lease.source, min(lease.shared, len(sequence.ids) - 1)  # the last id yields logits
+        cached = self.target.resumable(source, cached)
+        if parent is not None and parent in self.running and parent.cached >= shared > cached:
+            copied = self.target.resumable(parent.slot, shared)
+            source, cached = (parent.slot, copied) if copied > cached else (source, cached)
+        sequence.slot, sequence.cached = lease.slot, cached
+        self.running.append(sequence)  # before the model calls, so that cleanup works if they fail
+        if source != lease.slot and cached:
+            self.target.fork(source, lease.slot, cached)
+        self.target.admit(lease.slot, sequence.length_limit, cached)
+        self.target.keep_for_later(lease.slot, sequence.prompt_ids, shared if sequence.request.n > 1 else 0)
+        if not sequence.had_slot:
+            sequence.had_slot = True
+            sequence.stats.cached_tokens = cached
+            sequence.stats.queue_ms = (time.perf_counter() - sequence.started) * 1000
+
+    def leave(self, sequence: Sequence) -> None:
+        """Release the slot; its keys and values stay available to requests with the same prefix.
+
+        An audit's slot is emptied, so it is reused before any document's slot.
+        """
+        self.running.remove(sequence)
+        length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
+        length = self.target.resume(sequence.slot, length)
+        self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
+
+    def _rotary_key(self, sequence: Sequence) -> int:
+        return self.target.rotary_key(sequence.length_limit)

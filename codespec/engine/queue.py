@@ -195,7 +195,7 @@ class Queue:
         self.rounds += bool(chosen)
         for job in self.jobs:
             job.rounds_waited += bool(chosen) and all(job is not other for other, _ in chosen)
-        return [job.sequences[choice] for job, choice in sorted(chosen, key=lambda one: (one[0].number, one[1]))]
+        return [job.sequences[choice] for job, choice in sorted(chosen, key=lambda pair: (pair[0].number, pair[1]))]
 
     def _stop(self, job: Job, reason: FinishReason) -> None:
         """End the choices that have not ended, or the request as a whole if it has not started."""
@@ -216,7 +216,7 @@ class Queue:
         first = self._share_of_oldest(min(eligible, key=lambda job: job.number))
         leader = first[0][0] if first else min(eligible, key=_remaining)
         together = [leader] if leader.alone else [job for job in eligible if not job.alone]
-        return (first + [one for one in _round_robin(together, self.slots) if one not in first])[: self.slots]
+        return (first + [choice for choice in _round_robin(together, self.slots) if choice not in first])[: self.slots]
 
     def _share_of_oldest(self, oldest: Job) -> list[tuple[Job, int]]:
         """Return the choices of the oldest job that are reserved before all others."""
@@ -270,19 +270,17 @@ def _round_robin(jobs: Collection[Job], most: int) -> list[tuple[Job, int]]:
     return _take_turns(by_document, lambda job: job.request.scope, most)
 
 
-def _take_turns(
-    choices: Iterable[tuple[Job, int]], whose: Callable[[Job], Hashable], most: int
-) -> list[tuple[Job, int]]:
-    """Return the choices in round-robin order of `whose`, at most `most` each. Equals keep their order."""
+def _take_turns(choices: Iterable[tuple[Job, int]], key: Callable[[Job], Hashable], most: int) -> list[tuple[Job, int]]:
+    """Return the choices in round-robin order of `key`, at most `most` each. Equals keep their order."""
     ranked: list[tuple[int, tuple[Job, int]]] = []
     taken: Counter[Hashable] = Counter()
-    for one in choices:
-        rank = taken[whose(one[0])]
+    for pair in choices:
+        rank = taken[key(pair[0])]
         if rank < most:
-            ranked.append((rank, one))
-            taken[whose(one[0])] += 1
-    ranked.sort(key=lambda one: one[0])
-    return [one for _, one in ranked]
+            ranked.append((rank, pair))
+            taken[key(pair[0])] += 1
+    ranked.sort(key=lambda pair: pair[0])
+    return [pair for _, pair in ranked]
 
 
 def _remaining(job: Job) -> tuple[int, int]:

@@ -134,17 +134,17 @@ def _layers(pair: Pair) -> list[Row]:
 
 def _mode(pair: Pair) -> Row:
     """Return the modes that the models will run in. Only a start can try whether exact mode holds."""
-    asked, layers = pair.mode, pair.target.layers
+    mode, layers = pair.mode, pair.target.layers
     finding: Finding = "ok"
     why = "exact: no other row changes a bit, each start tests it; drafts are verified, so fast"
     if pair.device.startswith("cuda") and layers.recurrent:
-        asked, finding, why = "", "note", "recurrent layers run on a CPU: set device cpu"
-    elif asked != "exact":
-        why = f"mode is {asked}: near-ties may differ with speculation"
+        mode, finding, why = "", "note", "recurrent layers run on a CPU: set device cpu"
+    elif mode != "exact":
+        why = f"mode is {mode}: near-ties may differ with speculation"
     elif pair.device.startswith("cuda") and layers.experts:
-        asked, finding = "fast", "note"
+        mode, finding = "fast", "note"
         why = "experts run on a GPU in fast mode only: near-ties may differ with speculation"
-    return Row("mode", "mode", asked, "fast", finding, why)
+    return Row("mode", "mode", mode, "fast", finding, why)
 
 
 def _context(pair: Pair) -> Row:

@@ -70,9 +70,6 @@ class Proposer:
         """Prefill a chunk of the sequence's text before its first draft. Return whether more remains."""
         return False
 
-    def commit(self, sequence: Sequence) -> None:
-        """Called after the sequence has grown by the committed tokens."""
-
     def pause(self, sequence: Sequence) -> None:
         """Called when the sequence pauses; its slots may be released."""
 

@@ -82,11 +82,6 @@ class ChainProposer(Proposer):
         """Prefill a chunk in every proposer. Return whether any has more."""
         return any([proposer.read(sequence) for proposer in self.proposers])
 
-    def commit(self, sequence: Sequence) -> None:
-        """Forward to every proposer."""
-        for proposer in self.proposers:
-            proposer.commit(sequence)
-
     def pause(self, sequence: Sequence) -> None:
         """Forward to every proposer."""
         for proposer in self.proposers:

@@ -30,30 +30,6 @@ from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, prob
 
 DRAFTING = 3  # purpose of the noise (see verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may cover fewer bytes than a target token
-ANY_BYTES = 1 << 30
-MOST_MORE = 1.3  # maximum ratio of token counts for the same text
-SAMPLE = """def read_lines(path, encoding="utf-8"):
-    with open(path, encoding=encoding) as file:
-        for number, line in enumerate(file):
-            if line.strip() and not line.startswith("#"):
-                yield number, line.rstrip("\\n")
-
-
-class Counter:
-    def __init__(self, values=None):
-        self.values = dict(values or {})
-"""
-
-
-def has_tokens_of(target: TextTokenizer, drafter: TextTokenizer) -> bool:
-    """Return whether the drafter's tokens are nearly the target's, as with a reduced version of its tokenizer.
-
-    All of them must be target tokens, and code must take at most MOST_MORE times as many. The number of drafter tokens
-    then determines the length of a draft.
-    """
-    if not set(drafter.token_bytes) <= set(target.token_bytes):
-        return False
-    return len(drafter.encode(SAMPLE)) <= MOST_MORE * len(target.encode(SAMPLE))
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +92,6 @@ class DraftModel(Proposer):
         template = find_template(model.tokenizer)
         self.template = None if isinstance(template, FimMissing) else template
         self.shared = target is not None and target.fingerprint == model.tokenizer.fingerprint
-        self.aligned = target is not None and has_tokens_of(target, model.tokenizer)
         self._sampler = Sampler(model.token_bytes)
         on_device = model.steps == "device"
         self._device_sampler = DeviceSampler(model.token_bytes, model.device) if on_device else None
@@ -159,7 +134,8 @@ class DraftModel(Proposer):
     ) -> list[Draft]:
         """Draft for all sequences with a nonzero cap, one token of each per forward."""
         drafts = [NOTHING] * len(sequences)
-        guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
+        own = [cap.of(self.name) for cap in caps]
+        guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, own, strict=True)) if cap.tokens]
         going = started = self._ready([guess for guess in guesses if guess is not None], alone=len(sequences) == 1)
         while going:
             logits = self.model.forward([guess.rows() for guess in going])
@@ -223,8 +199,7 @@ class DraftModel(Proposer):
         if not in_step or text.length + units > self.context:
             return None
         held = sequence.known[len(sequence.generated) :]
-        budget = ANY_BYTES if self.aligned else budget_bytes(sequence, cap)
-        return Guess(place, sequence, text, cap, units, budget, held)
+        return Guess(place, sequence, text, cap, units, budget_bytes(sequence, cap), held)
 
     def _sync(self, text: DrafterText, sequence: Sequence) -> bool:
         """Roll back to the confirmed text, in the slot too. Return False if the text ends inside a character."""
@@ -243,7 +218,7 @@ class DraftModel(Proposer):
         """Return the drafter tokens allowed for a cap, at most what a moved window leaves free."""
         if text.shared:
             return cap.tokens
-        return min(cap.tokens if self.aligned else MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
+        return min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
         """Lay out the text and acquire the slot that already holds its longest prefix.
@@ -281,15 +256,15 @@ class DraftModel(Proposer):
         requests = [guess.sequence.request for guess in guesses]
         if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
             return logits.argmax(dim=1)
-        asked = [SampledRow(guess.sequence.request, guess.sequence.choice, self._position(guess)) for guess in guesses]
+        turns = [SampledRow(guess.sequence.request, guess.sequence.choice, self._position(guess)) for guess in guesses]
         if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
-            return self._device_sampler.choose(logits, asked)
+            return self._device_sampler.choose(logits, turns)
         chosen = []
-        for guess, one, row in zip(guesses, asked, logits, strict=True):
+        for guess, turn, row in zip(guesses, turns, logits, strict=True):
             if guess.drawn:
-                chosen.append(self._draw(guess, row, one.position))
+                chosen.append(self._draw(guess, row, turn.position))
             else:
-                chosen += self._sampler.choose(row[None].clone(), one.request, one.choice, [one.position])
+                chosen += self._sampler.choose(row[None].clone(), turn.request, turn.choice, [turn.position])
         return torch.tensor(chosen, device=logits.device)
 
     def _position(self, guess: Guess) -> Position:

@@ -79,7 +79,8 @@ class HeadProposer(Proposer):
     ) -> list[Draft]:
         """Draft for all sequences with a nonzero cap of which the target has processed all but the last token."""
         drafts = [NOTHING] * len(sequences)
-        opened = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
+        own = [cap.of(self.name) for cap in caps]
+        opened = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, own, strict=True)) if cap.tokens]
         guesses = self._ready([guess for guess in opened if guess is not None], alone=len(sequences) == 1)
         if guesses:
             self._draft(guesses)
@@ -152,12 +153,10 @@ class HeadProposer(Proposer):
 class Eagle3Proposer(HeadProposer):
     """An EAGLE-3 head: each forward of its one layer drafts one token per sequence."""
 
-    def __init__(self, runner: Eagle3Runner, chunk: int = 256) -> None:
-        super().__init__(runner, chunk)
-        self._runner = runner
+    runner: Eagle3Runner
 
     def _draft(self, guesses: list[HeadGuess]) -> None:
-        logits = self._runner.first([guess.reading for guess in guesses])
+        logits = self.runner.first([guess.reading for guess in guesses])
         going, steps = guesses, 1
         while True:
             chosen = [self._choose(guess, row) for guess, row in zip(going, logits, strict=True)]
@@ -169,19 +168,17 @@ class Eagle3Proposer(HeadProposer):
             if not going:
                 return
             tokens = [guess.ids[-1] for guess in going]
-            logits = self._runner.go_on([guess.reading for guess in going], tokens, steps)
+            logits = self.runner.go_on([guess.reading for guess in going], tokens, steps)
             steps += 1
 
 
 class DFlashProposer(HeadProposer):
     """A DFlash head: one forward drafts all tokens."""
 
-    def __init__(self, runner: DFlashRunner, chunk: int = 256) -> None:
-        super().__init__(runner, chunk)
-        self._runner = runner
+    runner: DFlashRunner
 
     def _draft(self, guesses: list[HeadGuess]) -> None:
-        for guess, rows in zip(guesses, self._runner.first([guess.reading for guess in guesses]), strict=True):
+        for guess, rows in zip(guesses, self.runner.first([guess.reading for guess in guesses]), strict=True):
             for row in rows:
                 token, chance = self._choose(guess, row)
                 if not guess.add(token, self._spelled[token], chance):

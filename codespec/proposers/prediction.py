@@ -121,12 +121,12 @@ class Trace:
                 return
 
 
-def common_length(one: bytes, other: bytes) -> int:
+def common_length(text: bytes, other: bytes) -> int:
     """Return the length of the common prefix in bytes."""
-    if one == other:
-        return len(one)
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    if text == other:
+        return len(text)
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def tail_of(written: bytes, least: int) -> bytes:

@@ -2,8 +2,8 @@
 
 A context with few observations borrows from the counts over all contexts, and those start near even odds. Priors
 counted on one pair are wrong by large factors on another, and two texts of observations teach more than such a prior.
-The proposer's confidence and the request's log-odds shift the prediction with learned weights (logistic regression, one
-gradient step per verified token).
+The proposer's confidence shifts the prediction with learned weights (logistic regression, one gradient step per
+verified token).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
 DECAY = 0.995  # of a counter per observation: a window of about 200
 STRENGTH = 8.0  # weight of a prior or a wider key, in observations
-MEMORY, STEP = 0.97, 0.4  # of a request's log-odds: decay per observation, step size per unit of error
 LEARNING_RATE = 0.02  # of the weights
-MOST_LOG_ODDS = 3.0  # bound in both directions, so that a request adapts quickly when its text changes
 
 ANYWHERE = ""  # context key for the counts over all contexts
 
@@ -36,7 +34,6 @@ class Prior:
     bias: float = 0.0
     confidence: float = 0.5
     rate: float = 0.5
-    log_odds: float = 1.0
 
     def chances(self) -> list[float]:
         """Return the probabilities by position."""
@@ -70,7 +67,7 @@ class AcceptanceModel:
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
-        self.weights: dict[str, list[float]] = {}  # by source: bias, confidence, rate, log-odds
+        self.weights: dict[str, list[float]] = {}  # by source: bias, confidence, rate
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
@@ -78,24 +75,23 @@ class AcceptanceModel:
         return sigmoid(self._odds_of(source, context)[min(position, POSITIONS - 1)])
 
     def survival(
-        self, source: str, context: str, log_odds: float, count: int, confidences: Sequence[float] | None = None
+        self, source: str, context: str, count: int, confidences: Sequence[float] | None = None
     ) -> list[float]:
         """Return, for each of the first `count` tokens, the probability that it and all before it are accepted.
 
         Without `confidences` this is the estimate before drafting. With them, the last confidence also applies to later
         tokens. The result never increases.
         """
-        odds, (bias, by_confidence, by_rate, by_log_odds) = self._odds_of(source, context), self._weights_of(source)
+        odds, (bias, by_confidence, by_rate) = self._odds_of(source, context), self._weights_of(source)
         known = [0.0]
         if confidences is None:
             bias, by_rate = 0.0, 1.0
         else:
             known = [by_confidence * logit(confidence) for confidence in confidences[:count]]
-        base = bias + by_log_odds * log_odds
         probabilities, survival, last = [], 1.0, len(known) - 1
         for number in range(count):
             here = odds[min(number, POSITIONS - 1)]
-            survival *= sigmoid(base + by_rate * here + known[min(number, last)])
+            survival *= sigmoid(bias + by_rate * here + known[min(number, last)])
             probabilities.append(survival)
         return probabilities
 
@@ -104,8 +100,8 @@ class AcceptanceModel:
         counter = self.counters.get((source, context))
         return counter.seen[0] if counter else 0.0
 
-    def learn(self, source: str, context: str, log_odds: float, confidences: Sequence[float], accepted: int) -> float:
-        """Learn from one verdict and return the request's updated log-odds.
+    def learn(self, source: str, context: str, confidences: Sequence[float], accepted: int) -> None:
+        """Learn from one verdict.
 
         `confidences` covers all verified tokens. The first `accepted` were right, and the next one, if any, was wrong.
         """
@@ -117,10 +113,8 @@ class AcceptanceModel:
             position, right = min(number, POSITIONS - 1), number < accepted
             for counter in counters:
                 counter.count(position, right)
-            surprise = _adjust(weights, (1.0, logit(confidence), odds[position], log_odds), right)
-            log_odds = max(-MOST_LOG_ODDS, min(MOST_LOG_ODDS, MEMORY * log_odds + STEP * surprise))
-        self._odds = {known_key: found for known_key, found in self._odds.items() if known_key[0] != source}
-        return log_odds
+            _adjust(weights, (1.0, logit(confidence), odds[position]), right)
+        self._odds = {key: cached for key, cached in self._odds.items() if key[0] != source}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the model as plain JSON values."""
@@ -136,7 +130,7 @@ class AcceptanceModel:
             if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
                 raise ValueError("a counter holds more right judgements than judgements")
             model.counters[str(source), str(context)] = counter
-        model.weights = {str(source): _numbers(found, 4) for source, found in values["weights"].items()}
+        model.weights = {str(source): _numbers(numbers, 3) for source, numbers in values["weights"].items()}
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
@@ -150,7 +144,7 @@ class AcceptanceModel:
 
     def _weights_of(self, source: str) -> list[float]:
         prior = PRIORS.get(source, NEUTRAL)
-        return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate, prior.log_odds])
+        return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate])
 
     def _means(self, key: tuple[str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
@@ -168,12 +162,11 @@ def sigmoid(log_odds: float) -> float:
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
 
 
-def _adjust(weights: list[float], features: Sequence[float], right: bool) -> float:
-    """Update the weights with one observation. Return the prediction error."""
-    surprise = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
+def _adjust(weights: list[float], features: Sequence[float], right: bool) -> None:
+    """Update the weights with one observation, by a gradient step on the prediction error."""
+    error = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
     for number, feature in enumerate(features):
-        weights[number] += LEARNING_RATE * surprise * feature
-    return surprise
+        weights[number] += LEARNING_RATE * error * feature
 
 
 def _numbers(values: Any, count: int) -> list[float]:

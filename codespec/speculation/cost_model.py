@@ -108,24 +108,20 @@ class ForwardCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs of a round's parts in seconds: the target's forward, each drafting model's forward, and `retokenize`.
+    """Costs of a round's parts in seconds: the target's forward, each drafting model's forward, and `draft`.
 
-    `retokenize` is the cost of a step's drafts apart from forwards, by their number: encoding, and separate attention
-    for different draft lengths. Drafters in `whole` produce a whole draft in one forward, the others one unit.
+    `draft` is the cost of one draft apart from forwards: the search, the encoding and the acceptance. Drafters in
+    `whole` produce a whole draft in one forward, the others one unit.
     """
 
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
-    retokenize: Curve = FREE
+    draft: float = 0.0
     whole: tuple[str, ...] = ()
 
     def plain(self, batch: int, context: float) -> float:
         """Return the seconds of a round without drafts."""
         return self.target.seconds(batch, batch, context)
-
-    def spelling(self, drafts: float) -> float:
-        """Return the seconds of this number of drafts in one step, apart from forwards."""
-        return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the table as plain JSON values."""
@@ -135,8 +131,11 @@ class CostTable:
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
         """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        whole = tuple(str(name) for name in values.get("whole", ()))  # missing in older tables, from before heads
-        return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]), whole)
+        whole = tuple(str(name) for name in values["whole"])
+        draft = float(values["draft"])
+        if not (math.isfinite(draft) and draft >= 0.0):
+            raise ValueError("a draft needs seconds")
+        return cls(ForwardCost.from_dict(values["target"]), drafters, draft, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ class StepCosts:
         drafted = range(rows, rows + max(batch * self.tokens, self.most) + 1)
         extra = tuple(table.target.seconds(more, batch, context) - before for more in drafted)
         forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in table.drafters.items()}
-        return StepCost(False, batch, context, table.plain(batch, context), table.spelling(1), extra, forwards)
+        return StepCost(False, batch, context, table.plain(batch, context), table.draft, extra, forwards)
 
 
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:

@@ -41,8 +41,8 @@ class CostPolicy(DraftLengthPolicy):
 
     `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
     `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
-    `tokens` per sequence. `keep` receives the acceptance model on close. With `running`, costs follow the actual
-    rounds, and `keep_costs` receives them on close.
+    `tokens` per sequence. With `running`, costs follow the actual rounds. On close, `keep` receives the acceptance
+    model and `keep_costs` the running costs.
     """
 
     def __init__(
@@ -105,21 +105,15 @@ class CostPolicy(DraftLengthPolicy):
         self._losses.written += len(verdict.committed)
         if not candidates.source:
             return
-        source, outlook = candidates.source, sequence.outlook
+        source = candidates.source
         accepted, judged = verdict.accepted, len(candidates.ids)
         if candidates.left_out and accepted == judged:
             accepted += candidates.left_out[0] == verdict.committed[accepted]
             judged += 1
-        outlook.lost -= accepted
+        sequence.outlook.lost -= accepted
         self._losses.book(-accepted)
-        outlook.log_odds[source] = self.acceptance.learn(
-            source,
-            self._context(sequence),
-            outlook.log_odds.get(source, 0.0),
-            candidates.confidences[:judged],
-            accepted,
-        )
-        outlook.read_by[source] = len(sequence.ids)
+        self.acceptance.learn(source, self._context(sequence), candidates.confidences[:judged], accepted)
+        sequence.outlook.read_by[source] = len(sequence.ids)
         if source in self._units:
             ratio = candidates.units / (len(candidates.ids) + len(candidates.left_out))
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
@@ -144,10 +138,7 @@ class CostPolicy(DraftLengthPolicy):
         drafted: collections.abc.Sequence[tuple[Sequence, Candidates]],
         positions: int,
     ) -> tuple[int, float, float]:
-        """Return the step's rows and its seconds by the first table, prefill included.
-
-        Used for running costs only.
-        """
+        """Return the step's rows and its seconds by the first table, prefill included."""
         if self._running is None:
             return 0, 0.0, 0.0
         step, table, rows, draft = self._step, self._running.table, sum(s.feed for s in sequences) + positions, 0.0
@@ -196,7 +187,7 @@ class CostPolicy(DraftLengthPolicy):
         step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
-        coming = sequence.remaining / 4  # assumes two tokens a round and half the remaining length
+        coming = sequence.remaining / 4  # assumes two tokens per round and half the remaining length
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source, self._table):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
         if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
@@ -217,8 +208,7 @@ class CostPolicy(DraftLengthPolicy):
         count: int,
         confidences: collections.abc.Sequence[float] | None = None,
     ) -> list[float]:
-        log_odds = sequence.outlook.log_odds.get(source, 0.0)
-        return self.acceptance.survival(source, self._context(sequence), log_odds, count, confidences)
+        return self.acceptance.survival(source, self._context(sequence), count, confidences)
 
     def _survival(
         self, sequence: Sequence, candidates: Candidates, confidences: collections.abc.Sequence[float]

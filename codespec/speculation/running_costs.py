@@ -70,7 +70,7 @@ class RunningCosts:
             table,
             target=ForwardCost(target.contexts, curves, _times(target.batches, usual)),
             drafters={name: _scaled(cost, draft) for name, cost in table.drafters.items()},
-            retokenize=_times(table.retokenize, usual),
+            draft=table.draft * usual,
         )
 
     def _ratio(self, rows: int) -> float:

@@ -58,13 +58,11 @@ class SearchResult:
     calls     the shape that is batch-invariant
     variance  which outputs differ in every shape; "" if a shape works
     tried     how much was tested
-    kernel    whether a library's kernel varies by itself, so that other instructions may help
     """
 
     calls: CallShape
     variance: str = ""
     tried: str = ""
-    kernel: bool = False
 
 
 @dataclass(slots=True)
@@ -97,7 +95,7 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
     if products is None or attention is None:
         what = "a row of the products" if products is None else "a row of the attention"
         variance = f"{what} of {model.spec.architecture} depends on the other rows ({model.spec.dtype})"
-        return SearchResult(FAST, variance, kernel=True)
+        return SearchResult(FAST, variance)
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
     found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []

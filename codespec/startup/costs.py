@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -14,20 +14,17 @@ from codespec.json_store import Kept
 from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
-from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
-from codespec.startup.timing import SHORT, Shape, kept_file, measure, measure_head, model_facts, time_rows, timed, turns
+from codespec.speculation.cost_model import CostTable, ForwardCost, Point
+from codespec.startup.timing import Shape, kept_file, measure, measure_head, model_facts, timed
 from codespec.text.align import retokenize_batch
 
 NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together
-VERSION = 8  # of the measurement; others are not loaded
+VERSION = 9  # of the measurement; others are not loaded
 TRIES = 5
-MANY = 8  # drafts in one step
 COLDER = 1.4e-4  # seconds by which a forward slows down after draft lookup and encoding
 HANDLING = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
-DRAFTS, BESIDE = (1, 2, 3, 4), 4  # rows of the drafts, and the number of sequences without one
-PATIENCE = 0.3  # seconds after which _differing takes no further measurement
-CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
+TEXT, DRAFT = b"    return self.value\n    def first(self, ", b"values):\n        for value in values:\n"
 
 
 def price(
@@ -70,43 +67,23 @@ def measure_table(
 def table_of(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
 ) -> CostTable:
-    """Build a table from the measured forward times of target and drafters. Measures the other draft costs."""
+    """Build a table from the measured forward times of target and drafters. Measures the cost of a draft."""
     first, *others = map(_cost, times)
-    spelling = Curve.fit({1: _spelling(target, 1), MANY: _spelling(target, MANY) + MANY * _differing(target)})
-    return CostTable(first, dict(zip(drafters, others, strict=True)), spelling)
+    return CostTable(first, dict(zip(drafters, others, strict=True)), _draft_seconds(target))
 
 
 def _cost(times: Mapping[Shape, float]) -> ForwardCost:
     return ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in times.items())
 
 
-def _spelling(target: LanguageModel, drafts: int) -> float:
-    """Return the seconds that this number of drafts costs in a step, apart from forwards."""
-    pairs = [(CODE[n : n + 40], CODE[n + 40 :]) for n in range(drafts)]
-    return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + COLDER + drafts * HANDLING
+def _draft_seconds(target: LanguageModel) -> float:
+    """Return the seconds of one draft apart from forwards.
 
-
-def _differing(target: LanguageModel) -> float:
-    """Return the extra seconds per draft if a step has several drafts instead of one with the same rows.
-
-    Attention runs separately for each draft length.
+    It is encoded right after a forward, with cold CPU caches, which takes about three times as long as with warm ones.
     """
-    assert target.cache is not None
-    if target.steps == "device" or target.cache.slots < len(DRAFTS) + BESIDE:
-        return 0.0  # one kernel computes attention for all rows
-    several = [*(1 + rows for rows in DRAFTS), *[1] * BESIDE]
-    one = [1 + sum(DRAFTS), *[1] * (len(several) - 1)]
-    times = [time_rows(target, several, SHORT) - time_rows(target, one, SHORT) for _ in turns(PATIENCE, TRIES)]
-    for slot in range(len(several)):
-        target.rollback(slot, 0)
-    return max(0.0, median(times) / (len(DRAFTS) - 1))
-
-
-def _cold(target: LanguageModel, action: Callable[[], object]) -> float:
-    """Return the seconds of an action right after a forward, with cold CPU caches: about three times the warm time."""
     times = []
     for _ in range(TRIES):
         target.forward([Rows(0, 0, [1, 1])])
-        times.append(timed(action, target.device))
+        times.append(timed(partial(retokenize_batch, target.tokenizer, [(TEXT, DRAFT)]), target.device))
     target.rollback(0, 0)
-    return median(times)
+    return median(times) + COLDER + HANDLING

@@ -25,7 +25,7 @@ from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftLengthPolicy
 from codespec.startup.batch_invariance import LEAST_LENGTH
-from codespec.startup.calls import choose_calls, look_lower, take_kept
+from codespec.startup.calls import choose_calls
 from codespec.startup.prompt_budget import find_reading, prompt_budget
 from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
@@ -65,7 +65,6 @@ class Parts(TypedDict):
 def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
     """Load the configured models and prepare them. `tell` is called with the name of each phase."""
     torch.set_num_threads(max(1, config.threads))
-    take_kept(config)
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
     if config.tensor_parallel > 1:
@@ -110,10 +109,7 @@ def prepare(
     if config.threads == 0 and on_cpu:
         torch.set_num_threads(find_threads(on_cpu[0], notes))
     for need in needs:
-        found = choose_calls(need.model, notes, chunk)
-        if found.kernel and config.tensor_parallel == 1:
-            tell("trying lower instruction sets")
-            look_lower(config, notes)
+        choose_calls(need.model, notes, chunk)
     budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
     runner = make_runner(head, target) if head is not None else None
     proposer = _proposer(target, drafter, runner, config, slots, min(reads, WINDOW * budget))

@@ -62,24 +62,14 @@ def tune(config: EngineConfig, costs: CostTable | None, slots: int) -> Tuning:
     return Tuning(config.max_batch or _batch(costs, slots), config.prefill_chunk or _chunk(costs))
 
 
-def longest_draft(most: int, costs: CostTable | None, tile: int = 0) -> int:
+def longest_draft(most: int, costs: CostTable | None) -> int:
     """Return the maximum draft length, at most `most`.
 
-    Exceeds the usual length only if verifying it costs little more than one row. The rows fill whole tiles of `tile`
-    rows (0: any number).
+    It exceeds the usual length only if verifying it costs little more than one row.
     """
-    longest = _fills_tiles(most, tile)
-    if costs is not None and costs.target.seconds(longest + 1) <= FREE * costs.target.seconds(1):
-        return longest
+    if costs is not None and costs.target.seconds(most + 1) <= FREE * costs.target.seconds(1):
+        return most
     return min(most, USUAL_DRAFT)
-
-
-def longest_prediction(most: int, tile: int = 0) -> int:
-    """Return the maximum length of a draft from a client's prediction: twice `most`, in whole tiles of rows.
-
-    Predictions are either right for many tokens or quickly known to be wrong. The policy decides which rows pay.
-    """
-    return _fills_tiles(2 * most, tile)
 
 
 def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
@@ -88,16 +78,6 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
     return MOST_BATCH if MOST_BATCH * slot_bytes <= room else USUAL_BATCH
-
-
-def _fills_tiles(draft: int, tile: int) -> int:
-    """Return the longest draft up to `draft` that fills whole tiles with the committed token's row, at least one tile.
-
-    Returns `draft` if `tile` is 0 or the draft is shorter than a tile.
-    """
-    if not tile or draft + 1 < tile:
-        return draft
-    return (draft + 1) // tile * tile - 1
 
 
 def _batch(costs: CostTable, slots: int) -> int:
@@ -158,8 +138,9 @@ def _cost_policy(
     return CostPolicy(
         costs,
         proposer.names,
-        tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
-        longer={PREDICTION: longest_prediction(config.draft_tokens, target.calls.rows)},
+        tokens=longest_draft(config.draft_tokens, costs),
+        # A prediction is either right for many tokens or soon known to be wrong.
+        longer={PREDICTION: 2 * config.draft_tokens},
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,

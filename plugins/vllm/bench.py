@@ -3,11 +3,11 @@
     python plugins/vllm/bench.py --vllm PYTHON [--prompts FILE] [--held-out FILE] [--json docs/vllm.json]
 
 Runs in codespec's own environment, with the laboratory. Each contestant is a process of PYTHON, an interpreter with
-vLLM, codespec and codespec_vllm (README.md). `decode` is the time from the step after which each text of a batch has a
-token, so it leaves the prompts out; `seconds` has all. With drafts, texts end at different steps, and the place of an
-ended one stays empty; so `text_ratio` compares the time that each text itself takes after its first token. Texts are
-greedy; those that differ from plain vLLM's in a batch of the same size are counted, and so are plain vLLM's own in
-other sizes.
+vLLM, codespec and codespec_vllm (README.md). `seconds` is the whole time. `decode` begins when every text of a batch
+has a token, so it excludes the prompts. With drafts, texts end at different steps, and no new text takes the place of
+one that has ended. `text_ratio` therefore compares the time of each text after its first token. Texts are greedy. The
+bench counts the texts that differ from plain vLLM's in a batch of the same size, and plain vLLM's own differences
+between batch sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def contestants(tokens: int, drafter: Path) -> dict[str, dict[str, Any] | None]:
 
 
 class Child:
-    """A process with one contestant's engine. `failed` is the last line of its log if it did not start."""
+    """A process with one contestant's engine. If it does not start, `failed` is the last error in its log."""
 
     def __init__(self, python: Path, settings: dict[str, Any], log: Path) -> None:
         self._log = log.open("wb")
@@ -72,7 +72,7 @@ class Child:
 
 def _reason(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
-    return lines[-1][-300:] if lines else "it ended without a word"
+    return lines[-1][-300:] if lines else "it ended without a message"
 
 
 def child(settings: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def counts(llm: Any) -> dict[str, int]:
 
 
 def decode(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the texts as ids, and the seconds: all, after each text has a token (with the tokens), and by text."""
+    """Return the texts as ids, and the times of the whole batch, of its decoding and of single texts."""
     import time
 
     from vllm import SamplingParams
@@ -135,7 +135,7 @@ def decode(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_bfloat16(source: Path, folder: Path) -> Path:
-    """Return a copy of a float32 folder with half the bytes, for several engines to fit in memory; made once."""
+    """Return a bfloat16 copy of a float32 folder, created once, so that several engines fit in memory."""
     from safetensors.torch import load_file, save_file
     from torch import bfloat16
 
@@ -168,9 +168,9 @@ def read_prompts(args: argparse.Namespace, tokenizer: Any) -> dict[str, list[lis
 def compare(
     children: dict[str, Child], prompts: list[list[int]], tokens: int, size: int, alone: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """Return a row for each contestant in batches of `size`. All decode the same batch before the next one.
+    """Return a row for each contestant in batches of `size`. All contestants decode a batch before the next one.
 
-    `alone` gets plain vLLM's texts if it is empty, and plain texts are compared with it.
+    Plain texts are compared with `alone`. If it is empty, plain vLLM's texts are stored in it.
     """
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in children}
     for turn, at in enumerate(range(0, len(prompts) - size + 1, size)):
@@ -197,7 +197,7 @@ def compare(
 
 
 def _rate(row: dict[str, Any]) -> float:
-    """Return the tokens that a text gets a second."""
+    """Return the tokens per second of a text."""
     return float(row["text_tokens"] / row["text_seconds"])
 
 
@@ -211,10 +211,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--held-out", type=Path)
     parser.add_argument("--places", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--prompt-tokens", type=int, default=512, help="the last ones of longer prompts are used")
+    parser.add_argument("--prompt-tokens", type=int, default=512, help="use the last tokens of longer prompts")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 8], help="texts at once")
     parser.add_argument("--draft-tokens", type=int, default=8)
-    parser.add_argument("--only", help="names of contestants beside off, with commas between")
+    parser.add_argument("--only", help="contestants besides off, separated by commas")
     parser.add_argument("--compile", action="store_true", help="let vLLM compile the target")
     parser.add_argument("--out", type=Path, default=Path(".out/vllm"), help="folder for logs and weights")
     parser.add_argument("--json", type=Path)
@@ -223,7 +223,7 @@ def parse() -> argparse.Namespace:
 
 
 def start(args: argparse.Namespace, folder: Path, drafter: Path) -> tuple[dict[str, Child], dict[str, str]]:
-    """Return the contestants that started, and why the others did not."""
+    """Return the contestants that started, and the error of each other."""
     children: dict[str, Child] = {}
     absent: dict[str, str] = {}
     for name, speculative in contestants(args.draft_tokens, drafter).items():

@@ -41,7 +41,7 @@ def test_shows_and_forgets(command: Command) -> None:
     assert command("stats").out == "nothing was learned yet\n"
     survival = AcceptanceModel()
     for _ in range(50):
-        survival.learn("suffix", "comment", 0.0, [0.9], 1)
+        survival.learn("suffix", "comment", [0.9], 1)
     Learned("some-pair", []).save(survival)
     table = command("stats").out.splitlines()
     assert table[0] == "pair some-pair" and len(table) == 4

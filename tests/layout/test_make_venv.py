@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSteps:
     (tmp_path / "constraints.txt").write_text("# pins\nhatchling==1\ntorch==2.13.0\ntorchaudio==9\n")
     steps = FakeSteps(Venv(tmp_path))
     monkeypatch.setattr(steps.venv, "_run", steps)
-    monkeypatch.setattr(make_venv, "announce", announced("torch==2.13.0: 200 MB"))
     return steps
-
-
-def announced(size: str) -> Callable[..., str]:
-    return lambda *_: size
 
 
 def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +46,7 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
     ]
     assert steps.venv.ready.read_text().strip() == str(steps.venv.root)
     assert not steps.venv.unfinished.exists()
-    assert "downloading torch==2.13.0: 200 MB" in capsys.readouterr().out
+    assert "torch has about 200 MB" in capsys.readouterr().out, "before the download begins"
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SetupError("no network")])

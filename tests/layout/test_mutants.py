@@ -175,9 +175,9 @@ def test_the_table(tmp_path: Path) -> None:
     assert [each["name"] for each in found["survivors"]] == ["c"] and found["processor"]
     page = file.with_suffix(".md").read_text(encoding="utf-8")
     assert "| a \\| b | t |" in page and "| f.py:2 | c | it is the same |" in page
-    assert "50% of the sample were caught, 100% of those" in page
+    assert "50% of the sample were caught, 100% of the faults" in page
     found["planted"][0]["gone"] = True
-    assert "| a \\| b (this code is gone) | t |" in as_markdown(found)
+    assert "| a \\| b (code removed) | t |" in as_markdown(found)
 
 
 def test_what_was_caught_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

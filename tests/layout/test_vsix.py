@@ -54,19 +54,19 @@ KEY = b"-----BEGIN OPENSSH " + b"PRIVATE KEY-----\n" + b"A" * 64
 PLANTED = {
     "a source file": ({"extension/src/extension.ts": b""}, "extension/src/extension.ts is not expected in it"),
     "a lock": ({"extension/package-lock.json": b"{}"}, "extension/package-lock.json is not expected in it"),
-    ".env": ({"extension/.env": b""}, "extension/.env has a name that secrets are kept under"),
-    "a key": ({"extension/package.json": KEY}, "extension/package.json holds a private key"),
+    ".env": ({"extension/.env": b""}, "extension/.env has the name of a secret file"),
+    "a key": ({"extension/package.json": KEY}, "extension/package.json contains a private key"),
     "a token": (
         {"extension/dist/extension.js": b'x="hf_' + b"a" * 34 + b'"'},
-        "extension/dist/extension.js holds an access token",
+        "extension/dist/extension.js contains an access token",
     ),
     "an index with a password": (
         {"extension/server/requirements-engine.txt": b"--index-url https://me:" + b"hunter2@index.example/simple"},
-        "extension/server/requirements-engine.txt holds an address with a password",
+        "extension/server/requirements-engine.txt contains an address with a password",
     ),
     "a home": (
         {"extension/dist/extension.js": b'"/home/' + b'jane/src/x.ts"'},
-        "extension/dist/extension.js holds '/home/" + "jane/', a path of one machine",
+        "extension/dist/extension.js contains '/home/" + "jane/', a path on one machine",
     ),
 }
 
@@ -80,14 +80,14 @@ def test_what_must_not_be_in_it_is_found(what: str, tmp_path: Path) -> None:
 def test_the_folder_it_was_built_in_and_the_wheels_inside_are_looked_at(tmp_path: Path) -> None:
     file = packed(tmp_path, {}, {"codespec/a.py": b"# " + str(tmp_path).encode(), "codespec/b.py": KEY})
     assert faults_of(file, (tmp_path,)) == [
-        f"{WHEEL}!codespec/a.py holds {str(tmp_path)!r}, a path of one machine",
-        f"{WHEEL}!codespec/b.py holds a private key",
+        f"{WHEEL}!codespec/a.py contains {str(tmp_path)!r}, a path on one machine",
+        f"{WHEEL}!codespec/b.py contains a private key",
     ]
 
 
 def test_one_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_vsix, "MOST_BYTES", 100)
-    assert "it has 0.0 MB, and 0 are the most" in faults_of(packed(tmp_path, {}))
+    assert "it has 0.0 MB, and the limit is 0 MB" in faults_of(packed(tmp_path, {}))
 
 
 def test_the_command_says_it_in_sentences(tmp_path: Path) -> None:
@@ -97,6 +97,6 @@ def test_the_command_says_it_in_sentences(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "vsix: extension/.env is not expected in it: mend what packs it (editors/vscode).",
-        "vsix: extension/.env has a name that secrets are kept under: mend what packs it (editors/vscode).",
+        "vsix: extension/.env is not expected in it: correct its packaging in editors/vscode.",
+        "vsix: extension/.env has the name of a secret file: correct its packaging in editors/vscode.",
     ]

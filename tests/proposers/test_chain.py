@@ -27,7 +27,7 @@ class Only(Scripted):
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
         return Draft(b"x" * cap.tokens, self.name) if self.word in sequence.context else Draft()
 
-    def commit(self, sequence: Sequence) -> None:
+    def pause(self, sequence: Sequence) -> None:
         self.told.append(sequence)
 
 
@@ -51,6 +51,6 @@ def test_later_proposers_are_not_asked_in_vain() -> None:
 def test_all_are_told() -> None:
     parts = [Only("first", "a"), Only("second", "b")]
     chain, sequence = ChainProposer(parts), sequence_of("a")
-    chain.commit(sequence)
+    chain.pause(sequence)
     chain.release(sequence)
     assert all(part.told == part.released == [sequence] for part in parts)

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 import codespec.engine.candidates
-from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import CompletionRequest
-from codespec.proposers.draft_model import DraftModel, has_tokens_of
+from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.text.tokenizer import TextTokenizer
 from tests.kin import cousin, sibling, turned_bytes
 from tests.pairs import build, cancel, model, prompts, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
@@ -54,29 +52,6 @@ def test_a_vocabulary_in_another_order_is_not_shared() -> None:
     assert isinstance(engine.proposer, DraftModel) and not engine.proposer.shared
 
 
-def test_a_drafter_with_the_targets_tokens_drafts_as_many_as_the_cap_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, requests = model("llama", "bytes"), varied_requests()
-    expected = run(build(target), requests, speculate=False)
-    seen = drafts_of(monkeypatch)
-    engine = build(target, drafter=cousin("llama"))
-    done = run(engine, requests)
-    assert texts(done) == texts(expected)
-    assert isinstance(engine.proposer, DraftModel) and engine.proposer.aligned and not engine.proposer.shared
-    assert all(draft.ids is None and len(draft.ends) <= cap.tokens for _, cap, draft in seen)
-    assert any(len(draft.ends) == cap.tokens > 1 for _, cap, draft in seen)
-
-
-def test_short_tokens_are_not_the_targets_though_it_has_them_all() -> None:
-    assert not has_tokens_of(toy_tokenizer("gpt2"), toy_tokenizer("bytes"))
-    assert not has_tokens_of(toy_tokenizer("bytes"), toy_tokenizer("gpt2"))
-    assert has_tokens_of(toy_tokenizer("bytes"), turned_bytes())
-
-
-def test_the_drafter_that_ships_for_qwen_has_long_tokens() -> None:
-    cut = TextTokenizer.from_folder(SHIPPED / "qwen-drafter")
-    assert len(set(cut.token_bytes)) > 12_000 and not has_tokens_of(cut, TextTokenizer.from_folder(SHIPPED / "drafter"))
-
-
 def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter that prefers its markers drafts up to them; they are never passed on, neither as ids nor as text."""
     tokenizer = toy_tokenizer("gpt2")
@@ -114,6 +89,16 @@ def test_a_draft_stops_where_the_drafter_is_unsure(monkeypatch: pytest.MonkeyPat
     assert min(draft.confidences[-1] for draft in spoken) < 0.05
     fixed = run(build(target, drafter=drafter), varied_requests(n=1)[:4])
     assert total(fixed).drafted > sum(len(draft.ends) for draft in spoken)
+
+
+def test_a_drafter_without_a_chain_keeps_to_its_own_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost policy gives each proposer a cap of its own, which also decides after each unit whether to continue."""
+    engine = build(model("llama", "gpt2"), drafter=model("qwen3", "llama2", seed=1))
+    own = Cap(8, by_source={"draft_model": Cap(8, min_confidence=1.1)})
+    monkeypatch.setattr(engine.policy, "caps", lambda sequences: [own] * len(sequences))
+    seen = drafts_of(monkeypatch)
+    run(engine, varied_requests(n=1)[:2])
+    assert {len(draft.ends) for _, _, draft in seen if draft.text} == {1}
 
 
 def test_caps_of_zero_cost_nothing() -> None:

@@ -14,7 +14,7 @@ from codespec.sequence import Candidates
 from codespec.speculation import budget
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.budget import Losses
-from codespec.speculation.cost_model import CostTable, Curve, StepCost
+from codespec.speculation.cost_model import CostTable, StepCost
 from codespec.speculation.cost_policy import CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
@@ -29,7 +29,7 @@ def confident() -> AcceptanceModel:
     survival = AcceptanceModel()
     for source in CHAIN:
         for _ in range(100):
-            survival.learn(source, "", 0.0, [0.9] * 16, 16)
+            survival.learn(source, "", [0.9] * 16, 16)
     return survival
 
 
@@ -47,7 +47,7 @@ def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], rig
         if own.tokens and own.goes_on((0.95,)):
             draft = drafted(source, own.tokens, 0.95)
             spent += own.tokens * costs.drafters[source].seconds(1) if source in costs.drafters else 0.0
-            spent += costs.spelling(1)
+            spent += costs.draft
         (kept,) = rule.trim([made], [draft])
         spent += costs.target.seconds(1 + len(kept.ids)) - costs.target.seconds(1)
         rows += len(kept.ids)
@@ -62,7 +62,7 @@ def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], rig
 def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     row: float, unit: float, found: list[str], learned: bool, spelling: float
 ) -> None:
-    costs = replace(table(row, unit), retokenize=Curve((1,), (spelling,)))
+    costs = replace(table(row, unit), draft=spelling)
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident() if learned else None)
     spent, _ = write(rule, costs, LENGTH, found)
     allowed = (budget.TEXT + budget.TEXT_SHARE * LENGTH) * 1.001
@@ -73,7 +73,7 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
 @settings(deadline=None, max_examples=10)
 def test_nor_do_all_texts_together(row: float, unit: float, found: list[str], spelling: float) -> None:
     """Minutes of texts; each starts with full confidence."""
-    costs, texts = replace(table(row, unit), retokenize=Curve((1,), (spelling,))), 24
+    costs, texts = replace(table(row, unit), draft=spelling), 24
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
     spent = sum(write(rule, costs, LENGTH, found)[0] for _ in range(texts))
     allowed = (budget.BUDGET + (budget.SHARE + budget.EXPLORE) * LENGTH * texts) * 1.001

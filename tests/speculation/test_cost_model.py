@@ -53,7 +53,7 @@ def test_more_never_costs_less(rows: int, more: int, batch: int, others: int, co
 
 
 def test_tables_are_read_as_they_were_written() -> None:
-    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, Curve((1, 8), (1e-4, 4e-4)))
+    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, 1e-4)
     assert CostTable.from_dict(json.loads(json.dumps(table.as_dict()))) == table
 
 
@@ -65,7 +65,8 @@ def test_tables_are_read_as_they_were_written() -> None:
         {"target": {"contexts": [64], "curves": [{"rows": [2, 1], "seconds": [1, 1]}], "batches": None}},
         {"target": {"contexts": [64], "curves": [{"rows": [1], "seconds": ["x"]}], "batches": None}},
         {"target": {"contexts": [64], "curves": [{"rows": [1], "seconds": [float("nan")]}], "batches": None}},
-        {"retokenize": None},
+        {"draft": None},
+        {"draft": float("nan")},
     ],
 )
 def test_what_is_no_table_is_refused(fault: dict[str, object]) -> None:

@@ -120,9 +120,9 @@ def test_drafts_may_be_short(longest: int) -> None:
 def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
     survival = AcceptanceModel()
     for _ in range(100):
-        survival.learn("draft_model", "", 0.0, [0.9] * 4, 4)
-        survival.learn("suffix", "", 0.0, [0.4], 0)
-        survival.learn("suffix", "", 0.0, [0.9] * 8, 8)
+        survival.learn("draft_model", "", [0.9] * 4, 4)
+        survival.learn("suffix", "", [0.4], 0)
+        survival.learn("suffix", "", [0.9] * 8, 8)
     rule = CostPolicy(table(0.1, 0.05), CHAIN, syntax=False, acceptance=survival)
     made = sequence()
     made.outlook.read_by["draft_model"] = len(made.ids)
@@ -155,8 +155,8 @@ def test_nothing_is_asked_where_there_is_no_room() -> None:
 def test_a_context_sets_the_length_and_only_where_syntax_is_followed() -> None:
     acceptance = AcceptanceModel()
     for _ in range(60):
-        acceptance.learn("draft_model", "closing", 0.0, [0.5], 1)
-        acceptance.learn("draft_model", "string", 0.0, [0.5], 0)
+        acceptance.learn("draft_model", "closing", [0.5], 1)
+        acceptance.learn("draft_model", "string", [0.5], 0)
 
     def asked(context: str, syntax: bool) -> int:
         made = sequence(context, "python")
@@ -171,8 +171,8 @@ def test_a_context_sets_the_length_and_only_where_syntax_is_followed() -> None:
 def test_across_a_batch_the_likelier_rows_go_first() -> None:
     survival = AcceptanceModel()
     for _ in range(100):
-        survival.learn("suffix", "closing", 0.0, [0.9] * 8, 8)
-        survival.learn("suffix", "string", 0.0, [0.9] * 8, 1)
+        survival.learn("suffix", "closing", [0.9] * 8, 8)
+        survival.learn("suffix", "string", [0.9] * 8, 1)
     rule = CostPolicy(table(0.3), ("suffix",), acceptance=survival)
     sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
     for made in sequences:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
+from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.running_costs import OFTEN, Ratio, RunningCosts
 
 TRUE = {1: 0.020, 2: 0.021, 4: 0.022, 8: 0.024, 16: 0.030}
@@ -18,7 +18,7 @@ def table(verify: float = 1.0, draft: float = 1.0, later: float = 1.0) -> CostTa
     points = [Point(rows, 1, 0, seconds * verify * (later if rows > 1 else 1.0)) for rows, seconds in TRUE.items()]
     drafter = [Point(rows, 1, 0, seconds * draft) for rows, seconds in DRAFTER.items()]
     costs = {"draft_model": ForwardCost.from_points(drafter)}
-    return CostTable(ForwardCost.from_points(points), costs, Curve((1,), (0.0001,)))
+    return CostTable(ForwardCost.from_points(points), costs, 0.0001)
 
 
 def run(costs: RunningCosts, steps: int, noise: float = 1.0) -> None:

@@ -24,7 +24,7 @@ def taught(right: dict[str, int]) -> AcceptanceModel:
     model = AcceptanceModel()
     for source, count in right.items():
         for _ in range(300):
-            model.learn(source, "", 0.0, (0.9,) * 8, count)
+            model.learn(source, "", (0.9,) * 8, count)
     return model
 
 

@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def taught() -> AcceptanceModel:
     survival = AcceptanceModel()
-    survival.learn("suffix", "comment", 0.0, [0.9, 0.8], 1)
+    survival.learn("suffix", "comment", [0.9, 0.8], 1)
     return survival
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 
 from codespec.models import attention
 from codespec.models.language_model import LanguageModel
-from codespec.models.rows import Grouping
 from codespec.startup import costs, timing
 from codespec.startup.costs import kept_table, measure_table, price
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder
@@ -94,29 +92,7 @@ def test_measuring_leaves_the_slots_empty() -> None:
     target, _ = pair()
     table = measure_table(target, {}, 0.05)
     assert target.cache is not None and target.cache.lengths == [0] * 4
-    assert (
-        table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.spelling(1) <= table.spelling(8)
-    )
-
-
-def test_drafts_of_different_lengths_cost_what_they_take_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that attention's calls move: a call is a second, all else is free."""
-    target, _ = pair()
-    now = [0.0]
-    group = Grouping.of
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def timed(*spans: Any, **how: Any) -> Grouping:
-        made = group(*spans, **how)
-        now[0] += len(made.groups)
-        return made
-
-    monkeypatch.setattr(Grouping, "of", timed)
-    target.allocate(8, 512)
-    monkeypatch.setattr(costs, "DRAFTS", (8, 16, 24, 32))  # too many rows to pad to
-    assert costs._differing(target) >= 1.0, "a call each, where one draft takes one"
-    target.allocate(1, 512)
-    assert costs._differing(target) == 0.0, "one sequence has nobody to differ from"
+    assert table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.draft
 
 
 def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:

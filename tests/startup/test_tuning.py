@@ -33,11 +33,9 @@ DEAR = table((1, 10), (8, 20), (16, 40), (17, 42), (32, 80), (33, 82), (64, 160)
 
 
 def test_drafts_are_long_where_rows_are_nearly_free() -> None:
-    assert longest_draft(32, TILED, tile=32) == 31, "with the committed token's row they fill a tile"
-    assert longest_draft(40, table((1, 40), (64, 41)), tile=64) == 40
     assert longest_draft(32, table((1, 40), (64, 41))) == 32
     assert longest_draft(32, DEAR) == 16 and longest_draft(32, None) == 16
-    assert longest_draft(4, TILED, 32) == longest_draft(4, DEAR) == 4, "never longer than asked for"
+    assert longest_draft(4, TILED) == longest_draft(4, DEAR) == 4, "never longer than asked for"
     assert longest_draft(0, TILED) == 0
 
 

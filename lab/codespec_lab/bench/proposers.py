@@ -113,7 +113,7 @@ class Arena:
         if row not in self.policies:
             sources = self.rows[row]
             costs = with_sources(self.table, sources)
-            longest = longest_draft(self.bench.config.draft_tokens, costs, self.pair.target.calls.rows)
+            longest = longest_draft(self.bench.config.draft_tokens, costs)
             self.policies[row] = CostPolicy(costs, sources, tokens=min(longest, LONGEST))
         return self.policies[row]
 

@@ -58,7 +58,7 @@ class Prices:
         return (
             self.verify(step.rows, step.batch, step.context)
             + self.draft(step.forwards, step.context)
-            + self.table.spelling(step.drafts)
+            + self.table.draft * step.drafts
         )
 
 

@@ -1,4 +1,4 @@
-"""One round of drafting for vLLM's batch: follow the rows, learn from what became of their drafts, draft again."""
+"""One round of drafting for vLLM's batch: match the rows, learn from the accepted tokens, and draft again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from codespec_vllm.parts import cost_policy
 from codespec_vllm.rows import Ids, Rows
 from codespec_vllm.settings import Settings
 
-PLAIN_STEPS = 4  # without drafts at first, to learn the time of a step
+PLAIN_STEPS = 4  # first steps without drafts, which show the time of a step
 
 
 class Drafting:
-    """Drafts of up to `tokens` target tokens for rows of up to `longest`. `costs` are those of the drafters."""
+    """Drafts up to `tokens` target tokens for each row of at most `longest` tokens.
+
+    `costs` are the costs of the drafters' forwards.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Drafting:
         for row, verdict in following.verdicts:
             self.policy.observe(row.sequence, row.candidates, verdict)
         if batch and self._returned and not following.ended and len(following.verdicts) == len(batch):
-            self._learn(len(batch), began - self._returned)  # only if no prompt was read and nobody waited
+            self._learn(len(batch), began - self._returned)  # no prefill and no idle time in between
         rows = [row for row in following.rows if row is not None]
         drafts = self._draft([row.sequence for row in rows]) if rows else []
         for row, found in zip(rows, drafts, strict=True):
@@ -66,7 +69,7 @@ class Drafting:
         self._returned = 0.0
 
     def _learn(self, rows: int, seconds: float) -> None:
-        """Learn what rows cost from the time of vLLM's step without prefill, which lies between two calls."""
+        """Learn the cost of rows from the time between two calls, in which vLLM ran one step without prefill."""
         self.policy.timed(self._drafted, seconds)
         if self._plain is not None:
             self._plain.append((rows, seconds))

@@ -1,4 +1,4 @@
-"""Load what drafting needs: the target's tokenizer, the proposers, and the draft-length policy."""
+"""Load the target's tokenizer, the proposers and the draft-length policy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from codespec.models.loader import load_drafter
 from codespec.models.text_tokenizer import load_tokenizer
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
-from codespec.proposers.draft_model import DraftModel, has_tokens_of
+from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
-from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
+from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.startup.timing import measure
 from codespec.store.resolve import resolve
@@ -24,10 +24,10 @@ from codespec_vllm.settings import Settings
 
 LOG = logging.getLogger("vllm.codespec")  # under vLLM's logger, so that it prints
 SECONDS = 1.0  # to time the drafter
-ROW_SHARE = 0.04  # seconds of one more row over those of one row, until steps with drafts were seen
-GRID = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows of the target's first cost table
-DRAFTS = Curve((1, 8), (5e-4, 1.5e-3))  # seconds of a step's drafts beside forwards: lookups, retokenization
-CHUNK = 128  # drafter tokens that a row reads in one call if there are other rows
+ROW_SHARE = 0.04  # cost of a further row relative to the first, before any step with drafts
+GRID = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows of the target's initial cost table
+DRAFT = 5e-4  # seconds of a draft apart from forwards: lookup and retokenization
+CHUNK = 128  # drafter tokens prefilled at a time if there are other rows
 
 
 def target_tokenizer(name: str) -> TextTokenizer:
@@ -60,11 +60,11 @@ def cost_policy(
 ) -> CostPolicy:
     """Return the policy for drafts of up to `tokens` tokens. `steps` are (rows, seconds) of steps without drafts.
 
-    The target's costs begin as a guess from these, and follow the steps that run.
+    The target's initial costs are extrapolated from these steps and then follow the actual ones.
     """
     one = median(seconds / (1.0 + ROW_SHARE * (rows - 1)) for rows, seconds in steps)
     target = ForwardCost.from_points(Point(rows, 1, 0, one * (1.0 + ROW_SHARE * (rows - 1))) for rows in GRID)
-    return CostPolicy(CostTable(target, drafters, DRAFTS), sources, tokens=tokens, syntax=False, running=True)
+    return CostPolicy(CostTable(target, drafters, DRAFT), sources, tokens=tokens, syntax=False, running=True)
 
 
 def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
@@ -76,6 +76,7 @@ def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
 
 
 def _shipped(target: TextTokenizer) -> Path:
-    """Return the shipped drafter with tokens of the target's own, or else the one for any target."""
+    """Return the shipped drafter whose tokens are all target tokens, or else the one for any target."""
     own = SHIPPED / "qwen-drafter"
-    return own if own.is_dir() and has_tokens_of(target, load_tokenizer(own)) else SHIPPED / "drafter"
+    fits = own.is_dir() and set(load_tokenizer(own).token_bytes) <= set(target.token_bytes)
+    return own if fits else SHIPPED / "drafter"

@@ -1,4 +1,4 @@
-"""The class that vLLM loads, by `{"method": "custom_class", "model": "codespec_vllm.Proposer"}`."""
+"""The proposer class for vLLM's setting `{"method": "custom_class", "model": "codespec_vllm.Proposer"}`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codespec_vllm.settings import read_settings
 
 
 class Proposer:
-    """Drafts by lookup and with a small model that has a tokenizer of its own, as vLLM 0.32 calls it."""
+    """A proposer for vLLM 0.32 that drafts by lookup and with a small model that has its own tokenizer."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._settings, self._config = read_settings(), vllm_config
@@ -37,15 +37,15 @@ class Proposer:
     ) -> list[list[int]]:
         """Return draft ids for each row.
 
-        `sampled_token_ids` are the last step's tokens [rows][...], empty for a row in prefill. The first
-        `num_tokens_no_spec[i]` of `token_ids_cpu[i]` are the row's ids, with the sampled ones.
+        `sampled_token_ids` [rows][...] are the last step's tokens, empty for a row in prefill. The first
+        `num_tokens_no_spec[i]` of `token_ids_cpu[i]` are the row's ids, including the sampled ones.
         """
         if self._drafting is None:
             return [[] for _ in sampled_token_ids]
         batch = [token_ids_cpu[place, : num_tokens_no_spec[place]] for place in range(len(sampled_token_ids))]
         try:
             return self._drafting.step(batch, [len(sampled) for sampled in sampled_token_ids])
-        except Exception:  # vLLM stops: an error here would end all requests, and drafts only save time
-            LOG.exception("codespec drafts no more until the server starts again")
+        except Exception:  # an error here would stop vLLM and end all requests, but drafts only save time
+            LOG.exception("codespec stops drafting until the server restarts")
             self._drafting = None
             return [[] for _ in sampled_token_ids]

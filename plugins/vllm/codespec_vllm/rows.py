@@ -1,7 +1,7 @@
-"""The rows of vLLM's batch as codespec's sequences.
+"""Represent the rows of vLLM's batch as codespec's sequences.
 
 vLLM passes token ids by row, without request ids, and moves rows between calls. A request's ids only grow, so a row
-continues the request whose ids it begins with; among several, the one with the most ids.
+belongs to the request whose ids are its prefix. If several match, the longest one is taken.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 
 Ids = NDArray[np.integer]
-EXPECTED = 64  # tokens that a request is expected to write yet, since vLLM does not pass its limit
+EXPECTED = 64  # assumed remaining tokens of a request, because vLLM does not pass its limit
 NONE = Candidates()
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One request: its ids at the last call, its sequence, and the candidates that the last call returned for it."""
+    """One request: its ids at the last call, its sequence, and the candidates returned by the last call."""
 
     ids: Ids
     sequence: Sequence
@@ -48,7 +48,7 @@ class Following:
 
 
 class Rows:
-    """The requests of the last call, in its order. With `share`, their texts have one scope, else one each."""
+    """The requests of the last call, in order. With `share`, all texts have one scope; otherwise each has its own."""
 
     def __init__(self, tokenizer: TextTokenizer, *, share: bool = False) -> None:
         self._tokenizer, self._share = tokenizer, share
@@ -58,7 +58,10 @@ class Rows:
         self._count = 0
 
     def follow(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> Following:
-        """Match the rows with the last call's requests. `fresh[i]` ids of row i are new; none: still in prefill."""
+        """Match the rows with the last call's requests.
+
+        The last `fresh[i]` ids of row i are new. A row without new ids is still in prefill.
+        """
         free = list(self._rows)
         following = Following([None] * len(batch), [], free)
         for place in sorted(range(len(batch)), key=lambda place: -len(batch[place])):
@@ -93,17 +96,19 @@ class Rows:
         return row
 
     def _grow(self, row: Row, ids: Ids) -> Verdict:
-        """Append the new ids to a row and return what became of its candidates."""
+        """Append the new ids to a row and return the verdict on its candidates."""
         sequence, table = row.sequence, self._tokenizer.token_bytes
         new = tuple(int(number) for number in ids[len(row.ids) :])
         drafted = row.candidates.ids
         agreeing = takewhile(lambda pair: pair[0] == pair[1], zip(drafted, new[:-1], strict=False))
-        accepted = sum(1 for _ in agreeing)  # the last one is the target's own
+        accepted = sum(1 for _ in agreeing)  # the last new id is the target's own
         for number in new:
-            spelled = table[number] if number < len(table) else b""  # a model may have more ids than its tokenizer
+            spelled = (
+                table[number] if number < len(table) else b""
+            )  # ids beyond the tokenizer's vocabulary have no text
             sequence.ids.append(number)
             sequence.generated += spelled
-        row.ids = ids.copy()  # vLLM writes into its own
+        row.ids = ids.copy()  # vLLM reuses its array
         sequence.cached, sequence.feed = len(sequence.ids) - 1, 1
         sequence.request = replace(sequence.request, max_tokens=sequence.num_generated + EXPECTED)
         return Verdict(accepted, new)

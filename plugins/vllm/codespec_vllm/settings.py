@@ -1,4 +1,4 @@
-"""Settings from environment variables with the prefix CODESPEC_VLLM_. vLLM passes none to a proposer's class."""
+"""Read settings from CODESPEC_VLLM_* environment variables, because vLLM passes none to a proposer class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "CODESPEC_VLLM_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to draft. README.md explains each setting; `drafter` is also "auto" or "none", `policy` "cost" or "fixed"."""
+    """The settings, explained in README.md."""
 
     drafter: str = "auto"
     dtype: str = "int8"

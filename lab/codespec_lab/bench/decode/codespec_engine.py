@@ -337,7 +337,7 @@ class OwnContestant(Contestant):
         table = self._models.table(variant)
         drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
         costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
-        longest = longest_draft(config.draft_tokens, costs, pair.target.calls.rows)
+        longest = longest_draft(config.draft_tokens, costs)
         rule = CostPolicy(costs, self.sources, tokens=longest, syntax=syntax)
         return UserCapped(rule, config.caps) if config.caps else rule
 

@@ -182,7 +182,7 @@ class Planner:
         context = float(len(recording.prompt_ids) + position)
         yield Move(), self._verify(0, context)
         for source, recorded in recording.drafts.get(position, {}).items():
-            spelling = self.prices.table.spelling(self.batch) / self.batch if recorded.draft.ids is None else 0.0
+            spelling = self.prices.table.draft if recorded.draft.ids is None else 0.0
             for tokens, cut in _cheapest_cuts(recorded):
                 units = self._forward(1, context) * (cut - 1) if source == DraftModel.name else 0.0
                 yield Move(source, cut, tokens), spelling + units + self._verify(tokens, context)

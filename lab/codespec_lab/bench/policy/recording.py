@@ -85,11 +85,6 @@ class RecordingProposer(Proposer):
                     self.recordings[sequence].drafts[sequence.num_generated][part.name] = recorded
         return [NOTHING] * len(sequences)
 
-    def commit(self, sequence: Sequence) -> None:
-        """Notify the proposers."""
-        for part in self.parts:
-            part.commit(sequence)
-
     def release(self, sequence: Sequence) -> None:
         """Notify the proposers that hold slots, but not the lookup: it would find this text in later ones."""
         for part in self.parts:

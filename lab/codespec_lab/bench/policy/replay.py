@@ -18,7 +18,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.chain import ChainProposer
-from codespec.proposers.draft_model import ANY_BYTES, MAX_UNITS_A_TOKEN, DraftModel, has_tokens_of
+from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
 from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
@@ -173,10 +173,9 @@ class ReplayDrafter(Proposer):
 
     name = DraftModel.name
 
-    def __init__(self, trace: Trace, context: int, aligned: bool) -> None:
+    def __init__(self, trace: Trace, context: int) -> None:
         self._trace = trace
         self._context = context
-        self._aligned = aligned
         self._cached: dict[Sequence, int] = {}  # tokens
 
     def propose(
@@ -210,9 +209,8 @@ class ReplayDrafter(Proposer):
         if recorded is None:
             return 0, 1
         draft, shared = recorded.draft, recorded.draft.ids is not None
-        units = cap.tokens if self._aligned else MAX_UNITS_A_TOKEN * cap.tokens
-        most = cap.tokens if shared else min(units, self._context // REFILL)
-        budget = ANY_BYTES if self._aligned else budget_bytes(sequence, cap)
+        most = cap.tokens if shared else min(MAX_UNITS_A_TOKEN * cap.tokens, self._context // REFILL)
+        budget = budget_bytes(sequence, cap)
         for units, end in enumerate(draft.ends, 1):
             enough = units >= most or (not shared and end >= budget)
             if enough or not cap.goes_on(draft.confidences[:units]):
@@ -252,8 +250,7 @@ def replay(
     trace = Trace()
     parts: list[Proposer] = [ReplayLookup(trace)] if SuffixProposer.name in sources else []
     if pair.drafter is not None and DraftModel.name in sources:
-        aligned = has_tokens_of(pair.target.tokenizer, pair.drafter.tokenizer)
-        parts.append(ReplayDrafter(trace, pair.drafter_context, aligned))
+        parts.append(ReplayDrafter(trace, pair.drafter_context))
     target, proposer = ReplayTarget(pair.target, trace), ChainProposer(parts)
     for policy, recordings in groups:
         engine = Engine(

@@ -221,7 +221,7 @@ def test_a_text_is_cut_behind_its_end() -> None:
 TABLE = CostTable(
     ForwardCost((64,), (Curve((1, 2, 8, 32), (1.0, 1.1, 1.4, 4.0)),)),
     {"draft_model": ForwardCost((64,), (Curve((1, 8), (0.2, 0.3)),))},
-    retokenize=Curve((1, 8), (0.01, 0.01)),
+    draft=0.01,
 )
 PLAIN = Round("", 0, 0, 0)
 

@@ -10,7 +10,7 @@ from codespec_lab.bench.steps import Prices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.speculation.cost_model import CostTable, Curve
+from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, recordings, replayed
@@ -33,7 +33,7 @@ def seconds(kind: str, policy: DraftLengthPolicy, prices: Prices) -> float:
 @settings(max_examples=4, deadline=None)
 @given(row=st.floats(0.001, 0.5), unit=st.floats(0.001, 0.6), spelling=st.floats(0, 0.3))
 def test_no_policy_is_cheaper(kind: str, row: float, unit: float, spelling: float) -> None:
-    costs = CostTable(forward(1.0, row), {"draft_model": forward(unit, unit / 20)}, Curve((1,), (spelling,)))
+    costs = CostTable(forward(1.0, row), {"draft_model": forward(unit, unit / 20)}, spelling)
     prices, planner = Prices(costs), Planner(Prices(costs))
     planned = sum(planner.plan(recording)[1] for recording in recordings(kind))
     played = seconds(kind, Oracle(planner, recordings(kind)), prices)
