@@ -14,7 +14,6 @@ did).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -166,8 +165,7 @@ def attend(
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
     scoring = Scoring(scale, sliding_window or 0, softcap, s_aux)
     if context.rows is not None:
-        call = partial(_on_device, context, layer, query, key, value, scoring)
-        return call() if context.rows.attend is None else context.rows.attend(call), None
+        return _on_device(context, layer, query, key, value, scoring), None
     groups = heads // kv_heads
     if context.cache is None:
         context.shapes[layer] = sizes = (kv_heads, key.shape[3], value.shape[3])

@@ -20,7 +20,7 @@ from codespec.models.attention import ForwardContext, Heads, Seam
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
+from codespec.models.cuda.graphs import Progress, StepRunner
 from codespec.models.linear import tiled_linears
 from codespec.models.recurrent.states import States, StateShape, branching_points
 from codespec.models.rotary import RequestRotary, SlotFrequencies
@@ -161,19 +161,18 @@ class LanguageModel:
             self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
 
     @torch.inference_mode()
-    def capture(self, no_parts: str = "", progress: Progress = lambda done, of: None) -> str:
+    def capture(self, progress: Progress = lambda done, of: None) -> str:
         """Capture the graphs that steps replay on a GPU.
 
-        Return "", or a description of what can't be captured and of the fallback. `no_parts` is the reason not to
-        capture piecewise graphs, if any.
+        Return "", or a clause for a report: why capturing failed, and how steps run instead.
         """
-        self._broadcast("capture", no_parts)
-        return self._runner.capture(no_parts, progress) if self._runner is not None else ""
+        self._broadcast("capture")
+        return self._runner.capture(progress) if self._runner is not None else ""
 
     @property
-    def graphs(self) -> Graphs:
-        """How steps in buckets were captured."""
-        return self._runner.graphs if self._runner is not None else "none"
+    def captured(self) -> bool:
+        """Whether steps in buckets replay captured graphs."""
+        return self._runner is not None and self._runner.captured
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
