@@ -30,9 +30,9 @@ INNER = 3  # activations of the feed-forward's width: the gate, its input, their
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Memory that something needs, and the setting that reduces it."""
+    """A memory requirement, and the setting that reduces it."""
 
-    what: str
+    label: str
     nbytes: int
     mend: str
 
@@ -85,7 +85,7 @@ def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device 
     if free is None or needed <= free:
         return
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
-    parts = ", ".join(f"{claim.what} {_gb(claim.nbytes)}" for claim in ordered)
+    parts = ", ".join(f"{claim.label} {_gb(claim.nbytes)}" for claim in ordered)
     raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].mend)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +65,5 @@ def _settings(adapter: Path) -> LoraConfig:
     return settings
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Merge BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
-    return run_converter(merge, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_converter(merge, sys.argv[1:]))

@@ -59,11 +59,11 @@ class Buckets:
 
 def reaches(capacity: int) -> tuple[int, ...]:
     """Return FIRST_REACH, its doublings below `capacity`, and `capacity`."""
-    found, reach = [], FIRST_REACH
+    doublings, reach = [], FIRST_REACH
     while reach < capacity:
-        found.append(reach)
+        doublings.append(reach)
         reach *= 2
-    return (*found, capacity)
+    return (*doublings, capacity)
 
 
 class CudaRecorder:
@@ -147,7 +147,6 @@ class StepRunner:
         self.captured = False
         self._compute = compute
         self._slots = cache.slots
-        self._scratch = cache.slots
         self._tile = tile
         self._logits: Tensor | None = None  # [rows of the largest bucket, vocabulary]; shared by all graphs
         self._steps: dict[Bucket, BucketStep] = {}
@@ -177,7 +176,7 @@ class StepRunner:
         """Run a batch and return a new tensor of float32 logits [sum of keep, vocabulary]."""
         count, keys = sum(len(rows.ids) for rows in batch), max(rows.end for rows in batch)
         kept = sum(rows.keep for rows in batch)
-        assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
+        assert keys <= self.buckets.reaches[-1], "a row beyond its slot's end would overwrite another row"
         with on_device(self.device):
             step = self._step(self.buckets.fit(count, keys))
             if step is None:
@@ -187,7 +186,7 @@ class StepRunner:
 
     def _run_as_is(self, batch: Sequence[Rows], count: int, keys: int, kept: int) -> Tensor:
         tiles = sum(1 for _ in tiles_of(batch, self._tile))
-        buffer = RowBuffer(count, tiles, self.buckets.reach(keys), self._scratch, self.device)
+        buffer = RowBuffer(count, tiles, self.buckets.reach(keys), self._slots, self.device)
         buffer.fill(batch, self._tile)
         return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
@@ -199,7 +198,7 @@ class StepRunner:
 
     def _make(self, bucket: Bucket) -> BucketStep:
         tiles = most_tiles(bucket.rows, self._slots, self._tile)
-        buffer = RowBuffer(bucket.rows, tiles, bucket.reach, self._scratch, self.device)
+        buffer = RowBuffer(bucket.rows, tiles, bucket.reach, self._slots, self.device)
         return BucketStep(buffer, self._compute_shared)
 
     def _compute_shared(self, rows: DeviceRows, kept: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
-from codespec.models.dequantize.convert import convert, main
+from codespec.models.converter import run_converter
+from codespec.models.dequantize.convert import convert
 from codespec.models.gguf.convert import convert as convert_file
 from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
@@ -100,15 +101,15 @@ def _with(name: str, tensor: torch.Tensor) -> Callable[[Stored], None]:
 @pytest.mark.parametrize(
     ("scheme", "change", "settings", "sentence"),
     [
-        ("fp8", _without(f"{LAYER}.weight_scale_inv"), {}, "they lack .*_scale_inv"),
+        ("fp8", _without(f"{LAYER}.weight_scale_inv"), {}, "_scale_inv is missing"),
         ("fp8", _with(f"{LAYER}.weight_scale_inv", torch.ones(3, 1)), {}, r"weight_scale_inv is \[3, 1\]"),
         ("fp8", None, {"weight_block_size": [0, 64]}, "quantized as fp8 in blocks of"),
-        ("int8", _without(f"{LAYER}.weight_scale"), {}, "they lack .*_scale"),
+        ("int8", _without(f"{LAYER}.weight_scale"), {}, "_scale is missing"),
         ("int8", None, {"format": "nvfp4-pack-quantized"}, "compressed-tensors nvfp4-pack-quantized, which can't"),
         ("int8", _with("odd.codes", torch.ones(2, dtype=torch.int32)), {}, r"quantized as I32 \(odd.codes\)"),
-        ("gptq", _without(f"{LAYER}.scales"), {}, "they lack .*scales"),
+        ("gptq", _without(f"{LAYER}.scales"), {}, "scales is missing"),
         ("gptq", _with(f"{LAYER}.scales", torch.ones(2, 128).half()), {}, r"scales is F16 \[2, 128\]"),
-        ("gptq", _with(f"{LAYER}.g_idx", torch.full((256,), 99).int()), {}, "names groups that are not there"),
+        ("gptq", _with(f"{LAYER}.g_idx", torch.full((256,), 99).int()), {}, "refers to groups that do not exist"),
         ("gptq", None, {"bits": 3}, "numbers of 3 bits"),
         ("gptq", None, {"group_size": "many"}, "groups of many"),
         ("gptq", None, {"bits": [4]}, r"numbers of \[4\] bits"),
@@ -117,11 +118,11 @@ def _with(name: str, tensor: torch.Tensor) -> Callable[[Stored], None]:
         ("gptq", _with(f"{LAYER}.qweight", torch.ones(0, 128).int()), {}, r"qweight is I32 \[0, 128\]"),
         ("packed", _with(f"{LAYER}.weight_shape", torch.tensor([-1, 256])), {}, r"weight_shape is \[-1, 256\]"),
         ("packed", None, {"config_groups": {"a": 1}}, "in several groups"),
-        ("awq", _without(f"{LAYER}.qzeros"), {}, "they lack .*qzeros"),
+        ("awq", _without(f"{LAYER}.qzeros"), {}, "qzeros is missing"),
         ("awq", None, {"version": "gemv"}, "awq gemv of 4 bits"),
         ("packed", _with(f"{LAYER}.weight_shape", torch.tensor([9, 9])), {}, "weight_packed is I32"),
         ("mxfp4", _without("model.layers.1.mlp.experts.down_proj_scales"), {}, "they lack .*_scales"),
-        ("awq", None, {"quant_method": "bitsandbytes"}, "as bitsandbytes, which can't be read: take the original"),
+        ("awq", None, {"quant_method": "bitsandbytes"}, "as bitsandbytes, which can't be read: use the original"),
     ],
 )
 def test_damage_is_one_sentence(
@@ -134,7 +135,7 @@ def test_damage_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_folder(tmp_path / "in", scheme, change, quantization_config={**SCHEMES[scheme][1], **settings})
-    assert main([str(tmp_path / "in"), str(out), "0" * 64]) == 2
+    assert run_converter(convert, [str(tmp_path / "in"), str(out), "0" * 64]) == 2
     said = capsys.readouterr().err.strip()
     assert re.search(sentence, said) and said.endswith(".") and "\n" not in said
 

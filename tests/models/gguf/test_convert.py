@@ -108,7 +108,7 @@ def _resized(name: str, *shape: int) -> dict[str, Any]:
         ("qwen3_moe", {"qwen3moe.expert_used_count": 5}, {}, "its arrangement of experts"),
         ("qwen3_moe", {"qwen3moe.expert_gating_func": 2}, {}, "its choice of experts"),
         ("qwen3_moe", {}, _resized("blk.1.ffn_up_exps.weight", 4, 16, 64), "differ in size"),
-        ("gpt_oss", {}, {"blk.1.attn_sinks.weight": None}, r"it lacks 1 tensors, blk\.1\.attn_sinks"),
+        ("gpt_oss", {}, {"blk.1.attn_sinks.weight": None}, r"it lacks 1 tensors \(first: blk\.1\.attn_sinks"),
         ("granite", {"granite.rope.scaling.finetuned": False}, {}, "attention without rotary embeddings"),
         ("granite", {"granite.attention.head_count_kv": [2, 0]}, {}, "which differs from layer to layer"),
         ("gemma3", {"gemma3.attention.sliding_window_pattern": [True]}, {}, "does not name 7 layers"),
@@ -126,7 +126,7 @@ def test_families_refuse_what_would_be_another_model(
 
 
 def test_layers_that_only_draft_are_left_out(tmp_path: Path) -> None:
-    """Qwen3.5's files may hold a layer that predicts several tokens, behind the model's own."""
+    """Files of Qwen3.5 may contain an extra layer after the model's own, which predicts several tokens."""
     extra = {"blk.4.nextn.eh_proj.weight": np.ones((64, 128), np.float32)}
     settings = {"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
     folder = converted(write_model(tmp_path / "m.gguf", "qwen35", settings=settings, tensors=extra))
@@ -143,13 +143,13 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "tensors", "sentence"),
     [
-        ({"llama.attention.clamp_kqv": 8.0}, {}, "its setting llama.attention.clamp_kqv is not known here"),
+        ({"llama.attention.clamp_kqv": 8.0}, {}, "unsupported: its setting llama.attention.clamp_kqv"),
         ({"llama.expert_count": 4}, {}, "a mixture of experts"),
         ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0}, {}, "rotary scaling 'longrope'"),
         ({"llama.rope.dimension_count": 8}, {}, "of which 8 turn"),
         ({"llama.attention.head_count": 0}, {}, "sizes do not fit"),
         ({"llama.attention.head_count": None}, {}, "head_count is missing"),
-        ({"llama.block_count": 3}, {}, "it lacks 9 tensors, blk.2.attn_k.weight for one"),
+        ({"llama.block_count": 3}, {}, "it lacks 9 tensors .first: blk.2.attn_k.weight"),
         ({"llama.block_count": 1}, {}, r"its tensor blk\.1\."),
         ({}, {"blk.0.attn_v.bias": np.ones(HIDDEN // HEADS * GROUPS, np.float32)}, r"its tensor blk\.0\.attn_v\.bias"),
         ({}, {"blk.0.attn_sinks.weight": np.ones(4, np.float32)}, r"its tensor blk\.0\.attn_sinks"),

@@ -171,7 +171,7 @@ def beyond(writer: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (pre(""), "does not say how its tokenizer splits text .*take one that was converted after"),
+        (pre(""), "does not specify how its tokenizer splits text .*use a file that was converted after"),
         (pre("some-new-one"), "splits text as 'some-new-one'"),
         (model("bert"), "has a bert tokenizer"),
         (without("tokenizer.ggml.tokens"), "has no vocabulary"),
@@ -195,7 +195,7 @@ def test_what_would_be_spelled_otherwise_is_one_sentence(change: Any, sentence: 
 @pytest.mark.parametrize(
     ("scores", "own", "sentence"),
     [
-        (lambda scores: [0.0] * len(scores), False, "gives several tokens one score"),
+        (lambda scores: [0.0] * len(scores), False, "gives several tokens the same score"),
         (lambda scores: scores[:-1], False, "has no scores"),
         (lambda scores: scores, True, "inserts spaces after its added tokens"),
     ],
