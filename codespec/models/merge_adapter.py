@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,5 +66,10 @@ def _settings(adapter: Path) -> LoraConfig:
     return settings
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Merge BASE ADAPTER FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    return run_converter(merge, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run_converter(merge, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@ per line. On failure, prints one sentence to stderr and exits with code 2.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
 from pathlib import Path
@@ -56,5 +57,10 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
     write_json(folder / "config.json", config)
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    return run_converter(convert, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run_converter(convert, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

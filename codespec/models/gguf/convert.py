@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from codespec.errors import ModelError
@@ -79,5 +80,10 @@ def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
     write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    return run_converter(convert, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(run_converter(convert, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

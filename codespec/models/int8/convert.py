@@ -9,6 +9,7 @@ line. On failure, prints one sentence to stderr and exits with code 2.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from math import prod
 from pathlib import Path
@@ -87,6 +88,11 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     return (RowScaledWeights if row_scaled else FolderWeights)(source, stack), config
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str]) -> int:
+    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
     torch.set_num_threads(1)  # layers are converted in parallel
-    sys.exit(run_converter(convert, sys.argv[1:]))
+    return run_converter(convert, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

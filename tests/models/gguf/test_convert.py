@@ -146,7 +146,7 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({"llama.attention.clamp_kqv": 8.0}, {}, "unsupported: its setting llama.attention.clamp_kqv"),
         ({"llama.expert_count": 4}, {}, "a mixture of experts"),
         ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0}, {}, "rotary scaling 'longrope'"),
-        ({"llama.rope.dimension_count": 8}, {}, "of which 8 turn"),
+        ({"llama.rope.dimension_count": 8}, {}, "8 rotated dimensions"),
         ({"llama.attention.head_count": 0}, {}, "sizes do not fit"),
         ({"llama.attention.head_count": None}, {}, "head_count is missing"),
         ({"llama.block_count": 3}, {}, "it lacks 9 tensors .first: blk.2.attn_k.weight"),
@@ -156,7 +156,7 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({}, {"rope_freqs.weight": np.full(8, 3, np.float32)}, "its rotary factors"),
         ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is not a number"),
         ({"split.count": 3}, {}, "one of 3 parts: join them"),
-        ({"general.type": "adapter"}, {}, "holds an adapter, not a whole model: merge it"),
+        ({"general.type": "adapter"}, {}, "contains an adapter, not a whole model: merge it"),
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
         ({"general.type": "imatrix"}, {}, "statistics"),
         ({"general.alignment": 24}, {}, "its alignment is not a power of two"),
@@ -201,7 +201,7 @@ def test_an_unknown_architecture_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_vocabulary_alone_is_one_sentence(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "m.gguf", "smollm")
-    refused(tmp_path / "m.gguf", "holds only a vocabulary, not a whole model: take the file with the weights")
+    refused(tmp_path / "m.gguf", "contains only a vocabulary, not a whole model: use the file with the weights")
 
 
 def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
@@ -249,7 +249,10 @@ HUGE = 1 << 60
         (START + struct.pack("<Q1sI", 1, b"k", 8) + struct.pack("<Q", HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 8, HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 5, HUGE), "it ends within its header"),
-        (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1), "a list holds the type 9"),
+        (
+            START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1),
+            "a list has elements of the unknown type 9",
+        ),
         (START + struct.pack("<Q1sI", 1, b"k", 99) + bytes(40), "unknown type 99"),
         (START + struct.pack("<Q1sI", 1, b"\xff", 0) + bytes(40), "not UTF-8"),
         (struct.pack("<4sIQQQ1sI", MAGIC, 3, 1, 0, 1, b"t", 99), "has 99 dimensions"),

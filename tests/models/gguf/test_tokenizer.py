@@ -175,10 +175,10 @@ def beyond(writer: Any) -> None:
         (pre("some-new-one"), "splits text as 'some-new-one'"),
         (model("bert"), "has a bert tokenizer"),
         (without("tokenizer.ggml.tokens"), "has no vocabulary"),
-        (replaced("tokenizer.ggml.token_type", [1, 1]), "its vocabulary does not fit together"),
+        (replaced("tokenizer.ggml.token_type", [1, 1]), "its tokens and their types do not match"),
         (replaced("tokenizer.ggml.merges", ["x nothing"]), "its merges do not fit"),
         (replaced("tokenizer.ggml.merges", [1, 2]), "its merges are not texts"),
-        (replaced("tokenizer.ggml.tokens", ["a", "a"]), "its vocabulary does not fit"),
+        (replaced("tokenizer.ggml.tokens", ["a", "a"]), "its tokens and their types do not match"),
         (beyond, "is beyond its vocabulary"),
     ],
 )

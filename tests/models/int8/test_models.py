@@ -20,11 +20,10 @@ from safetensors.torch import load_file, save_file
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan, stored
-from codespec.models.converter import run_converter
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
-from codespec.models.int8.convert import convert
+from codespec.models.int8.convert import convert, main
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import KEY, Int8Network, is_converted
 from codespec.models.int8.recipe import Sizes
@@ -146,7 +145,7 @@ def test_a_gguf_file_is_converted_where_the_system_takes_no_advice(
 def test_from_a_gguf_file(form: str, tmp_path: Path) -> None:
     file, folder = write_model(tmp_path / "m.gguf", form=form), tmp_path / "int8"
     folder.mkdir()
-    assert run_converter(convert, [str(file), str(folder), "0" * 64]) == 0
+    assert main([str(file), str(folder), "0" * 64]) == 0
     config = json.loads((folder / "config.json").read_text())
     assert is_converted(config) and config["codespec_source"]["file"] == "m.gguf"
     model = load_model(str(folder), dtype="int8")
@@ -214,20 +213,20 @@ def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest
     out = tmp_path / "out"
     out.mkdir()
     save_file({**weights, "model.layers.0.extra.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
-    assert run_converter(convert, [str(tmp_path), str(out), ""]) == 2
+    assert main([str(tmp_path), str(out), ""]) == 2
     assert "model.layers.0.extra.weight is unknown to the int8 conversion" in capfd.readouterr().err
     weights["model.embed_tokens.weight"][0] = 1e6
     save_file(weights, tmp_path / "model.safetensors")
-    assert run_converter(convert, [str(tmp_path), str(out), ""]) == 2
+    assert main([str(tmp_path), str(out), ""]) == 2
     assert "beyond the range of its format" in capfd.readouterr().err
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "model.safetensors")
-    assert run_converter(convert, [str(tmp_path), str(out), ""]) == 2
+    assert main([str(tmp_path), str(out), ""]) == 2
     assert "lacks the weight model.norm.weight" in capfd.readouterr().err
     save_file(
         {name: value for name, value in whole.items() if name != "lm_head.weight"}, tmp_path / "model.safetensors"
     )
-    assert run_converter(convert, [str(tmp_path), str(out), ""]) == 2
+    assert main([str(tmp_path), str(out), ""]) == 2
     assert "lacks the weight lm_head.weight" in capfd.readouterr().err
 
 
@@ -240,7 +239,7 @@ def test_a_gguf_file_that_can_not_be_converted_is_one_sentence(
 
     file = write_model(tmp_path / "m.gguf", form="Q8_0")
     monkeypatch.setattr(stored, "write_weights", full)
-    assert run_converter(convert, [str(file), str(tmp_path), ""]) == 2
+    assert main([str(file), str(tmp_path), ""]) == 2
     assert "No space left on device" in capfd.readouterr().err
 
 
