@@ -14,13 +14,12 @@ did).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from codespec.models.cache import KVCache, LayerShape
+from codespec.models.cache import KVCache
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows
 from codespec.models.cuda.slot_attention import slot_attention
@@ -35,7 +34,7 @@ class Heads:
     """Attention parameters of one layer, without weights.
 
     groups      query heads that share a key head
-    size        query and key head size; `value_size` is that of values
+    size        size of query and key heads; `value_size` is the size of value heads
     window      sliding window in tokens; 0: none
     softcap     bound on the scores
     """
@@ -59,17 +58,15 @@ class Heads:
 class ForwardContext:
     """State of one forward: its spans (or `rows` on a device), its cache, and the values computed once for all layers.
 
-    `cache` is None while shapes are probed. Probing fills `shapes`, `heads` and `groups`, the largest number of query
-    heads that share a key head. `states` and `plans`, one for each span, are for recurrent layers.
+    `cache` is None while shapes are probed, which fills `heads`, by layer. `states` and `plans`, one for each span, are
+    for recurrent layers.
     """
 
     spans: list[Span]
     cache: KVCache | None
     calls: CallShape = UNTRIED
     rows: DeviceRows | None = None
-    groups: int = 1
     heads: dict[int, Heads] = field(default_factory=dict)
-    shapes: dict[int, LayerShape] = field(default_factory=dict)
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], if the rotary variant is chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
@@ -134,12 +131,11 @@ class Seam:
     def __init__(self) -> None:
         self.context: ForwardContext | None = None
 
-    def attach(self, model: nn.Module) -> int:
-        """Attach to every attention module of the model and return their number."""
-        modules = [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int)]
-        for module in modules:
-            module.codespec_seam = self  # type: ignore[assignment]
-        return len(modules)
+    def attach(self, model: nn.Module) -> None:
+        """Attach to every module of the model that has a layer's index."""
+        for module in model.modules():
+            if isinstance(getattr(module, "layer_idx", None), int):
+                module.codespec_seam = self  # type: ignore[assignment]
 
 
 def attend(
@@ -166,13 +162,11 @@ def attend(
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
     scoring = Scoring(scale, sliding_window or 0, softcap, s_aux)
     if context.rows is not None:
-        call = partial(_on_device, context, layer, query, key, value, scoring)
-        return call() if context.rows.attend is None else context.rows.attend(call), None
+        return _on_device(context, layer, query, key, value, scoring), None
     groups = heads // kv_heads
     if context.cache is None:
-        context.shapes[layer] = sizes = (kv_heads, key.shape[3], value.shape[3])
-        context.heads[layer] = Heads(groups, *sizes, scale, scoring.window, softcap, s_aux is not None)
-        context.groups = max(context.groups, groups)
+        sizes = (groups, kv_heads, key.shape[3], value.shape[3])
+        context.heads[layer] = Heads(*sizes, scale, scoring.window, softcap, s_aux is not None)
     else:
         context.write(layer, key[0], value[0])
     grouping = context.group(groups, alone=context.cache is None or scoring.eager)
@@ -215,12 +209,12 @@ def attend_group(
         query = pad(query, (0, wider, 0, missing))
     if (more := -length % calls.keys) or wider:
         keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
-    only = len(group.spans) == 1 and group.rows == 1
-    sees_all = only and calls.keys == 1 and not (scoring.window or scoring.eager)  # keys are not padded to a block
+    is_single = len(group.spans) == 1 and group.rows == 1
+    sees_all = is_single and calls.keys == 1 and not (scoring.window or scoring.eager)  # keys are not padded to a block
     mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], scoring.window)
     if scoring.sinks is not None:
-        of_rows = scoring.sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
-        scoring = replace(scoring, sinks=of_rows)
+        row_sinks = scoring.sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
+        scoring = replace(scoring, sinks=row_sinks)
     return attend_tiles(query, keys, values, mask, scoring, tiles)[:, :, :count, :value_size]
 
 
@@ -244,11 +238,11 @@ def attend_tiles(
     spans, kv_heads, count, size = query.shape
     if spans > 1:  # batching the tiles would copy the keys of several spans
         masks = [None if mask is None else mask[:, :, part] for part in parts]
-        found = [
+        attended = [
             scaled_dot_product_attention(query[:, :, part], keys, values, attn_mask=seen, scale=scale)
             for part, seen in zip(parts, masks, strict=True)
         ]
-        return torch.cat(found, dim=2)
+        return torch.cat(attended, dim=2)
     folded = query.reshape(kv_heads, tiles, each, size).transpose(0, 1)
     seen = None if mask is None else mask.view(tiles, 1, each, -1)
     keys, values = keys.expand(tiles, -1, -1, -1), values.expand(tiles, -1, -1, -1)

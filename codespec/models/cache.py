@@ -43,7 +43,7 @@ class KVCache:
 
     Capacity is rounded up to whole key blocks. `scratch` adds a last slot for padding rows, which is written and never
     read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head. `states` are
-    the sizes of recurrent layers, whose states are kept beside keys and values.
+    the state sizes of recurrent layers; their states are stored with the keys and values.
     """
 
     def __init__(
@@ -63,15 +63,16 @@ class KVCache:
         self.lengths = [0] * slots
         self.keys: dict[int, Tensor] = {}  # layer -> [slots, kv_heads, capacity, key_size]
         self.values: dict[int, Tensor] = {}
-        made = slots + scratch
+        self.nbytes = cache_bytes(shapes, slots, capacity, dtype, features, states)  # without the scratch slot
+        allocated = slots + scratch
         try:
             for layer, (heads, key_size, value_size) in shapes.items():
-                self.keys[layer] = zeros((made, heads, capacity, key_size), dtype, device)
-                self.values[layer] = zeros((made, heads, capacity, value_size), dtype, device)
-            self.features = zeros((made, capacity, *features), dtype, device) if features else None
+                self.keys[layer] = zeros((allocated, heads, capacity, key_size), dtype, device)
+                self.values[layer] = zeros((allocated, heads, capacity, value_size), dtype, device)
+            self.features = zeros((allocated, capacity, *features), dtype, device) if features else None
             self.states = States(states, slots, dtype, device) if states else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
-            size = cache_bytes(shapes, made, capacity, dtype, features, states) / 2**20
+            size = cache_bytes(shapes, allocated, capacity, dtype, features, states) / 2**20
             raise ModelError(
                 f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory",
                 "lower max_batch or context",
@@ -80,7 +81,7 @@ class KVCache:
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
         """Write keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
         end = start + keys.shape[1]
-        assert end <= self.capacity, "one row beyond the end would be dropped without a word"
+        assert end <= self.capacity, "a row beyond the end of its slot would be dropped silently"
         self.keys[layer][slot, :, start:end] = keys
         self.values[layer][slot, :, start:end] = values
 
@@ -102,7 +103,7 @@ class KVCache:
         return length if self.states is None else self.states.resumable(slot, length)
 
     def rollback(self, slot: int, length: int) -> None:
-        """Roll the slot back to `length` positions, to which `resumable` agrees."""
+        """Roll the slot back to `length` positions, which `resumable` must have returned."""
         assert 0 <= length <= self.capacity
         self.lengths[slot] = length
         if self.states is not None:
@@ -134,14 +135,6 @@ class KVCache:
             begin += len(rows.ids)
             for follower in self.followers:
                 follower.cut(rows.slot, rows.start)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all slots in bytes, without the scratch slot."""
-        tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
-        tensors += [] if self.features is None else [self.features[: self.slots]]
-        states = 0 if self.states is None else self.states.nbytes
-        return sum(t.numel() * t.element_size() for t in tensors) + states
 
 
 def cache_bytes(

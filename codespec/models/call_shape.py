@@ -85,9 +85,9 @@ class CallShape:
         shape = cls(**values)
         numbers = shape.as_dict()
         if any(type(number) is not int or not 0 <= number <= 4096 for number in numbers.values()):
-            raise ValueError("a call shape is made of small whole numbers")
+            raise ValueError("the fields of a call shape are integers from 0 to 4096")
         if not all((shape.least, shape.queries, shape.sizes, shape.keys)) or 0 < shape.most_queries < shape.queries:
-            raise ValueError("a call shape needs rows, queries, sizes and keys")
+            raise ValueError("a call shape needs positive sizes, and most_queries of 0 or at least queries")
         return shape
 
 

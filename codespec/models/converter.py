@@ -1,4 +1,4 @@
-"""What the converters share: their process border, and the files that they write. No torch."""
+"""Run converters as processes, and write the files of a converted model. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from codespec.store.conversions import text_files
 from codespec.store.weights import StoredTensor
 
 
-def run_converter(convert: Callable[..., None], arguments: Sequence[str] | None = None) -> int:
-    """Convert SOURCE… FOLDER SHA256, from the command line by default. Return 0, or 2 after one sentence on stderr."""
-    *sources, folder, digest = sys.argv[1:] if arguments is None else arguments
+def run_converter(convert: Callable[..., None], arguments: Sequence[str]) -> int:
+    """Call `convert` with the arguments SOURCE… FOLDER SHA256.
+
+    Return the exit code: 0, or 2 after printing one sentence to stderr.
+    """
+    *sources, folder, digest = arguments
     source = sources[-1]
     try:
         convert(*map(Path, sources), Path(folder), digest)
@@ -25,7 +28,7 @@ def run_converter(convert: Callable[..., None], arguments: Sequence[str] | None 
         return 2
     except OSError as error:
         why = error.strerror or error
-        print(f"{source} can't be converted into {folder} ({why}): make room there.", file=sys.stderr)
+        print(f"{source} can't be converted into {folder} ({why}): free some space there.", file=sys.stderr)
         return 2
     except MemoryError:
         print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)

@@ -200,9 +200,9 @@ def _shrink_eps(large: Any, share: float) -> None:
 def _check_memory(large: nn.Module, shape: Shape) -> None:
     """Raise ModelError if the weights exceed the machine's memory, before the system kills the process."""
     needed = sum(prod(p.shape) * p.element_size() for p in large.parameters())
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
         raise ModelError(
-            f"{shape.name} takes {needed / 2**30:.0f} GiB and this machine has {there / 2**30:.0f}",
+            f"{shape.name} takes {needed / 2**30:.0f} GiB and this machine has {available / 2**30:.0f}",
             "choose dtype bfloat16 or a smaller target_shape",
         )

@@ -1,11 +1,11 @@
 """Compute a mixture of experts with ordinary linear layers.
 
 transformers stores the experts of a layer as two stacked parameters [experts, out, in] and multiplies by them in calls
-whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. As linear layers they
-are packed, called in the model's shape of call and quantized like every other matrix, and the search for that shape
-tries them. The results of a row's experts are summed in the order in which its router ranked them.
+whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. Linear layers are
+packed, quantized and called in the model's call shape like every other matrix, and the search for that shape covers
+them. The results of a row's experts are summed in the order in which its router ranked them.
 
-A router multiplies by a bare parameter, too. Its own code runs, with the product replaced.
+A router also multiplies by a bare parameter. It keeps its own code, in which only the product is replaced.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Experts(nn.Module):
         return total
 
     def _activate(self, rows: Tensor) -> Tensor:
-        """Apply transformers' gate, or the activation of experts without one."""
+        """Apply transformers' gate, or the activation of experts without a gate."""
         stacked: Any = self.stacked
         if hasattr(stacked, "act_fn"):  # a module, which exact mode replaces by a batch-invariant one
             activated: Tensor = stacked._apply_gate(rows) if stacked.has_gate else stacked.act_fn(rows)
@@ -59,7 +59,7 @@ class Experts(nn.Module):
 
 
 class RouterProduct(SteadySigmoids):
-    """Inside this context, products with the router's weight are computed in the model's shape of call, too.
+    """A context in which products with the router's weight use the model's call shape.
 
     Some routers convert their weight to float32 first, so a weight is recognized by its shape, and a layer is made for
     each dtype that occurs.
@@ -95,7 +95,7 @@ def unstack_experts(model: nn.Module) -> int:
 
 
 def tile_routers(model: nn.Module, calls: CallShape, packed: bool) -> None:
-    """Compute the product of every router beside unstacked experts in the model's shape of call."""
+    """Make the router of every layer with unstacked experts multiply in the model's call shape."""
     for parent in list(model.modules()):
         experts = [child for child in parent.children() if isinstance(child, Experts)]
         for child in parent.children():
@@ -112,12 +112,12 @@ def is_stacked(module: nn.Module) -> bool:
 
 
 def has_experts(model: nn.Module, stacked: bool = False) -> bool:
-    """Return whether the model has experts; `stacked`: such that transformers still computes."""
+    """Return whether the model has experts; with `stacked`, whether transformers computes some of them."""
     return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
 
 
 def _has_stack(module: nn.Module) -> bool:
-    """Return whether a module has stacked matrices of its own; some old experts are not of `is_stacked`'s classes."""
+    """Return whether a module has stacked matrices. Some older classes of experts lack the attributes in STACKED."""
     return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
 
 

@@ -1,6 +1,6 @@
 """A causal language model for the engine: takes token ids, returns logits, and manages the KV cache's slots.
 
-The only caller of a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
+No other module calls a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
 attention span by span. On a device ("device") all rows are in tensors there, so that steps can be captured and replayed
 as graphs.
 """
@@ -20,7 +20,7 @@ from codespec.models.attention import ForwardContext, Heads, Seam
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
+from codespec.models.cuda.graphs import Progress, StepRunner
 from codespec.models.linear import tiled_linears
 from codespec.models.recurrent.states import States, StateShape, branching_points
 from codespec.models.rotary import RequestRotary, SlotFrequencies
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 class ModelSpec:
     """Facts about a loaded model.
 
-    `parameters` counts tied weights once; `max_length` is in tokens; `inner_size` is the width of the feed-forward
-    layer; `simulated` names the shape that the model was padded to.
+    parameters  the number of weights; tied weights count once
+    max_length  the longest text in tokens
+    inner_size  the width of the feed-forward layer
+    simulated   the name of the shape that the model was padded to
     """
 
     name: str
@@ -78,12 +80,12 @@ class LanguageModel:
         self.network = network
         self.tokenizer = tokenizer
         self.spec = spec
-        self.folder: Path | None = None  # of its files; None for a model that was not loaded from any
+        self.folder: Path | None = None  # of its files; None if the model was built in memory
         self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
         self.dtype = dtype
         self.exact = exact  # whether results must be batch-invariant, bit for bit
-        self.variance = ""  # why results are not batch-invariant although they should be
+        self.variance = ""  # the reason why an exact model is not batch-invariant
         self.calls = UNTRIED if exact else FAST
         self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
@@ -91,7 +93,6 @@ class LanguageModel:
         self.shapes: dict[int, LayerShape] = {}
         self.states: dict[int, StateShape] = {}  # of recurrent layers
         self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
-        self.groups = 1  # the most query heads per key head
         self.cache: KVCache | None = None
         self._seam = seam
         self._rotary = rotary
@@ -99,29 +100,36 @@ class LanguageModel:
         self._runner: StepRunner | None = None
         self.tp_group: TensorParallelGroup | None = None  # its workers repeat every call on the model
         self.taps: Taps | None = None
-        self._features: Tensor | None = None  # of the last forward; graph replays leave theirs in `_shared`
+        self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
         self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
 
     def use(self, calls: CallShape) -> None:
-        """Set the shape of call for products and for attention over spans."""
+        """Set the call shape for products and for attention over spans."""
         self._broadcast("use", calls)
         self.calls = calls
         for layer in tiled_linears(self.network):
             layer.calls = calls
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Keep the outputs of these layers, in addition to those tapped before, for `features`.
+        """Record the outputs of these layers in `features`, in addition to the layers tapped before.
 
         Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
         network's layers can't be read or the model is split.
         """
         if self.tp_group is not None:
-            raise ModelError("A head can't read a target that is split", "leave tensor_parallel or head out")
+            raise ModelError(
+                "A head can't read a target that is split over processes", "leave out tensor_parallel or head"
+            )
         known = self.taps.layers if self.taps is not None else ()
         more = tuple(layer for layer in layers if layer not in known)
         taps = Taps((*known, *more), self.spec.hidden_size)
         attach_taps(self.network, taps)
         self.taps = taps
+
+    @property
+    def groups(self) -> int:
+        """The most query heads that share a key head."""
+        return max((heads.groups for heads in self.heads), default=1)
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
@@ -161,19 +169,18 @@ class LanguageModel:
             self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
 
     @torch.inference_mode()
-    def capture(self, no_parts: str = "", progress: Progress = lambda done, of: None) -> str:
+    def capture(self, progress: Progress = lambda done, of: None) -> str:
         """Capture the graphs that steps replay on a GPU.
 
-        Return "", or a description of what can't be captured and of the fallback. `no_parts` is the reason not to
-        capture piecewise graphs, if any.
+        Return "", or a clause for a report: why capturing failed, and how steps run instead.
         """
-        self._broadcast("capture", no_parts)
-        return self._runner.capture(no_parts, progress) if self._runner is not None else ""
+        self._broadcast("capture")
+        return self._runner.capture(progress) if self._runner is not None else ""
 
     @property
-    def graphs(self) -> Graphs:
-        """How steps in buckets were captured."""
-        return self._runner.graphs if self._runner is not None else "none"
+    def captured(self) -> bool:
+        """Whether steps in buckets replay captured graphs."""
+        return self._runner is not None and self._runner.captured
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
@@ -193,8 +200,10 @@ class LanguageModel:
             self._frequencies.put(slot, self._rotary.frequencies(length))
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Keep what later prompts need that begin like `ids`, the prompt of the slot, and one that shares `exactly` so
-        many of them. Only recurrent states are lost otherwise.
+        """Keep the recurrent states from which later prompts can continue.
+
+        `ids` is the slot's prompt. Later prompts may share it up to one of its `branching_points`, or its first
+        `exactly` ids. Keys and values are kept in any case.
         """
         assert self.cache is not None
         if self.cache.states is not None:
@@ -262,7 +271,10 @@ class LanguageModel:
         if context.states is not None:
             context.states.finish(context.plans)
         if not self.shapes:
-            self.shapes, self.groups, self.heads = context.shapes, context.groups, frozenset(context.heads.values())
+            self.heads = frozenset(context.heads.values())
+            self.shapes = {
+                layer: (heads.kv_heads, heads.size, heads.value_size) for layer, heads in context.heads.items()
+            }
         return logits[: sum(rows.keep for rows in batch)].float()
 
     def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:

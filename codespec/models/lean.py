@@ -1,8 +1,8 @@
 """A Llama-shaped block with little Python overhead: the same weights, attention seam and cache, fused projections.
 
 transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. Here a layer is four
-products, two norms and one attention. It is used automatically if the architecture is known and a probe agrees with
-transformers' layers; everything else runs on transformers.
+products, two norms and one attention. Models of the listed architectures use it if their blocks have no other parts;
+all others run on transformers. `model_check` compares its results with transformers' own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import ForwardContext, Seam, attend
-from codespec.models.rows import Span
+from codespec.models.attention import Seam, attend
 from codespec.models.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
 from codespec.models.taps import Taps
 
@@ -27,8 +26,6 @@ KNOWN = {  # a block with any other part is not supported
     "self_attn": {*PROJECTIONS, *HEAD_NORMS},
     "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
 }
-PROBE_ROWS = 6
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Output:
 class FusedAttention(nn.Module):
     """Attention of a layer with fused projections.
 
-    `attention` is a module with the layer's index and our seam; `size` is that of a head. `head_norms` are those of
+    `attention` is a module with the layer's index and our seam. `size` is the head size. `head_norms` are the norms of
     queries and keys, or empty.
     """
 
@@ -60,13 +57,13 @@ class FusedAttention(nn.Module):
         """
         count, q, k = mixed.shape[0], self.heads, self.kv_heads
         mixed = mixed.view(count, q + 2 * k, self.size)
-        turned = mixed[:, : q + k]
+        rotated = mixed[:, : q + k]
         if self.head_norms:
-            turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
-        turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
+            rotated = torch.cat([self.head_norms[0](rotated[:, :q]), self.head_norms[1](rotated[:, q:])], dim=1)
+        rotated = rotate(rotated, cosine, sine).transpose(0, 1)[None]
         values = mixed[:, q + k :].transpose(0, 1)[None]
-        seen, _ = attend(self.attention, turned[:, :q], turned[:, q:], values, None, self.scaling, self.window)
-        return seen.reshape(count, q * self.size)
+        out, _ = attend(self.attention, rotated[:, :q], rotated[:, q:], values, None, self.scaling, self.window)
+        return out.reshape(count, q * self.size)
 
 
 class LeanBlock(FusedAttention):
@@ -140,7 +137,7 @@ class Angles(nn.Module):
     def __init__(self, rotary: Any, seam: Seam) -> None:
         super().__init__()
         self.rotary, self.seam = rotary, seam
-        self.known: tuple[Tensor, ...] = ()
+        self.table: tuple[Tensor, ...] = ()
 
     def at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosine and sine [N, 1, size] for positions [1, N], in the dtype of `rows`."""
@@ -148,10 +145,10 @@ class Angles(nn.Module):
         if self.seam.context.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
         needed = int(positions.max()) + 1
-        if not self.known or len(self.known[0]) < needed:
+        if not self.table or len(self.table[0]) < needed:
             every = torch.arange(1 << (needed - 1).bit_length(), device=rows.device)[None]
-            self.known = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
-        cosine, sine = self.known
+            self.table = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
+        cosine, sine = self.table
         return cosine[positions[0]], sine[positions[0]]
 
 
@@ -164,7 +161,7 @@ class LeanNorm(nn.Module):
 
     @classmethod
     def like(cls, norm: Any) -> LeanNorm:
-        """Return the norm with the weight and eps of transformers' one."""
+        """Return a norm with the weight and eps of a transformers norm."""
         return cls(norm.weight, norm.variance_epsilon)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -177,15 +174,12 @@ class LeanNorm(nn.Module):
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
-    """Return the lean form of a model, which takes over its weights.
-
-    Return None if the block is of another kind or its results disagree.
-    """
+    """Return the lean form of a model, which takes over its weights, or None if its blocks are of another kind."""
     whole: Any = network
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
-    layers = whole.model.layers
-    if not layers or not all(_is_known(layer) for layer in layers) or not _agrees(whole, layers[0], seam):
+    layers, rotated = whole.model.layers, 2 * len(whole.model.rotary_emb.inv_freq)
+    if not layers or any(rotated != layer.self_attn.head_dim or not _is_known(layer) for layer in layers):
         return None
     return LeanNetwork(whole, seam)
 
@@ -200,27 +194,6 @@ def attention_window(attention: Any) -> int | None:
     holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(holder, "sliding_window", None)
     return window
-
-
-@torch.no_grad()
-def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
-    """Run the first layer both ways on the same rows and compare."""
-    weight = network.model.embed_tokens.weight
-    rows = weight[:PROBE_ROWS].clone()
-    positions = torch.arange(PROBE_ROWS, device=rows.device)[None]
-    context = ForwardContext([Span(0, 0, 0, PROBE_ROWS)], None)
-    context.inverse_frequencies = context.rotary_scale = None
-    seam.context = context
-    try:
-        cosine, sine = network.model.rotary_emb(rows, positions)
-        if cosine.shape[-1] != layer.self_attn.head_dim:  # partial rotary
-            return False
-        theirs = layer(rows[None], position_embeddings=(cosine, sine))
-        ours = torch.add(*LeanBlock(layer)(rows, None, *make_angles(cosine[0, :, None], sine[0, :, None])))
-    finally:
-        seam.context = None
-    gap = (theirs[0] - ours).abs().max() / theirs.abs().max().clamp(min=1.0)
-    return bool(gap <= TOLERANCE[weight.dtype])
 
 
 def fuse(*layers: nn.Linear) -> nn.Linear:

@@ -1,6 +1,6 @@
 """Linear layers for a CPU, with weights packed once for its matrix kernels.
 
-`TiledLinear` is called with the model's shape of call. torch's plain bfloat16 product repacks the weight at every call;
+`TiledLinear` is called in the model's call shape. torch's plain bfloat16 product repacks the weight at every call;
 the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor has no
 packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too.
 
@@ -23,11 +23,11 @@ from torch.nn.functional import linear, pad
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
 
 UNCACHED = 64 << 20  # a model of at least this many bytes reads its weights from memory at each step
-LARGE = 1 << 20  # bytes from which a matrix is worth measuring
-HUGE = 64_000_000  # values above which a matrix is tried with few rows only, because few go through it
+LARGE = 1 << 20  # bytes of the smallest matrix that is worth measuring
+HUGE = 64_000_000  # a matrix with more values is an output head, which multiplies few rows
 PADDED = (4, 5, 6)  # row counts that may run faster than one or two rows
 TURNS = 5
-CLEARLY = 0.95  # fraction of the time; a smaller gain may be noise
+CLEARLY = 0.95  # largest fraction of the time that counts as faster; a smaller gain may be noise
 # With AMX a NaN in one row spreads to other rows unless the depth is a multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
 PAGE = 2 << 20
@@ -102,17 +102,17 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
     """
     total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
     for alike in kinds:
-        some = [alike[turn % len(alike)] for turn in range(TURNS)]
-        rows = torch.ones(max(*PADDED, least), some[0].in_features + some[0].missing, dtype=some[0].dtype)
-        taken: dict[int, list[float]] = {count: [] for count in total}
+        tried = [alike[turn % len(alike)] for turn in range(TURNS)]
+        rows = torch.ones(max(*PADDED, least), tried[0].in_features + tried[0].missing, dtype=tried[0].dtype)
+        times: dict[int, list[float]] = {count: [] for count in total}
         for turn in range(TURNS):  # take turns, so that a busy moment affects all counts
-            for offset, (count, found) in enumerate(taken.items()):
-                layer = some[(turn + offset) % TURNS]
+            for offset, (count, seconds) in enumerate(times.items()):
+                layer = tried[(turn + offset) % TURNS]
                 began = time.perf_counter()
                 layer.multiply(rows[:count])
-                found.append(time.perf_counter() - began)
-        for count, found in taken.items():
-            total[count] += len(alike) * median(found)
+                seconds.append(time.perf_counter() - began)
+        for count, seconds in times.items():
+            total[count] += len(alike) * median(seconds)
     best = min(total, key=total.__getitem__)
     return best if total[best] < CLEARLY * total[least] else least
 
@@ -149,12 +149,12 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
         weight, bias = weight_and_bias(layer)
         tiled = TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
         if calls is FAST and tiled.kind not in plain:
-            plain[tiled.kind] = _is_soonest_plain(layer, tiled)
+            plain[tiled.kind] = _is_plain_faster(layer, tiled)
         return layer if plain.get(tiled.kind) else tiled
 
     made = replace_linears(model, make)
     if uncached and packed:
-        _ask_pages([layer for layer in made if isinstance(layer, TiledLinear)])
+        _request_pages([layer for layer in made if isinstance(layer, TiledLinear)])
     return len(made)
 
 
@@ -177,7 +177,7 @@ def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
     return list(kinds.values())
 
 
-def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
+def _is_plain_faster(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
     """Return whether torch's own product of one row and a small matrix is faster.
 
     The call overhead of the packed op may exceed the arithmetic.
@@ -185,24 +185,24 @@ def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -
     if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
         return False
     rows = torch.ones(1, layer.in_features, dtype=layer.weight.dtype)
-    taken: dict[nn.Module, list[float]] = {layer: [], tiled: []}
+    times: dict[nn.Module, list[float]] = {layer: [], tiled: []}
     for _ in range(repeats):
-        for product, found in taken.items():
+        for product, seconds in times.items():
             began = time.perf_counter()
             product(rows)
-            found.append(time.perf_counter() - began)
-    return median(taken[layer]) < median(taken[tiled])
+            seconds.append(time.perf_counter() - began)
+    return median(times[layer]) < median(times[tiled])
 
 
-def _ask_pages(layers: Collection[TiledLinear]) -> None:
+def _request_pages(layers: Collection[TiledLinear]) -> None:
     """Request huge pages for the large packed weights of a model that exceeds the caches."""
     for layer in layers:
         nbytes = torch.ops.mkldnn._nbytes(layer.packed)
         if nbytes >= LARGE:
-            ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
+            request_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
 
 
-def ask_huge_pages(address: int, size: int) -> None:
+def request_huge_pages(address: int, size: int) -> None:
     """Request 2 MB pages for the `size` bytes at `address`; their content is preserved.
 
     This is a hint: a system without free huge pages leaves the memory as it is.

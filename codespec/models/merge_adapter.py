@@ -66,10 +66,10 @@ def _settings(adapter: Path) -> LoraConfig:
     return settings
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Merge BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
+def main(arguments: Sequence[str]) -> int:
+    """Merge BASE ADAPTER FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
     return run_converter(merge, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

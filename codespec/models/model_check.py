@@ -2,8 +2,8 @@
 
 Before any part of the model is replaced, `models.reference` computes the logits of its own eager attention on a short
 text. Afterwards, several sequences in one forward, continued from the cache, must give the same logits as each sequence
-alone, and the same up to rounding in float32 whatever its neighbours say: a layer that mixes sequences (a recurrent
-state, a convolution) changes more, in every dtype.
+alone. Other texts in the batch must not change a sequence's logits beyond float32 rounding: a layer that mixes
+sequences (a recurrent state, a convolution) changes them more, in every dtype.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 ROUNDING = 1e-5  # of float32, relative to a row's largest logit; layers that mix sequences change 0.001 and more
 SAMPLE = 24
 LENGTHS = (5, 12, 9)
-FAILURES = (  # what transformers raises if it can't build or run a model; ImportError for quantized ones
+FAILURES = (  # errors of transformers if it can't build or run a model; ImportError for quantized models
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -67,17 +67,17 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
     compared = [("one sequence alone", ragged, alone)]
     if reference is not None:
         compared.insert(0, ("its own attention", whole, reference))
-    # int8 products are exact, but attention is float32 and its shape of call is not settled yet: its last bits may
+    # int8 products are exact, but attention is float32 and its call shape is not settled yet: its last bits may
     # depend on the call, and a value near a rounding boundary may get another code. Exact mode compares bits once the
     # shape is settled (`call_search.settle`). This check detects a wrong seam, in fast mode too.
     form = torch.bfloat16 if model.spec.dtype == "int8" else model.dtype
     for name, got, wanted in compared:
-        found = gap(got, wanted.to(got.device), form)
-        if not found <= TOLERANCE[form]:
-            why = why_unfit(model.network) or f"it differs from {name} by {found:.2g}"
+        difference = gap(got, wanted.to(got.device), form)
+        if not difference <= TOLERANCE[form]:
+            why = why_unfit(model.network) or f"it differs from {name} by {difference:.2g}"
             raise ModelError(refusal(model.spec.architecture, why))
-    # Except in exact mode on a CPU, an expert rounds differently if more or fewer rows choose it. A kernel may, too:
-    # the search for a shape of call finds that.
+    # Except in exact mode on a CPU, an expert may round differently if more or fewer rows choose it. So may a kernel,
+    # which the search for a call shape detects.
     if not leak <= (TOLERANCE[form] if has_experts(model.network, stacked=model.exact) else ROUNDING):
         why = why_unfit(model.network) or f"other sequences change its results by {leak:.2g}"
         raise ModelError(refusal(model.spec.architecture, why))
@@ -105,7 +105,7 @@ def _leak(model: LanguageModel, sample: Sequence[int], ragged: Tensor) -> float:
 
 
 def why_unfit(network: nn.Module) -> str:
-    """Return what in a network's layers codespec can't keep apart for each sequence, or "" if nothing is known."""
+    """Return the reason why a network's layers can't keep sequences apart, or "" if none is known."""
     for module in network.modules():
         name = type(module).__name__
         if name.endswith("Indexer"):

@@ -74,7 +74,7 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 class WindowProbe:
-    """An attention that computes nothing and records, per layer, the window of the mask and of the attention."""
+    """An attention function that computes nothing and records the windows of each layer's mask and attention."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int, int]] = []  # layer, its mask's window, its attention's window; 0: none

@@ -46,7 +46,7 @@ def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How a layer turns the scores of a row's keys into weights.
+    """Parameters by which a layer turns the scores of a row's keys into weights.
 
     window   sliding window in tokens; 0: none
     softcap  bound on the scores (Gemma 2)
@@ -163,9 +163,9 @@ def _split(run: Sequence[Span], folded: int, unit: int) -> list[Group]:
     blocks = _blocks(run[0])
 
     def cost(rows: int) -> int:
-        behind = [span.rows - rows for span in run if span.rows > rows]
+        rest = [span.rows - rows for span in run if span.rows > rows]
         together = CALL + GATHERING + blocks * len(run) * (PASS + _padded(rows * folded, unit)) if rows else 0
-        return together + sum(CALL + blocks * (PASS + _padded(more * folded, unit)) for more in behind)
+        return together + sum(CALL + blocks * (PASS + _padded(more * folded, unit)) for more in rest)
 
     rows = min(sorted({0, *(span.rows for span in run)}), key=cost)
     if not rows:

@@ -1,12 +1,12 @@
-"""Row-wise operations of a layer, its cache write among them, and row-wise parts for transformers' layers.
+"""Row-wise operations of a layer, including its cache write, and batch-invariant parts for transformers' layers.
 
-The operations are fused kernels on CUDA and plain torch operations elsewhere.
+The operations are fused kernels on CUDA and plain torch operations elsewhere. Both use the same formulas; a kernel
+rounds once, torch after each operation.
 
-The formulas are the same; a kernel rounds once where torch rounds after each operation.
-
-On a CPU torch computes sigmoid, SiLU and GELU in float32 with vector instructions, but the remainder at the end of a
-thread's share with the C library, whose exponential differs in the last bit. The boundaries of the shares depend on the
-number of rows: with three threads and 4864 features, 16 rows differ from 512 in one value (any processor, torch 2.13).
+On a CPU torch computes sigmoid, SiLU and GELU in float32 with vector instructions. The remainder at the end of a
+thread's share goes through the C library, whose exponential differs in the last bit. The boundaries of the shares
+depend on the number of rows: with three threads and 4864 features, 16 rows differ from 512 in one value (any processor,
+torch 2.13).
 `steady` therefore pads the rows until each share ends on a row and a vector boundary, so that a row's bits depend
 neither on the number of rows nor on the number of threads.
 """
@@ -31,7 +31,7 @@ GRAIN = 32768  # below this many values most loops use one thread (at::internal:
 SMALL = 16384  # above this many values GELU uses all threads
 STRIDE = 64  # a multiple of every vector loop's step: two of the widest vectors of 2-byte values
 ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
-PROBE_ROWS = 3  # of the trial of a norm
+PROBE_ROWS = 3  # rows in the trial of a norm
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, functional.sigmoid)
 
@@ -171,7 +171,7 @@ def replace_activations(model: nn.Module) -> int:
 
 
 class SteadySigmoids(TorchFunctionMode):
-    """Inside this context, a sigmoid of a row does not depend on other rows."""
+    """A context in which sigmoids are batch-invariant."""
 
     def __torch_function__(
         self,
@@ -184,13 +184,12 @@ class SteadySigmoids(TorchFunctionMode):
         return steady(torch.sigmoid, args[0]) if func in SIGMOIDS else func(*args, **(kwargs or {}))
 
 
-def steady_gates(model: nn.Module) -> int:
-    """Run every layer of transformers whose code calls a sigmoid with steady ones; return their number."""
+def steady_gates(model: nn.Module) -> None:
+    """Make sigmoids batch-invariant in every transformers layer whose own code calls one."""
     gated = {kind for kind in {type(module) for module in model.modules()} if _calls_sigmoid(kind)}
-    found = [module for module in model.modules() if type(module) in gated]
-    for module in found:
-        run_inside(SteadySigmoids(), module)
-    return len(found)
+    for module in model.modules():
+        if type(module) in gated:
+            run_inside(SteadySigmoids(), module)
 
 
 def run_inside(mode: TorchFunctionMode, module: nn.Module) -> None:
@@ -258,8 +257,8 @@ def _same_norm(module: nn.Module) -> RowNorm | None:
     The weight may be an offset from zero (Llama) or from one (Gemma).
     """
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    takes = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
-    if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(takes) != 1:
+    inputs = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
+    if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(inputs) != 1:
         return None
     generator = torch.Generator().manual_seed(0)
     drawn = 1.0 + torch.randn(PROBE_ROWS, len(weight), generator=generator)  # nonzero mean, for centered norms

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codespec.models.cache import KVCache
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Held:
 
     ids: list[int]
     rotary_key: int = 0
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class SlotPool:
         """Return whether a free slot holds content of a document."""
         return self._newest.get(owner) in self._free
 
-    def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NOBODY) -> Lease:
+    def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NO_OWNER) -> Lease:
         """Take a free slot for a prompt.
 
         Chooses the slot with the longest common prefix if it belongs to the same document and loses at most half of its
@@ -101,7 +101,7 @@ class SlotPool:
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
         """Release a slot; it keeps the keys and values of `ids`."""
-        assert slot in self._taken, "a slot that is not taken"
+        assert slot in self._taken, "the slot is not taken"
         self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
         self.num_tokens += len(ids)
 
@@ -124,7 +124,7 @@ class SlotPool:
     def _victim(self, owner: Owner) -> int:
         """Return the slot to evict.
 
-        Prefers an empty slot, then one whose document has or gets a newer one, then the least recently used.
+        Prefer an empty slot, then a slot whose document has or gets a newer slot, then the least recently used.
         """
 
         def value(slot: int) -> int:

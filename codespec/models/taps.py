@@ -32,7 +32,7 @@ class Taps:
     def take(self, dtype: torch.dtype) -> Tensor | None:
         """Return the last forward's outputs: [N, layers, width].
 
-        Return None if it ran only some of the layers, as trials of shapes of call do.
+        Return None if it ran only some of the layers, as trials of call shapes do.
         """
         kept, self._kept = self._kept, {}
         if len(kept) < len(self.layers):

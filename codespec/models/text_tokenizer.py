@@ -38,6 +38,6 @@ def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
     """Raise ModelError if the tokenizer can produce ids beyond the `rows` rows of the model's vocabulary."""
     if any(tokenizer.token_bytes[rows:]):
         raise ModelError(
-            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}",
-            "use files of one model",
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its model has only {rows}",
+            "use the tokenizer and weights of the same model",
         )

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 RECURRENT = (GatedDeltaNet, Mamba2, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
-SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
+SIMULATED = (
+    "{name} is padded to the size of {shape}: it is as fast as that model, and writes its own texts up to rounding"
+)
 
 
 def load_float_model(
@@ -70,10 +72,11 @@ def load_float_model(
     config = read_config(folder)
     free = free_memory(device)
     if free is not None:
-        count = shape.parameters if shape else _parameters(folder, config)
+        tied = config.get_text_config().tie_word_embeddings
+        count = shape.parameters if shape else read_weights(folder, tied=tied).parameters
         demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
-    whole_there = device.type == "cuda" and shape is None and tp_group is None
-    network = _network(folder, config, dtype, tp_group, device if whole_there else None)
+    loads_there = device.type == "cuda" and shape is None and tp_group is None
+    network = _network(folder, config, dtype, tp_group, device if loads_there else None)
     if (device.type != "cpu" or tp_group is not None) and any(
         kind.fits(module) for module in network.modules() for kind in RECURRENT
     ):
@@ -82,7 +85,7 @@ def load_float_model(
         )
     whole = sum(p.numel() for p in network.parameters())
     if tp_group is not None:
-        from codespec.models.parallel.split import localize  # importing torch's part takes a third of a second
+        from codespec.models.parallel.split import localize  # importing torch.distributed takes a third of a second
 
         localize(network, exact)
     tokenizer = load_tokenizer(folder)
@@ -131,14 +134,14 @@ def wrap(
     replace_modules(network, _recurrent)
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
-    running = slim if slim is not None else network
+    lean_network = make_lean(network, seam) if lean and rotary is None and not int8 else None
+    running = lean_network if lean_network is not None else network
     packed, problems = _pack(running, device, dtype, exact)
     notes += problems
     if shape is not None:
         spec = replace(spec, simulated=shape.name)
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
-    spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
+    spec = replace(spec, lean=lean_network is not None, packed=packed or int8, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
     model.states = {part.layer_idx: part.shape for part in running.modules() if isinstance(part, RecurrentLayer)}
     check_seam(model, reference)
@@ -147,16 +150,16 @@ def wrap(
 
 
 def _recurrent(mixer: nn.Module) -> RecurrentLayer | None:
-    """Return our form of a recurrent layer of transformers, which keeps a state for each slot; None for others."""
+    """Return the replacement of a recurrent layer, which keeps a state for each slot, or None for another layer."""
     return next((kind(mixer) for kind in RECURRENT if kind.fits(mixer)), None)
 
 
 def slow_products(device: torch.device) -> tuple[str, ...]:
     """Return a note if the GPU is too old for the matrix instructions that our kernels use."""
-    if device.type != "cuda" or (found := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
+    if device.type != "cuda" or (version := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
         return ()
-    old = f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
-    return (f"{old}: below 8.0 codespec's kernels multiply number by number, so device cpu may be faster",)
+    old = f"{torch.cuda.get_device_name(device)} has compute capability {version[0]}.{version[1]}"
+    return (f"{old}: below 8.0 codespec's kernels can't use matrix instructions, so device cpu may be faster",)
 
 
 def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
@@ -201,10 +204,6 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
     invariant_linear.fix_linears(network)
     left = () if isinstance(network, LeanNetwork) else replace_norms(network)  # lean norms are row-wise already
     return False, (f"{', '.join(left)} is computed by torch, which is not row-invariant",) if left else ()
-
-
-def _parameters(folder: Path, config: Any) -> int:
-    return read_weights(folder, tied=config.get_text_config().tie_word_embeddings).parameters
 
 
 def _check_files(folder: Path) -> None:

@@ -47,7 +47,7 @@ def kept_table(
     facts: list[object] = [replace(head.config, target={}) for head in heads.values()]
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
-        facts.append((*model_facts(model), model.calls, slots, model.bucket_rows, model.graphs))
+        facts.append((*model_facts(model), model.calls, slots, model.bucket_rows, model.captured))
     return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, CostTable.as_dict)
 
 

@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.models import linear
 from codespec.models.call_shape import FAST, FEW_ROWS, UNTRIED, CallShape
-from codespec.models.linear import TiledLinear, ask_huge_pages, can_pack, large_kinds, tile_linears, tiled_linears
+from codespec.models.linear import TiledLinear, can_pack, large_kinds, request_huge_pages, tile_linears, tiled_linears
 from codespec.startup.batch_invariance import find_variance
 from tests.tiny_models import tiny_model
 
@@ -146,7 +146,7 @@ def test_small_matrices_stay_plain_where_that_is_sooner(plain: float, monkeypatc
 def test_large_pages_hold_what_the_small_ones_held(offset: int) -> None:
     memory = draw(5 << 18).repeat(2)  # 10 MB
     before = memory.clone()
-    ask_huge_pages(memory.data_ptr() + offset, memory.numel() * memory.element_size() - offset)
+    request_huge_pages(memory.data_ptr() + offset, memory.numel() * memory.element_size() - offset)
     assert torch.equal(memory, before)
     memory += 1
     assert torch.equal(memory, before + 1)

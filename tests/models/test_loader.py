@@ -164,7 +164,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no text": (config(architectures=["LlamaForSequenceClassification"]), "does not write text"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
     "cut tokenizer": (cut("tokenizer.json", 2000), "tokenizer.json"),
-    "a bigger tokenizer": (lambda f: toy_backend("llama3").save(str(f / "tokenizer.json")), "its model only"),
+    "a bigger tokenizer": (lambda f: toy_backend("llama3").save(str(f / "tokenizer.json")), "but its model has only"),
 }
 
 

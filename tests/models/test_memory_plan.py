@@ -85,7 +85,7 @@ def test_nothing_is_made_where_one_of_two_models_has_no_room(monkeypatch: pytest
 
 
 def test_who_starts_hears_of_graphs_and_of_what_can_not_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capture(model: LanguageModel, no_parts: str, progress: Progress) -> str:
+    def capture(model: LanguageModel, progress: Progress) -> str:
         progress(2, 42)
         return "a layer copies to the host" if model.spec.name == "gpt2" else ""
 

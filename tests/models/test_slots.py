@@ -15,7 +15,7 @@ from codespec.contract.types import Owner
 from codespec.errors import ModelError
 from codespec.models.cache import CAPACITY_UNIT, KVCache, cache_bytes
 from codespec.models.rows import Rows
-from codespec.models.slots import NOBODY, Lease, SlotPool, common_prefix
+from codespec.models.slots import NO_OWNER, Lease, SlotPool, common_prefix
 from tests.models.rounds import fresh_prefill
 from tests.tiny_models import sample_ids, tiny_model
 
@@ -30,7 +30,7 @@ class PoolMachine(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 5))
     def start(self, count: int) -> None:
         self.pool = SlotPool(count)
-        self.free: list[tuple[int, list[int], int, Owner]] = [(slot, [], 0, NOBODY) for slot in range(count)]
+        self.free: list[tuple[int, list[int], int, Owner]] = [(slot, [], 0, NO_OWNER) for slot in range(count)]
         self.taken: dict[int, Owner] = {}
         self.newest: dict[Owner, int] = {}
 

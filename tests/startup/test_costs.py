@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models import attention
 from codespec.models.language_model import LanguageModel
 from codespec.startup import costs, timing
 from codespec.startup.costs import kept_table, measure_table, price
@@ -65,23 +64,21 @@ def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.Mon
     assert len(set(names)) == len(names) and name_of(target) == names[-1]
 
 
-def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
+def test_a_table_of_captured_steps_is_not_for_launched_ones(
     recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same model and slots; only the kind of graph capture differs."""
-    target, names = tiny_model("llama", steps="device"), dict[str, str]()
+    """The same model and slots; only the capture differs."""
+    target, names = tiny_model("llama", steps="device"), dict[bool, str]()
 
     def capture() -> None:
         target.allocate(4, 512, 2)
         target.capture()
-        names[target.graphs] = name_of(target)
+        names[target.captured] = name_of(target)
 
-    capture()
-    monkeypatch.setattr(attention, "slot_attention", lambda query, *_: query.clone())
     capture()
     monkeypatch.setattr(FakeRecorder, "begin", refuse)
     capture()
-    assert set(names) == {"parts", "whole", "none"} and len(set(names.values())) == 3
+    assert set(names) == {True, False} and len(set(names.values())) == 2
 
 
 def refuse(recorder: FakeRecorder) -> Any:

@@ -7,7 +7,7 @@ cache's scratch slot, which is never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ TILE_ROWS = 16  # query rows per attention tile: positions times the query heads
 INTS = 4  # numbers per tile
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DeviceRows:
     """Inputs of the layers and of attention for a step of N rows.
 
@@ -31,7 +31,6 @@ class DeviceRows:
                consecutive rows of one sequence, and a row sees the keys of its slot up to its own position. Unused
                tiles have 0 rows, and rows in no tile are padding.
     reach      the most keys that any row may see, rounded up to a bucket: an upper bound for grids, not a length
-    attend     wraps each attention call during a piecewise capture; None: attention is called directly
     """
 
     ids: Tensor
@@ -39,7 +38,6 @@ class DeviceRows:
     slots: Tensor
     tiles: Tensor
     reach: int
-    attend: Callable[[Callable[[], Tensor]], Tensor] | None = None
 
 
 def tile_positions(groups: int) -> int:

@@ -72,10 +72,10 @@ def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE
 
 def fix_linears(model: nn.Module) -> int:
     """Replace every linear layer of the model in place and return their number. Tied weights stay tied."""
-    return len(replace_linears(model, _take_over))
+    return len(replace_linears(model, _make_invariant))
 
 
-def _take_over(layer: nn.Module) -> InvariantLinear:
+def _make_invariant(layer: nn.Module) -> InvariantLinear:
     weight, bias = weight_and_bias(layer)
     if not isinstance(weight, nn.Parameter):  # a transposed view of GPT-2's Conv1D weight
         weight = nn.Parameter(weight.detach().contiguous(), requires_grad=False)

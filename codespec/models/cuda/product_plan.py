@@ -36,9 +36,9 @@ TUNED: dict[tuple[int, int, int], ProductPlan] = {}
 
 def plan_of(columns: int, depth: int, dtype: torch.dtype) -> ProductPlan:
     """Return the plan for a weight [columns, depth], with enough programs to keep every multiprocessor reading."""
-    found = TUNED.get((columns, depth, dtype.itemsize))
-    if found is not None:
-        return found
+    tuned = TUNED.get((columns, depth, dtype.itemsize))
+    if tuned is not None:
+        return tuned
     width = 64 if columns >= 64 * 2 * ENOUGH_PROGRAMS else 32
     splits = 1
     while splits < 8 and -(-columns // width) * splits < ENOUGH_PROGRAMS and depth >= 4 * splits * SPAN_UNIT:

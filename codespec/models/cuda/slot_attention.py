@@ -37,10 +37,10 @@ def slot_attention(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows
     return reference(query, keys, values, rows, scoring)
 
 
-def require_triton(what: str) -> None:
-    """Raise ModelError if Triton, which `what` needs, is not installed."""
+def require_triton(feature: str) -> None:
+    """Raise ModelError if Triton, which `feature` needs, is not installed."""
     if importlib.util.find_spec("triton") is None:
-        raise ModelError(f"{what} needs Triton, which is not installed", NO_TRITON)
+        raise ModelError(f"{feature} needs Triton, which is not installed", NO_TRITON)
 
 
 def reference(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, scoring: Scoring) -> Tensor:
@@ -56,18 +56,18 @@ def reference(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, sco
 
 def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
     """Merge adjacent tiles [T, 4] of one sequence. Yield each run's slot, first position, first flat row and length."""
-    held: tuple[int, int, int, int] | None = None
+    run: tuple[int, int, int, int] | None = None
     for slot, first, begin, count in tiles.tolist():
         if not count:
             continue
-        if held is not None and (slot, first, begin) == (held[0], held[1] + held[3], held[2] + held[3]):
-            held = (*held[:3], held[3] + count)
+        if run is not None and (slot, first, begin) == (run[0], run[1] + run[3], run[2] + run[3]):
+            run = (*run[:3], run[3] + count)
             continue
-        if held is not None:
-            yield held
-        held = (slot, first, begin, count)
-    if held is not None:
-        yield held
+        if run is not None:
+            yield run
+        run = (slot, first, begin, count)
+    if run is not None:
+        yield run
 
 
 def _stretch(query: Tensor, keys: Tensor, values: Tensor, first: int, scoring: Scoring) -> Tensor:

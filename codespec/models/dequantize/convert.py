@@ -4,25 +4,23 @@ SHA256`.
 `store.conversions` runs this in a separate process and caches the result. It reads one matrix at a time, so a model of
 any size needs the memory of its largest matrix. Weights are written in the model's own format, usually bfloat16, which
 represents mxfp4 exactly and rounds the others as every other engine does. Prints its progress, one fraction from 0 to 1
-a line. On failure, prints one sentence to stderr and exits with code 2.
+per line. On failure, prints one sentence to stderr and exits with code 2.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.converter import copy_texts, run_converter, write_json
-from codespec.models.dequantize.formats import Plain, Quantized
+from codespec.models.dequantize.formats import Quantized
 from codespec.models.dequantize.schemes import plain_weights
 from codespec.models.stored import write_tensors
 from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
@@ -40,43 +38,29 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
     config = read_json(source / "config.json")
     quantization = quantization_of(config)
     form = _FORMS.get(str(config.get("dtype") or config.get("torch_dtype")), torch.bfloat16)
-    with ExitStack() as stack, torch.inference_mode():
-        weights = plain_weights(Quantized(source, stack), quantization)
-        check_disk(folder, sum(prod(weight.shape) for weight in weights) * form.itemsize, "The converted model")
-        planned = [(weight.name, form, weight.shape) for weight in weights]
-        write_tensors(folder / "model.safetensors", planned, _tensors(weights, form), AGAIN)
+    try:
+        with ExitStack() as stack, torch.inference_mode():
+            weights = plain_weights(Quantized(source, stack), quantization)
+            check_disk(folder, sum(prod(weight.shape) for weight in weights) * form.itemsize, "The converted model")
+            planned = [(weight.name, form, weight.shape) for weight in weights]
+            tensors = ((weight.name, piece.to(form)) for weight in weights for piece in weight.pieces())
+            write_tensors(folder / "model.safetensors", planned, tensors, AGAIN)
+    except SafetensorError as error:
+        raise ModelError(f"The weights of {source} can't be read ({error})", AGAIN) from error
     copy_texts(source, folder)
     for part in (config, config.get("text_config")):
         if isinstance(part, dict):
             part.pop("quantization_config", None)
-    made = {"format": FORMAT, "sha256": sha256, "quantization": _label(quantization)}
+    label = str(quantization.get("format") or quantization.get("quant_method") or "")  # "gptq", "int-quantized"
+    made = {"format": FORMAT, "sha256": sha256, "quantization": label}
     config[SOURCE] = made | base_of(source, weight_files(source))
     write_json(folder / "config.json", config)
 
 
-def _tensors(weights: Sequence[Plain], form: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    for weight in weights:
-        for piece in weight.pieces():
-            yield weight.name, piece.to(form)
-
-
-def _label(quantization: Mapping[str, Any]) -> str:
-    """Return the name of the source's format, as reports show it: "gptq", "int-quantized"."""
-    return str(quantization.get("format") or quantization.get("quant_method") or "")
-
-
-def convert_readable(source: Path, folder: Path, sha256: str) -> None:
-    """Like `convert`, with one sentence for a file that safetensors can't read."""
-    try:
-        convert(source, folder, sha256)
-    except SafetensorError as error:
-        raise ModelError(f"The weights of {source} can't be read ({error})", AGAIN) from error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
-    return run_converter(convert_readable, arguments)
+def main(arguments: Sequence[str]) -> int:
+    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    return run_converter(convert, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,9 @@
 """Weights of 4 and 8 bits in the forms of fp8, int8, mxfp4, GPTQ, AWQ and compressed-tensors, as plain weights.
 
-fp8 and int8 have one scale a tensor, an output or a block. GPTQ, AWQ and the packed form of compressed-tensors have one
-for a group of inputs, and pack several numbers into 32 bits: GPTQ along the inputs, which may belong to groups in any
-order (`g_idx`); AWQ along the outputs, in the order of AWQ_ORDER; compressed-tensors along the inputs of transposed
-matrices, without zero points where it is symmetric.
+fp8 and int8 have one scale per tensor, output or block. GPTQ, AWQ and the packed form of compressed-tensors have one
+per group of inputs, and pack several numbers into 32 bits. GPTQ packs along the inputs, which may belong to groups in
+any order (`g_idx`); AWQ along the outputs, in the order of AWQ_ORDER; compressed-tensors along the inputs of transposed
+matrices, without zero points.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from codespec.errors import ModelError
 from codespec.models.stored import Stored
 
 FLOAT8 = ("F8_E4M3", "F8_E5M2")
-AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # the place of each output among the eight of 32 bits
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # index of each output among the eight in 32 bits
 _FLOATS = ("F32", "BF16", "F16")
 _FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # OCP microscaling formats 1.0, E2M1
-_BIAS = 127  # of a scale's exponent, E8M0
+_BIAS = 127  # bias of a scale's exponent (E8M0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Quantized(Stored):
     """The tensors of a quantized folder."""
 
     def demand(self, name: str, shape: tuple[int, ...], *dtypes: str) -> None:
-        """Raise ModelError unless a tensor is there with this shape (-1: any size but 0) and one of these formats."""
+        """Raise ModelError unless a tensor exists, with this shape (-1: any size but 0) and one of these formats."""
         entry = self.entries.get(name)
         if entry is None:
-            raise self.broken(f"they lack {name}")
+            raise self.broken(f"{name} is missing")
         fits = len(entry.shape) == len(shape) and all(
             want == size or (want == -1 and size > 0) for size, want in zip(entry.shape, shape, strict=True)
         )
@@ -56,7 +56,7 @@ class Quantized(Stored):
 
 
 def scaled_weight(stored: Quantized, name: str, scale: str, block: tuple[int, int]) -> Plain:
-    """Return a weight [*, out, in] with a scale [*, blocks of out, blocks of in], or one an output or a tensor."""
+    """Return a weight [*, out, in] with a scale [*, blocks of out, blocks of in], or with one per output or tensor."""
     shape = stored.entries[name].shape
     stored.demand(scale, stored.entries[scale].shape if scale in stored.entries else (), *_FLOATS)
     scales = stored.entries[scale].shape
@@ -77,8 +77,8 @@ def _scaled(stored: Quantized, name: str, scale: str, size: tuple[int, int]) -> 
         yield _times(stored.read(name), stored.read(scale), size)
         return
     for number in range(stored.entries[name].shape[0]):
-        one = stored.part(scale, number) if len(stored.entries[scale].shape) == 3 else stored.read(scale)
-        yield _times(stored.part(name, number), one, size)
+        scales = stored.part(scale, number) if len(stored.entries[scale].shape) == 3 else stored.read(scale)
+        yield _times(stored.part(name, number), scales, size)
 
 
 def _times(codes: Tensor, scale: Tensor, size: tuple[int, int]) -> Tensor:
@@ -126,13 +126,13 @@ def _gptq(stored: Quantized, name: str, bits: int, group: int, *, shifted: bool)
     scales = stored.read(f"{name}.scales").float()
     zeros = unpack(stored.read(f"{name}.qzeros"), bits)[:, : scales.shape[1]]
     if f"{name}.g_idx" in stored.entries:
-        of = stored.read(f"{name}.g_idx").long()
-        if not (int(of.min()) >= 0 and int(of.max()) < len(scales)):
-            raise stored.broken(f"{name}.g_idx names groups that are not there")
+        groups = stored.read(f"{name}.g_idx").long()
+        if not (int(groups.min()) >= 0 and int(groups.max()) < len(scales)):
+            raise stored.broken(f"{name}.g_idx refers to groups that do not exist")
     else:
-        of = torch.arange(len(codes)) // group
+        groups = torch.arange(len(codes)) // group
     zeros = (zeros + int(shifted)) & ((1 << bits) - 1)
-    yield ((codes - zeros[of]).float() * scales[of]).T
+    yield ((codes - zeros[groups]).float() * scales[groups]).T
 
 
 def awq_weight(stored: Quantized, name: str, bits: int, group: int) -> Plain:
@@ -147,9 +147,9 @@ def awq_weight(stored: Quantized, name: str, bits: int, group: int) -> Plain:
 
 
 def _awq(stored: Quantized, name: str, bits: int, group: int) -> Iterator[Tensor]:
-    codes, zeros = (_ordered(unpack(stored.read(f"{name}.{one}"), bits)) for one in ("qweight", "qzeros"))
-    of = torch.arange(len(codes)) // group
-    yield ((codes - zeros[of]).float() * stored.read(f"{name}.scales").float()[of]).T
+    codes, zeros = (_ordered(unpack(stored.read(f"{name}.{part}"), bits)) for part in ("qweight", "qzeros"))
+    groups = torch.arange(len(codes)) // group
+    yield ((codes - zeros[groups]).float() * stored.read(f"{name}.scales").float()[groups]).T
 
 
 def _ordered(codes: Tensor) -> Tensor:

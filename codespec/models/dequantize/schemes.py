@@ -20,7 +20,7 @@ from codespec.models.dequantize.formats import (
     scaled_weight,
 )
 
-INSTEAD = "take the original model, its GGUF file, or its fp8, int8 (W8A8), GPTQ or AWQ form"
+INSTEAD = "use the original model, its GGUF file, or its fp8, int8 (W8A8), GPTQ or AWQ form"
 PLAIN = ("F32", "BF16", "F16")
 # Tensors beside a weight that plain products do not need: static scales of activations and of the cache.
 _DROPPED = (".input_scale", ".k_scale", ".v_scale", ".q_scale", ".output_scale", ".g_idx", ".weight_g_idx")
@@ -77,7 +77,7 @@ def _scaled(stored: Quantized, dtypes: tuple[str, ...], block: tuple[int, int] =
     for name, entry in stored.entries.items():
         if entry.dtype in dtypes and len(entry.shape) > 1:
             scales = [f"{name}_scale_inv", f"{name}_scale"]
-            scale = next((one for one in scales if one in stored.entries), scales[0])
+            scale = next((scale for scale in scales if scale in stored.entries), scales[0])
             weights.append(scaled_weight(stored, name, scale, block))
     return weights
 
@@ -150,10 +150,10 @@ def _bits(stored: Quantized, bits: Any) -> int:
 def _weights(stored: Quantized, quantization: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of the only group of weights."""
     groups = quantization.get("config_groups")
-    found = list(groups.values()) if isinstance(groups, dict) else []
-    if len(found) != 1 or not isinstance(found[0], dict) or not isinstance(found[0].get("weights"), dict):
+    listed = list(groups.values()) if isinstance(groups, dict) else []
+    if len(listed) != 1 or not isinstance(listed[0], dict) or not isinstance(listed[0].get("weights"), dict):
         raise unknown(stored, "compressed-tensors in several groups")
-    weights: Mapping[str, Any] = found[0]["weights"]
+    weights: Mapping[str, Any] = listed[0]["weights"]
     return weights
 
 

@@ -1,6 +1,6 @@
 """The table of GGUF architectures: the names of their tensors in a file and in the Hugging Face layout.
 
-Names are without `.weight` and `.bias`. Sources: as in `families`, which turns the settings into config.json.
+Names omit `.weight` and `.bias`. `families` turns the settings into config.json, and names the sources of both.
 
 In gated delta nets a layer's key heads each serve `ratio` value heads. Qwen3-Next's model stores queries, keys, values
 and gates key head by key head, and its file stores all queries first, then all keys, and so on. Qwen3.5's model stores
@@ -54,19 +54,19 @@ OSS = {**POST, **ATTENTION, "ffn_gate_inp": "mlp.router"}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A tensor of the model that is made of one or two tensors of a layer, such as all its experts.
+    """A tensor of the model that combines one or two tensors of a layer, such as all its experts.
 
-    name        in the model, below the layer
-    sources     in the file, below the layer; of each expert the rows of the first are followed by those of the second
-    woven       whether rows of both alternate instead
-    transposed  whether each expert's matrix is stored with inputs as rows
+    name        name in the model, below the layer
+    sources     names in the file, below the layer; each expert has its rows of the first, then those of the second
+    woven       whether the rows of both sources alternate instead
+    transposed  whether the model stores each expert's matrix with inputs as rows
     optional    whether the file may lack it
-    row         whether it is one row, which the file stores without its first dimension
-    order       the order of all rows of the sources, given config.json, in place of expert by expert
-    columns     whether that is an order of the columns
-    kernel      whether it is the kernel of a convolution, which the file stores without its middle dimension
-    flat        whether it has one dimension, and the file stores it with two
-    rate        whether it is the logarithm of a rate of decay, which the file stores as a negative number
+    row         whether it has one row; the file omits its first dimension
+    order       returns the order of the sources' rows, given config.json; None: expert by expert
+    columns     whether `order` is that of the columns
+    kernel      whether it is the kernel of a convolution; the file omits its middle dimension
+    flat        whether it has one dimension; the file stores two
+    rate        whether it is the logarithm of a decay rate; the file stores the negative rate
     """
 
     name: str
@@ -88,13 +88,13 @@ class Architecture:
 
     config     adds the architecture's own keys to the common config.json
     layer      a layer's tensor names in the file → in the model, without `.weight` and `.bias`
-    biased     names of the tensors with a bias, given config.json
-    stacks     tensors of a layer that are made of several
-    full       further names in layers with attention, if others have a recurrent state
-    delta      the tensors of those others
-    doubled    names of the tensors with two rows for each output: a gate beside the value
+    biased     returns the names of the tensors with a bias, given config.json
+    stacks     tensors of a layer that combine several tensors of the file
+    full       further names in attention layers, if the model has recurrent layers too
+    delta      tensors of the recurrent layers
+    doubled    names of the tensors with two rows per output: a value and its gate
     twisted    whether query and key rows that rotate together are adjacent instead of in two halves
-    partial    whether rotating only part of each head is allowed
+    partial    whether the rotary embedding may cover only a part of each head
     norm_less  the constant that the file adds to norm weights
     """
 
@@ -122,7 +122,7 @@ def fused_order(config: Json) -> Order:
 
 
 def value_order(config: Json) -> Order:
-    """Return the order of the numbers of Qwen3.5's value heads."""
+    """Return the order of the rows of Qwen3.5's values."""
     return _by_key_head(config, _sizes(config)[3])
 
 
@@ -143,7 +143,7 @@ def _by_key_head(config: Json, size: int) -> Order:
 
 
 def _sizes(config: Json) -> tuple[int, int, int, int]:
-    """Return the number of key heads, value heads for each, and the sizes of a key and of a value."""
+    """Return the number of key heads, of value heads per key head, and the sizes of a key and of a value."""
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     return keys, values // keys, config["linear_key_head_dim"], config["linear_value_head_dim"]
 

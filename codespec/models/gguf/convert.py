@@ -23,12 +23,12 @@ from codespec.models.gguf.weights import check_whole, planned_tensors, quantizat
 from codespec.store.conversion_cache import FORMAT, SOURCE
 from codespec.store.disk import check_disk
 
-# Contents of files that are not whole models, by general.type, and how to fix that.
+# Files that are not whole models, by general.type: what they contain, and how to proceed.
 _OTHERS = {
     "adapter": ("an adapter", "merge it into its model, and convert that"),
-    "vocab": ("only a vocabulary", "take the file with the weights"),
-    "mmproj": ("the image part of a model", "take the model's own file"),
-    "imatrix": ("only statistics for quantizing", "take the model's own file"),
+    "vocab": ("only a vocabulary", "use the file with the weights"),
+    "mmproj": ("the image part of a model", "use the model's own file"),
+    "imatrix": ("only statistics for quantizing", "use the model's own file"),
 }
 
 
@@ -70,8 +70,8 @@ def check_kind(header: Header) -> None:
         )
     kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
     if kind in _OTHERS or not header.tensors:
-        what, mend = _OTHERS.get(kind, _OTHERS["vocab"])
-        raise ModelError(f"{header.file} holds {what}, not a whole model", mend)
+        content, mend = _OTHERS.get(kind, _OTHERS["vocab"])
+        raise ModelError(f"{header.file} contains {content}, not a whole model", mend)
 
 
 def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
@@ -80,10 +80,10 @@ def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
     write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
+def main(arguments: Sequence[str]) -> int:
+    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
     return run_converter(convert, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

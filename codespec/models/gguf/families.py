@@ -47,7 +47,7 @@ def gemma2(settings: Settings, config: Json) -> Json:
 
 
 def gemma3(settings: Settings, config: Json) -> Json:
-    """Add Gemma 3's keys. Layers with a window turn by their own base, without scaling."""
+    """Add Gemma 3's keys. Layers with a window have their own rotary base and no scaling."""
     tied = config["tie_word_embeddings"]
     config = _gemma_windows(settings, config, largest=62, period=6) | {"tie_word_embeddings": tied}
     base = settings.real("rope.freq_base_swa", 10000.0)
@@ -75,14 +75,14 @@ def _windows(settings: Settings, config: Json, period: int, default: int = 0) ->
     layers = config["num_hidden_layers"]
     window = settings.whole("attention.sliding_window", default)
     slides = settings.flags("attention.sliding_window_pattern", period if window else 1, layers)
-    kinds = ["sliding_attention" if one else "full_attention" for one in slides]
+    kinds = ["sliding_attention" if slide else "full_attention" for slide in slides]
     return {"sliding_window": window or None, "layer_types": kinds}
 
 
 def phi3(settings: Settings, config: Json) -> Json:
     original = settings.header.whole("phi3.rope.scaling.original_context_length")
-    turned = int(config["head_dim"] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
-    longrope = read_longrope(settings, turned)
+    rotated = int(config["head_dim"] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
+    longrope = read_longrope(settings, rotated)
     if longrope:
         config["rope_parameters"] |= {**longrope, "original_max_position_embeddings": original}
     return _silu(settings, config) | {
@@ -120,9 +120,9 @@ def granite_moe(settings: Settings, config: Json) -> Json:
 
 
 def granite_hybrid(settings: Settings, config: Json) -> Json:
-    """Add the keys of Granite 4: Mamba2 where a layer has no heads of keys, dense or with experts."""
+    """Add the keys of Granite 4. Layers without key heads are Mamba2 layers; a layer is dense or has experts."""
     tensors = settings.header.tensors
-    turns = settings.header.flag("granitehybrid.rope.scaling.finetuned", True)
+    rotates = settings.header.flag("granitehybrid.rope.scaling.finetuned", True)
     config = _multipliers(settings, config) | _mamba_settings(settings, config)
     dense, shared = (tensors.get(f"blk.0.ffn_gate{name}.weight") for name in ("", "_shexp"))
     several = "blk.0.ffn_gate_exps.weight" in tensors
@@ -135,12 +135,12 @@ def granite_hybrid(settings: Settings, config: Json) -> Json:
         config
         | (_experts(settings, "num_local_experts", "intermediate_size") if several else none)
         | {"shared_intermediate_size": wide.shape[0] if wide else 0}
-        | {"position_embedding_type": "rope" if turns else "nope"}
+        | {"position_embedding_type": "rope" if rotates else "nope"}
     )
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
-    """Return the number of experts, of chosen ones and an expert's size, under a family's names."""
+    """Return the number of experts, the experts per token and the size of an expert, under a family's names."""
     gate = settings.header.tensors.get("blk.0.ffn_gate_exps.weight")
     number, chosen = settings.whole("expert_count"), settings.whole("expert_used_count")
     if gate is None or len(gate.shape) != 3 or gate.shape[0] != number or not 0 < chosen <= number:
@@ -191,7 +191,7 @@ def seed_oss(settings: Settings, config: Json) -> Json:
 
 
 def olmo2(settings: Settings, config: Json) -> Json:
-    """Add OLMo 2's keys, or OLMo 3's: that has windows, and scales only the layers without one."""
+    """Add OLMo 2's keys, or those of OLMo 3, which has windows and scales only the layers without one."""
     config = llama(settings, config)
     if not settings.has("attention.sliding_window"):
         return config
@@ -233,7 +233,7 @@ def _delta_settings(settings: Settings, config: Json) -> Json:
 
 
 def _mamba_settings(settings: Settings, config: Json) -> Json:
-    """Return the sizes of the Mamba2 layers, and each layer's kind: those with attention have heads of keys."""
+    """Return the sizes of the Mamba2 layers, and each layer's kind: layers with key heads are attention layers."""
     heads, inner = settings.whole("ssm.time_step_rank"), settings.whole("ssm.inner_size")
     listed = settings.take("attention.head_count_kv", list)
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
@@ -251,9 +251,9 @@ def _mamba_settings(settings: Settings, config: Json) -> Json:
 
 
 def _positions(settings: Settings) -> Json:
-    """Return how Qwen3.5's frequencies are shared between the positions in a text, or in an image's rows and columns.
+    """Return how Qwen3.5 divides its rotary frequencies between three positions: in a text, an image's row and column.
 
-    In a text all of them are the same.
+    In a text all three positions are equal.
     """
     sections = settings.header.items(f"{settings.name}.rope.dimension_sections")
     settings.ignore("rope.dimension_sections")

@@ -92,13 +92,13 @@ def read_header(file: Path) -> Header:
 
 def _check_start(file: Path, start: bytes) -> None:
     if start[:4] != MAGIC:
-        raise ModelError(f"{file} is not a GGUF file", "give one, a folder in the Hugging Face layout or a hub id")
+        raise ModelError(f"{file} is not a GGUF file", "give a GGUF file, a Hugging Face folder or a hub id")
     if len(start) < 24:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
         form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise ModelError(f"{file} is a GGUF file {form}, which can't be read", "take one of version 3, little-endian")
+        raise ModelError(f"{file} is a GGUF file {form}, which can't be read", "use a little-endian file of version 3")
 
 
 class _Reader:
@@ -120,10 +120,10 @@ class _Reader:
             values[key] = self._value(self._number("<I"))
         table = [self._tensor() for _ in range(tensors)]
         start = self._data_start(values.get("general.alignment", 32))
-        found = {name: Tensor(name, shape, kind, start + offset) for name, shape, kind, offset in table}
-        if len(found) != tensors:
-            raise broken(self._file, "two of its tensors have one name")
-        return Header(self._file, len(self._data), values, found)
+        located = {name: Tensor(name, shape, kind, start + offset) for name, shape, kind, offset in table}
+        if len(located) != tensors:
+            raise broken(self._file, "two of its tensors have the same name")
+        return Header(self._file, len(self._data), values, located)
 
     def _data_start(self, alignment: Any) -> int:
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
@@ -152,7 +152,7 @@ class _Reader:
             self._demand(8 * count, count)
             return [self._string() for _ in range(count)]
         if inside not in _NUMPY:
-            raise broken(self._file, f"a list holds the type {inside}")
+            raise broken(self._file, f"a list has elements of the unknown type {inside}")
         form = np.dtype(_NUMPY[inside])
         self._demand(form.itemsize * count, count)
         return np.frombuffer(self._take(form.itemsize * count), dtype=form).tolist()

@@ -19,7 +19,7 @@ from codespec.models.gguf.header import Header, Tensor, broken
 from codespec.models.gguf.settings import FACTORS, LONG, SHORT, Json, Settings, read_rotary, unreadable
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_SOFTMAX = 1  # the number of a router's function; files leave it out or name this one
+_SOFTMAX = 1  # code of a router's function; a file without this setting uses softmax, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Weight:
 
     sources  tensors of the file whose rows it holds
     shape    in the model
-    rows     the order of the sources' rows, counted on from one source to the next (None: as they are)
+    rows     the order of the sources' rows, numbered through all sources (None: unchanged)
     less     a constant to subtract
-    columns  the order of the columns (None: as they are)
-    rate     whether it is the logarithm of the negative of what is stored
-    turned   the number of rows that form a matrix to transpose (0: none)
+    columns  the order of the columns (None: unchanged)
+    rate     whether to store the logarithm of the negated values
+    turned   the number of rows per matrix to transpose (0: none)
     """
 
     name: str
@@ -59,7 +59,7 @@ def make_plan(header: Header) -> Plan:
     known = ARCHITECTURES.get(settings.name)
     if known is None:
         raise ModelError(
-            f"{header.file} is of the architecture {settings.name or 'unknown'!r}, which can't be converted",
+            f"{header.file} has the architecture {settings.name or 'unknown'!r}, which can't be converted",
             f"choose one of {', '.join(ARCHITECTURES)}, or the model's folder in the Hugging Face layout",
         )
     saved = {"architectures": [known.class_name], "model_type": known.kind, "dtype": "float32", "use_cache": True}
@@ -70,16 +70,16 @@ def make_plan(header: Header) -> Plan:
 
 def _common(settings: Settings, known: Architecture) -> Json:
     header, heads = settings.header, settings.whole("attention.head_count")
-    extra = settings.whole("nextn_predict_layers", 0)  # layers after the model's own, which only draft
+    extra = settings.whole("nextn_predict_layers", 0)  # layers after the model's own, for drafting only
     layers, hidden = settings.whole("block_count") - extra, settings.whole("embedding_length")
     embedding = header.tensors.get("token_embd.weight")
     if not 0 < heads <= hidden or not 0 < layers <= 10_000 or embedding is None or embedding.shape[1:] != (hidden,):
         raise broken(header.file, "its sizes do not fit together")
     head = settings.whole("attention.key_length", hidden // heads)
     value = settings.whole("attention.value_length", hidden // heads)
-    turned = settings.whole("rope.dimension_count", head)
-    if head != value or not (turned == head or (known.partial and 0 < turned < head)):
-        raise unreadable(header, f"a head of {head} numbers with values of {value}, of which {turned} turn,")
+    rotated = settings.whole("rope.dimension_count", head)
+    if head != value or not (rotated == head or (known.partial and 0 < rotated < head)):
+        raise unreadable(header, f"heads of size {head} with values of size {value} and {rotated} rotated dimensions")
     if not any("exps" in stack.sources[0] for stack in known.stacks) and (
         settings.whole("expert_count", 0) or settings.whole("expert_used_count", 0)
     ):
@@ -92,7 +92,7 @@ def _common(settings: Settings, known: Architecture) -> Json:
     sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
     sizes |= {} if known.delta else {"attn_qkv": q + 2 * k}
     _check_sizes(header, hidden, {name: size * (1 + (name in known.doubled)) for name, size in sizes.items()})
-    part = {} if turned == head else {"partial_rotary_factor": turned / head}
+    part = {} if rotated == head else {"partial_rotary_factor": rotated / head}
     return {
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden,
@@ -102,7 +102,7 @@ def _common(settings: Settings, known: Architecture) -> Json:
         "num_key_value_heads": groups,
         "head_dim": head,
         "max_position_embeddings": settings.whole("context_length"),
-        "rope_parameters": read_rotary(settings, turned) | part,
+        "rope_parameters": read_rotary(settings, rotated) | part,
         "tie_word_embeddings": "output.weight" not in header.tensors,
     }
 
@@ -125,7 +125,7 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
     if strange:
         raise unreadable(header, f"its tensor {min(strange)}")
     if missing:
-        raise broken(header.file, f"it lacks {len(missing)} tensors, {min(missing)} for one")
+        raise broken(header.file, f"it lacks {len(missing)} tensors (first: {min(missing)})")
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     weights = []
     for name, target in wanted.items():
@@ -138,7 +138,7 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
 
 
 def _layer_number(name: str) -> int:
-    """Return the number of a tensor's layer, or -1 if it is outside of all layers."""
+    """Return the number of a tensor's layer, or -1 if it belongs to none."""
     number = name.split(".")[1] if name.startswith("blk.") else ""
     return int(number) if number.isdecimal() else -1
 
@@ -159,22 +159,22 @@ def _wanted(known: Architecture, config: Json) -> dict[str, str]:
 
 def _stacks(header: Header, known: Architecture, config: Json) -> list[tuple[str, tuple[str, ...], Stack]]:
     """Return every stack with its name in the model and its sources, omitting optional stacks that are absent."""
-    found = []
+    stacks = []
     for number in range(config["num_hidden_layers"]):
         for stack in (*known.stacks, *(known.delta if _is_delta(known, config, number) else ())):
             sources = tuple(f"blk.{number}.{source}" for source in stack.sources)
             if not stack.optional or sources[0] in header.tensors:
-                found.append((f"model.layers.{number}.{stack.name}", sources, stack))
-    return found
+                stacks.append((f"model.layers.{number}.{stack.name}", sources, stack))
+    return stacks
 
 
 def _is_delta(known: Architecture, config: Json, number: int) -> bool:
-    """Return whether a layer has a recurrent state in place of attention."""
+    """Return whether a layer is recurrent."""
     return bool(known.delta) and config["layer_types"][number] in ("linear_attention", "mamba")
 
 
 def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stack, config: Json) -> Weight:
-    """Return the weight whose rows or columns have an order of their own."""
+    """Return a weight with reordered rows or columns, or with other dimensions than in the file."""
     shape = tensors[0].shape
     rows = sum(tensor.shape[0] for tensor in tensors)
     order = None if stack.order is None else stack.order(config)
@@ -187,7 +187,7 @@ def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stac
 
 
 def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, config: Json) -> Weight:
-    """Return the weight whose rows are those of all sources, expert by expert unless the stack has an order."""
+    """Return the weight that holds the rows of all sources, expert by expert unless the stack has an order."""
     tensors = tuple(header.tensors[source] for source in sources)
     shape, count = tensors[0].shape, len(tensors)
     if stack.order is not None or stack.kernel or stack.flat or stack.rate:

@@ -1,4 +1,4 @@
-"""Read the architecture settings of a GGUF file, those of its rotary embedding among them, and refuse unknown ones."""
+"""Read the architecture settings of a GGUF file, including its rotary embedding, and refuse unknown settings."""
 
 from __future__ import annotations
 
@@ -51,44 +51,47 @@ class Settings:
         return f"{self.name}.{key}" in self.header.settings
 
     def same(self, key: str, default: int, *, zeros: bool = False) -> int:
-        """Return an integer setting that may be a list with one entry a layer, all equal except for allowed zeros."""
+        """Return an integer setting, or the common value of a list with one entry per layer, zeros aside if `zeros`."""
         value = self.take(key, (int, list), default)
         several = set(value) - ({0} if zeros else set()) if isinstance(value, list) else {value}
-        if len(several) != 1 or not all(isinstance(one, int) and one >= 0 for one in several):
-            raise unreadable(self.header, f"its setting {self.name}.{key}, which differs from layer to layer,")
+        if len(several) != 1 or not all(isinstance(number, int) and number >= 0 for number in several):
+            raise unreadable(self.header, f"its setting {self.name}.{key}, which differs from layer to layer")
         return int(several.pop())
 
     def flags(self, key: str, period: int, layers: int) -> list[bool]:
-        """Return a boolean for each layer: the file's list, or all but every n-th, n being its number or `period`."""
+        """Return a boolean for each layer: the file's list, or False for every n-th layer.
+
+        n is the file's number, or `period` if it has none.
+        """
         value = self.take(key, (int, list), period)
         if isinstance(value, list):
             if len(value) != layers:
                 raise broken(self.header.file, f"{self.name}.{key} does not name {layers} layers")
-            return [bool(one) for one in value]
+            return [bool(flag) for flag in value]
         return [number % value < value - 1 if value else False for number in range(layers)]
 
     def ignore(self, *keys: str) -> None:
-        """Do not refuse these settings."""
+        """Accept these settings without reading them."""
         self._seen |= {f"{self.name}.{key}" for key in keys}
 
     def refuse_rest(self) -> None:
-        """Raise ModelError if the file has a setting that was not read and would be ignored silently."""
+        """Raise ModelError if the file has a setting that was not read, because it may change the model."""
         prefix = f"{self.name}."
         for key in self.header.settings:
             if key.startswith(prefix) and key not in self._seen:
                 raise unreadable(self.header, f"its setting {key}")
 
 
-def unreadable(header: Header, what: str) -> ModelError:
-    """Return the ModelError for an intact file with an unsupported feature `what`."""
+def unreadable(header: Header, feature: str) -> ModelError:
+    """Return the ModelError for an intact file with an unsupported feature."""
     return ModelError(
-        f"{header.file} can't be converted without a change of the model, because {what} is not known here",
-        "take the model's folder in the Hugging Face layout",
+        f"{header.file} can't be converted without changing the model (unsupported: {feature})",
+        "use the model's folder in the Hugging Face layout",
     )
 
 
-def read_rotary(settings: Settings, turned: int) -> Json:
-    """Return the rope_parameters for heads of which `turned` numbers turn."""
+def read_rotary(settings: Settings, rotated: int) -> Json:
+    """Return the rope_parameters for heads with `rotated` rotated dimensions."""
     rotary: Json = {"rope_theta": settings.real("rope.freq_base", 10000.0), "rope_type": "default"}
     factor = settings.real("rope.scaling.factor", 0.0) or settings.real("rope.scale_linear", 0.0)
     kind = settings.take("rope.scaling.type", str, "linear")
@@ -101,21 +104,21 @@ def read_rotary(settings: Settings, turned: int) -> Json:
         rotary |= {ours: settings.real(key) for key, ours in _YARN.items() if kind == "yarn" and settings.has(key)}
     if FACTORS in settings.header.tensors:
         if rotary["rope_type"] != "default":
-            raise unreadable(settings.header, "a rotary scaling beside factors of its own")
-        rotary |= _llama3(settings.header, rotary["rope_theta"], turned)
+            raise unreadable(settings.header, "a rotary scaling combined with rotary factors")
+        rotary |= _llama3(settings.header, rotary["rope_theta"], rotated)
     return rotary
 
 
-def read_longrope(settings: Settings, turned: int) -> Json:
+def read_longrope(settings: Settings, rotated: int) -> Json:
     """Return Phi-3's two sets of factors, for texts up to the original context and for longer ones; {} if none."""
     header = settings.header
     if not {LONG, SHORT} <= header.tensors.keys():
         return {}
     factors = {"long_factor": LONG, "short_factor": SHORT}
-    read = {ours: [float(str(one)) for one in _read_factors(header, name)] for ours, name in factors.items()}
-    if any(len(one) != turned // 2 for one in read.values()):
+    read = {ours: [float(str(factor)) for factor in _read_factors(header, name)] for ours, name in factors.items()}
+    if any(len(listed) != rotated // 2 for listed in read.values()):
         raise unreadable(header, "its rotary factors")
-    settings.ignore("rope.scaling.attn_factor", "rope.scaling.type")  # follows from the two contexts
+    settings.ignore("rope.scaling.attn_factor", "rope.scaling.type")  # transformers derives both from the two contexts
     return {"rope_type": "longrope", **read}
 
 

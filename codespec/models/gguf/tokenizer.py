@@ -108,12 +108,12 @@ def read_vocabulary(header: Header) -> Vocabulary:
     else:
         raise ModelError(
             f"{header.file} has a {model or 'missing'} tokenizer, which can't be converted",
-            "take the model's folder in the Hugging Face layout",
+            "use the model's folder in the Hugging Face layout",
         )
     ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
     begins = header.flag("tokenizer.ggml.add_bos_token", begins)
     if begins and ids["bos"] is None:
-        raise ModelError(f"{header.file} begins each text with a token but does not name it", "export it again")
+        raise ModelError(f"{header.file} begins each text with a token that it does not name", "export it again")
     named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
     settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
@@ -132,10 +132,10 @@ def read_vocabulary(header: Header) -> Vocabulary:
 def _tokens(header: Header) -> tuple[list[str], list[int]]:
     tokens, kinds = header.items("tokenizer.ggml.tokens"), header.items("tokenizer.ggml.token_type")
     if not tokens:
-        raise ModelError(f"{header.file} has no vocabulary", "take a file that holds the whole model")
+        raise ModelError(f"{header.file} has no vocabulary", "use a file that contains the whole model")
     kinds = kinds or [NORMAL] * len(tokens)
     if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
-        raise broken(header.file, "its vocabulary does not fit together")
+        raise broken(header.file, "its tokens and their types do not match")
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are equal")
     if max(map(len, tokens)) > MOST_CHARACTERS:
@@ -166,7 +166,8 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
     if not all(left in vocab and right in vocab for left, right in merges) or not made <= vocab.keys():
         raise broken(header.file, "its merges do not fit its vocabulary")
     splits = [
-        {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False} for one in family.splits
+        {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
+        for split in family.splits
     ]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     document = _document(_bpe(vocab, merges, ignore_merges=family.whole_words), _added(tokens, kinds, vocab))
@@ -182,12 +183,12 @@ def _family(header: Header) -> Family:
             return family
     if not name:
         raise ModelError(
-            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre)",
-            "take one that was converted after May 2024",
+            f"{header.file} does not specify how its tokenizer splits text (tokenizer.ggml.pre)",
+            "use a file that was converted after May 2024",
         )
     raise ModelError(
         f"{header.file} splits text as {name!r}, which can't be reproduced exactly",
-        "take the model's folder in the Hugging Face layout",
+        "use the model's folder in the Hugging Face layout",
     )
 
 
@@ -206,7 +207,7 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
     if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
         raise ModelError(
             f"{header.file} has a tokenizer that inserts spaces after its added tokens",
-            "take the model's folder in the Hugging Face layout",
+            "use the model's folder in the Hugging Face layout",
         )
     merges = _scored_merges(header, kept, kinds, scores)
     unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
@@ -226,18 +227,18 @@ def _scored_merges(
     """Return all merges of two tokens into a third, best score first, so that BPE reproduces merging by score."""
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
-        if kinds[number] in (NORMAL, USER_DEFINED) and any(_ways(token, vocab)):
+        if kinds[number] in (NORMAL, USER_DEFINED) and any(_splits(token, vocab)):
             by_score.setdefault(scores[number], []).append(token)
     merges: list[tuple[str, str]] = []
     for _, tokens in sorted(by_score.items(), reverse=True):
         if len(tokens) == 1:
-            merges += _ways(tokens[0], vocab)
+            merges += _splits(tokens[0], vocab)
         elif _are_runs(tokens):
             merges += [(token[1:], token[0]) for token in sorted(tokens, key=len, reverse=True)]
         else:
             raise ModelError(
-                f"{header.file} gives several tokens one score, so its tokenizer can't be reproduced exactly",
-                "take the model's folder in the Hugging Face layout",
+                f"{header.file} gives several tokens the same score, so its tokenizer can't be reproduced exactly",
+                "use the model's folder in the Hugging Face layout",
             )
     return merges
 
@@ -252,7 +253,7 @@ def _are_runs(tokens: Sequence[str]) -> bool:
     return len(set("".join(tokens))) == 1 and lengths == list(range(2, len(tokens) + 2))
 
 
-def _ways(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _splits(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for at in range(1, len(token)):
         if token[:at] in vocab and token[at:] in vocab:
             yield token[:at], token[at:]

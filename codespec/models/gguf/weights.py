@@ -2,7 +2,7 @@
 
 Uses the package `gguf` for block sizes and dequantization. Holds at most PIECE numbers in memory, or the matrices of
 one expert, for any model size. Numbers that bfloat16 represents are written in that format, which halves the file.
-float32 represents every value of every format exactly, so the conversion adds no loss to that of the quantization.
+float32 represents every value of every format exactly, so the conversion loses nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def check_whole(header: Header) -> None:
 
 def planned_tensors(header: Header, weights: Sequence[Weight]) -> list[StoredTensor]:
     """Return the converted tensors, in order."""
-    return [StoredTensor(one.name, "BF16" if _is_halved(header, one) else "F32", one.shape) for one in weights]
+    return [
+        StoredTensor(weight.name, "BF16" if _is_halved(header, weight) else "F32", weight.shape) for weight in weights
+    ]
 
 
 def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[str, memoryview]]:
@@ -75,7 +77,9 @@ def weight_parts(header: Header, weights: Sequence[Weight]) -> Iterator[tuple[st
 
 def _is_halved(header: Header, weight: Weight) -> bool:
     """Return whether bfloat16 represents all numbers of a weight."""
-    return not weight.less and not weight.rate and all(_kind(header, one.kind) in HALVED for one in weight.sources)
+    return (
+        not weight.less and not weight.rate and all(_kind(header, source.kind) in HALVED for source in weight.sources)
+    )
 
 
 def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
@@ -123,15 +127,15 @@ class _Rows:
 
 
 def _gather(stored: Sequence[_Rows], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows by their numbers, which count on from one tensor to the next."""
+    """Return rows by number. The numbers continue from one tensor to the next."""
     if len(stored) == 1:
         return stored[0].take(order)
     values, first = None, 0
     for source in stored:
-        mine = (order >= first) & (order < first + len(source.rows))
-        taken = source.take(order[mine] - first)
+        inside = (order >= first) & (order < first + len(source.rows))
+        taken = source.take(order[inside] - first)
         values = np.empty((len(order), taken.shape[1]), dtype=np.float32) if values is None else values
-        values[mine] = taken
+        values[inside] = taken
         first += len(source.rows)
     assert values is not None
     return values

@@ -89,23 +89,23 @@ def _read(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelError(f"The head {folder} has no *.safetensors weights", "convert it (pickled weights are not read)")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in files:
         read_header(file)  # first: it opens regular files only
         try:
-            found |= load_file(file)
+            tensors |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{file} is truncated or corrupt ({error})", "fetch or export the head again") from error
-    return {name.removeprefix("model."): value for name, value in found.items()}
+    return {name.removeprefix("model."): value for name, value in tensors.items()}
 
 
 def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the head's weights by module name. EAGLE-3's only layer has two names in public files."""
-    other = ("d2t", "t2d", "embed_tokens.weight")
-    found = {name: value for name, value in tensors.items() if name not in other}
+    shared = ("d2t", "t2d", "embed_tokens.weight")
+    own = {name: value for name, value in tensors.items() if name not in shared}
     if config.kind == "dflash":
-        return found
-    return {"midlayer." + name[9:] if name.startswith("layers.0.") else name: value for name, value in found.items()}
+        return own
+    return {"midlayer." + name[9:] if name.startswith("layers.0.") else name: value for name, value in own.items()}
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:

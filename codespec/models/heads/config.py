@@ -162,10 +162,10 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
         "biases": bool(values.get("attention_bias") or values.get("mlp_bias")),
         "another activation": values.get("hidden_act", "silu") not in ("silu", "swish"),
     }
-    for what, found in unknown.items():
-        if found:
+    for feature, is_used in unknown.items():
+        if is_used:
             raise ModelError(
-                f"The layers of the head {folder} have {what}, which codespec does not compute in a head",
+                f"The layers of the head {folder} have {feature}, which codespec does not support in a head",
                 "choose another head",
             )
 
@@ -178,8 +178,8 @@ class _ConfigReader:
 
     def part(self, name: str) -> Mapping[str, Any]:
         """Return a nested object of the file; empty if it is missing."""
-        found = self._values.get(name)
-        return found if isinstance(found, dict) else {}
+        values = self._values.get(name)
+        return values if isinstance(values, dict) else {}
 
     def size(self, name: str, default: int | None = None, *, most: int = 1 << 20) -> int:
         """Return an integer from 1 to `most`."""
@@ -199,28 +199,28 @@ class _ConfigReader:
     def layers(self, kind: Kind, target_layers: int) -> tuple[int, ...]:
         """Return the target layers that the head reads. EAGLE-3's defaults are a low, a middle and a high layer."""
         if kind == "eagle3":
-            found = self.part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
-            found = usual_layers(target_layers) if found is None else found
+            layers = self.part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
+            layers = usual_layers(target_layers) if layers is None else layers
         else:
-            found = self.part("dflash_config").get("target_layer_ids")
-            found = spread_layers(target_layers, self.size("num_hidden_layers")) if found is None else found
-        usable = isinstance(found, list | tuple) and 0 < len(found) <= MOST_LAYERS
-        if not usable or not all(type(one) is int and one >= 0 for one in found):
-            raise self._wrong("its target's layers", found)
-        return tuple(found)
+            layers = self.part("dflash_config").get("target_layer_ids")
+            layers = spread_layers(target_layers, self.size("num_hidden_layers")) if layers is None else layers
+        is_usable = isinstance(layers, list | tuple) and 0 < len(layers) <= MOST_LAYERS
+        if not is_usable or not all(type(layer) is int and layer >= 0 for layer in layers):
+            raise self._wrong("its target's layers", layers)
+        return tuple(layers)
 
     def mask_token(self) -> int | None:
         """Return the target token for masked positions; None if the weights have a vector for it."""
-        found = self.part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
-        if found is not None and (type(found) is not int or found < 0):
-            raise self._wrong("mask_token_id", found)
-        return found
+        token = self.part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
+        if token is not None and (type(token) is not int or token < 0):
+            raise self._wrong("mask_token_id", token)
+        return token
 
     def rope(self) -> Mapping[str, Any]:
         """Return transformers' rope_parameters, from either its current or its older keys."""
-        found = self.part("rope_parameters")
-        if found:
-            return found
+        parameters = self.part("rope_parameters")
+        if parameters:
+            return parameters
         theta = self._values.get("rope_theta", 10000.0)
         if not isinstance(theta, int | float) or theta <= 0:
             raise self._wrong("rope_theta", theta)

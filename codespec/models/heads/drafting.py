@@ -29,7 +29,7 @@ class HeadCache:
     """Keys and values of the head's layers, by its target's slots. Cut and copied together with the target's cache.
 
     The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
-    `shifted`, from the token after each. `behind[s]` is the token after the last one.
+    `shifted`, from the token after each. `following[s]` is the token after the last of them.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class HeadCache:
         self.kept = KVCache(shapes, slots, capacity, dtype, device)
         self.shifted = shifted
         self.done = [0] * slots
-        self.behind = [UNKNOWN] * slots
+        self.following = [UNKNOWN] * slots
 
     @property
     def capacity(self) -> int:
@@ -50,12 +50,12 @@ class HeadCache:
         """Invalidate positions that depend on the target's positions or tokens from `length` on."""
         if length < self.done[slot]:
             self.done[slot] = max(0, length - self.shifted)
-            self.behind[slot] = UNKNOWN
+            self.following[slot] = UNKNOWN
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the state of slot `source` to slot `target`, for the target's first `length` positions."""
         done = self.done[source]
-        self.done[target], self.behind[target] = done, self.behind[source]
+        self.done[target], self.following[target] = done, self.following[source]
         self.cut(target, length)
         self.kept.fork(source, target, self.done[target])
 
@@ -65,19 +65,19 @@ class HeadCache:
         At least the last position is always computed.
         """
         done = min(self.done[slot], length)
-        if self.shifted and done and done == self.done[slot] and self.behind[slot] not in (UNKNOWN, ids[done]):
+        if self.shifted and done and done == self.done[slot] and self.following[slot] not in (UNKNOWN, ids[done]):
             done -= 1
         return max(0, min(done, length - 1))
 
     def advance(self, slot: int, ids: list[int], done: int) -> None:
         """Record that the first `done` positions are computed."""
         self.done[slot] = done
-        self.behind[slot] = ids[done] if self.shifted else UNKNOWN
+        self.following[slot] = ids[done] if self.shifted else UNKNOWN
 
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """The text of one slot.
+    """The text of one slot, and the head's progress in reading it.
 
     ids    the text's tokens; the target has read all but the last
     start  the first position that the head has not read
@@ -108,8 +108,8 @@ class HeadRunner:
         self.target = target
         self.device, self.dtype = target.device, target.dtype
         assert target.taps is not None
-        places = [target.taps.layers.index(layer) for layer in head.config.layers]
-        self._places = None if places == list(range(len(target.taps.layers))) else places  # None: all tapped layers
+        indices = [target.taps.layers.index(layer) for layer in head.config.layers]
+        self._layers = None if indices == list(range(len(target.taps.layers))) else indices  # None: all tapped layers
         self._rotation = HeadRotary(head.config, target.device)
         cache = target.cache
         self.cache = HeadCache(
@@ -149,14 +149,13 @@ class HeadRunner:
         """Return the target's features [positions, layers, size] from the reading's start to `end`."""
         cache = self.target.cache
         assert cache is not None and cache.features is not None
-        found = cache.features[reading.slot, reading.start : end]
-        return found if self._places is None else found[:, self._places]
+        features = cache.features[reading.slot, reading.start : end]
+        return features if self._layers is None else features[:, self._layers]
 
-    def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Return the rotary angles of all positions from each span's start to its end."""
+        positions = torch.cat([torch.arange(*span, device=self.device) for span in spans])
         return self._rotation.at(positions, self.dtype)
-
-    def _range(self, start: int, end: int) -> Tensor:
-        return torch.arange(start, end, device=self.device)
 
 
 class Eagle3Runner(HeadRunner):
@@ -201,7 +200,7 @@ class Eagle3Runner(HeadRunner):
         row.
         """
         head, layer = self._head, self._head.midlayer
-        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        angles = self._angles(spans)
         q, k, v = layer.read(self.embed(tokens), states, angles)
         slots = [reading.slot for reading in readings]
         seen = attend_slots(self.cache.kept, 0, slots, spans, q, k, v, causal=True)
@@ -241,7 +240,7 @@ class DFlashRunner(HeadRunner):
         rows = torch.cat([
             torch.cat([anchor[None], mask.expand(size - 1, -1)]) for anchor, size in zip(anchors, sizes, strict=True)
         ])  # fmt: skip
-        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        angles = self._angles(spans)
         slots = [reading.slot for reading in readings]
         for number, layer in enumerate(self._head.layers):
             q, k, v = layer.read(rows, angles)  # type: ignore[operator]
@@ -253,7 +252,7 @@ class DFlashRunner(HeadRunner):
         """Compute each text's context keys and values from its start to its end."""
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
         context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
-        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        angles = self._angles(spans)
         for number, layer in enumerate(self._head.layers):
             keys, values = layer.context(context, angles)  # type: ignore[operator]
             begin = 0
@@ -289,7 +288,7 @@ def attend_slots(
 
     If `causal`, a row sees no later rows.
     """
-    seen, begin = [], 0
+    attended, begin = [], 0
     for slot, (start, end) in zip(slots, spans, strict=True):
         rows = slice(begin, begin + end - start)
         begin = rows.stop
@@ -297,9 +296,9 @@ def attend_slots(
         keys, values = cache.read(layer, slot, end)
         mask = None
         if causal and end - start > 1:
-            places = torch.arange(end, device=q.device)
-            mask = places[None] <= places[start:, None]
-        own = q[rows].transpose(0, 1)[None]
-        found = scaled_dot_product_attention(own, keys[None], values[None], attn_mask=mask, enable_gqa=True)
-        seen.append(found[0].transpose(0, 1))
-    return seen[0] if len(seen) == 1 else torch.cat(seen)
+            positions = torch.arange(end, device=q.device)
+            mask = positions[None] <= positions[start:, None]
+        queries = q[rows].transpose(0, 1)[None]
+        out = scaled_dot_product_attention(queries, keys[None], values[None], attn_mask=mask, enable_gqa=True)
+        attended.append(out[0].transpose(0, 1))
+    return attended[0] if len(attended) == 1 else torch.cat(attended)

@@ -1,4 +1,4 @@
-"""Give a head access to its target's token embedding and output head, and check that the target is the right one.
+"""Give a head access to its target's token embedding and output head, and check that it was trained for this target.
 
 Supports lean networks and transformers' own. A fingerprint identifies the target that a head was trained for.
 """
@@ -43,7 +43,7 @@ class Host:
         """Return the parts of a loaded target. Raise ModelError if they can't be found."""
         network: Any = model.network
         lean = hasattr(network, "blocks")
-        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # int8 stores rotated ones
+        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # not int8
         output = network.head if lean else network.get_output_embeddings()
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
@@ -52,9 +52,9 @@ class Host:
                 "leave the setting head out, or choose another target",
             )
         layers, size, known = model.spec.layers, model.spec.hidden_size, model.choosable
-        print_ = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
+        fingerprint = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
         weight = getattr(norm, "weight", None)
-        return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, print_)
+        return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, fingerprint)
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """Return rows [ids, size] of the output head's weight, unpacked if necessary."""
@@ -73,7 +73,7 @@ class Host:
         if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
             raise ModelError(
                 f"The head {name} was trained for another target ({config.made_for})",
-                "give a head of this one, or train one with `codespec train head`",
+                "give a head for this target, or train one with `codespec train head`",
             )
 
 

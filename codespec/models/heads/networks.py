@@ -167,8 +167,8 @@ class Eagle3(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return logits [N, draft vocabulary] of the token after the one that was read with the states."""
-        found: Tensor = self.lm_head(self.norm(states))
-        return found
+        logits: Tensor = self.lm_head(self.norm(states))
+        return logits
 
 
 class DFlashLayer(nn.Module):
@@ -227,5 +227,5 @@ class DFlash(nn.Module):
 
     def logits(self, rows: Tensor) -> Tensor:
         """Return logits [N, draft vocabulary] of the tokens at the rows' own positions."""
-        found: Tensor = self.lm_head(self.norm(rows))
-        return found
+        logits: Tensor = self.lm_head(self.norm(rows))
+        return logits

@@ -72,9 +72,9 @@ def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
 def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
     """Raise ModelError if the folder's first block differs from transformers' layer by more than TOLERANCE."""
     read, seam = reader(folder), Seam()
-    found = _gap(read, plan, seam, choice, read_config(folder))
-    if not found <= TOLERANCE:
-        raise ModelError(f"The int8 block of {folder} differs by {found:.2g} from its model's", "use dtype bfloat16")
+    error = _gap(read, plan, seam, choice, read_config(folder))
+    if not error <= TOLERANCE:
+        raise ModelError(f"The int8 block of {folder} differs by {error:.2g} from its model's", "use dtype bfloat16")
 
 
 def _skeleton(config: Any) -> Any:

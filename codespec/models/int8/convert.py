@@ -1,7 +1,7 @@
 """Convert a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
-SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight; int8 weights that our products can
-take are copied. FOLDER receives the same configuration and tokenizer, and weights that only
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight; int8 weights that our products
+accept are copied. FOLDER receives the same configuration and tokenizer, and weights that only
 `codespec.models.int8.network` reads. Runs as a separate process and prints its progress, one fraction from 0 to 1 per
 line. On failure, prints one sentence to stderr and exits with code 2.
 """
@@ -67,7 +67,7 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
 def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
     header = read_header(file)
     check_kind(header)
-    check_whole(header)  # first, so that no later step meets a tensor larger than the file
+    check_whole(header)  # first: ensures that no tensor is larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
     config[SOURCE] |= {"recipe": INT8_RECIPE, BASE_FILE: hash_once(file)}
@@ -88,11 +88,11 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     return (RowScaledWeights if row_scaled else FolderWeights)(source, stack), config
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Convert SOURCE FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
+def main(arguments: Sequence[str]) -> int:
+    """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
     torch.set_num_threads(1)  # layers are converted in parallel
     return run_converter(convert, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

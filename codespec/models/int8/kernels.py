@@ -105,7 +105,7 @@ def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Te
 
 
 class _Fbgemm:
-    """Context manager, safe for several threads, that makes torch pack for FBGEMM without deprecation warnings.
+    """A thread-safe context manager that makes torch pack for FBGEMM without deprecation warnings.
 
     If FBGEMM is missing, `find_fault` reports torch's own error.
     """
@@ -174,7 +174,7 @@ def try_kernels() -> Choice:
             return Choice(kernels[ratios.index(min(ratios))], most)
         slow += [(ratio, Choice(kernel, most, slow=True)) for ratio, kernel in zip(ratios, kernels, strict=True)]
     if slow:
-        return min(slow, key=lambda found: found[0])[1]
+        return min(slow, key=lambda entry: entry[0])[1]
     faults = "; ".join(f"{kernel.name}: {find_fault(kernel, HALF)}" for kernel in KERNELS)
     raise ModelError(f"int8 is not available on this processor ({faults})", "use dtype bfloat16 or float32")
 
@@ -184,7 +184,7 @@ _CHOOSING = Lock()  # models may load in several threads, and a trial changes to
 
 
 def find_fault(kernel: Kernel, most: int) -> str:
-    """Return what is wrong with a kernel's products for weights up to ±`most`, or "" if they are correct.
+    """Return the fault of a kernel's products for weights up to ±`most`, or "" if they are correct.
 
     The inputs are random and extreme values.
     """

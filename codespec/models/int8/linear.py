@@ -131,8 +131,8 @@ def fit_range(weight: Tensor, scale: Tensor, held: int, most: int) -> tuple[Tens
     return weight, scale * (held / most)
 
 
-def quantize_linears(model: nn.Module, choice: Choice) -> int:
-    """Replace every linear layer of a float model in place, without rotations. Return their number.
+def quantize_linears(model: nn.Module, choice: Choice) -> None:
+    """Replace every linear layer of a float model in place, without rotations.
 
     For architectures that `int8.convert` does not support.
     """
@@ -142,4 +142,4 @@ def quantize_linears(model: nn.Module, choice: Choice) -> int:
         codes, scale = quantize_weight(weight.detach().float(), choice.most)
         return Int8Linear(codes, scale, None if bias is None else bias.detach().float(), choice, held=choice.most)
 
-    return len(replace_linears(model, make))
+    replace_linears(model, make)

@@ -6,8 +6,7 @@ at the conversion, so that a start need not import transformers, which takes sec
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
 embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
 each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows. Weights that
-a quantizer rounded (`recipe`) come with the norms' gains, and neither the stream nor the rows of down_proj are
-turned.
+a quantizer rounded (`recipe`) keep the norms' gains, and neither the stream nor the input of down_proj is rotated.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ class Blueprint:
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Blueprint:
         """Parse the output of `write` from a config.json. Raise ModelError if it is missing or invalid."""
-        found = config.get(KEY)
-        values = dict(found) if isinstance(found, dict) else {}
+        stored = config.get(KEY)
+        values = dict(stored) if isinstance(stored, dict) else {}
         lists = {name: values.get(name) for name in ("windows", "frequencies")}
         sound = values.keys() == cls.__dataclass_fields__.keys() and all(isinstance(v, list) for v in lists.values())
         if sound:
@@ -117,7 +116,7 @@ def is_converted(config: Mapping[str, Any]) -> bool:
     return int8_recipe(config) == INT8_RECIPE
 
 
-class Seat(nn.Module):
+class LayerSeam(nn.Module):
     """The interface of a layer to attention: its index and its model's seam."""
 
     def __init__(self, number: int, seam: Seam) -> None:
@@ -146,7 +145,7 @@ class Int8Block(FusedAttention):
     def __init__(self, plan: Blueprint, number: int, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
         path = f"model.layers.{number}"
-        self.attention = Seat(number, seam)
+        self.attention = LayerSeam(number, seam)
         self.size, self.heads, self.kv_heads = plan.head_size, plan.heads, plan.kv_heads
         self.scaling, self.window = plan.scaling, plan.windows[number] or None
         hidden, wide, inner = plan.hidden_size, plan.heads * plan.head_size, plan.inner_size
@@ -197,8 +196,8 @@ class Int8Network(nn.Module):
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
             if self.taps is not None and number in self.taps.layers:  # heads are trained on the unrotated stream
-                turned = self.gains is None
-                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows) if turned else rows)
+                is_rotated = self.gains is None
+                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows) if is_rotated else rows)
         kept = quantize_norm(rows[logits_to_keep], self.floor, self.kernel, self.gains)
         return Output(self.head.multiply(kept)[None])
 
@@ -225,12 +224,12 @@ def mismatch(name: str) -> ModelError:
 def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | None:
     """Read the tensor of this name, or return None if it is missing. Raise ModelError if its shape is wrong."""
     try:
-        found = read(name)
+        tensor = read(name)
     except KeyError:
         return None
-    if found.shape != shape:
+    if tensor.shape != shape:
         raise mismatch(name)
-    return found
+    return tensor
 
 
 def weights_size(folder: Path) -> int:
@@ -267,7 +266,8 @@ def reader(folder: Path) -> Read:
         form = _FORMATS.get(tensor.dtype)
         if form is None:
             raise ModelError(
-                f"{file} stores {name} in an unknown form", "remove the folder; the next start converts the model again"
+                f"{file} stores {name} in an unknown form",
+                "remove the folder; the next start converts the model again",
             )
         if len(tensor.shape) > 1:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))

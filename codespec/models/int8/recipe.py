@@ -6,7 +6,7 @@ them, are rotated too. The columns of down_proj are mixed like its input rows. E
 scale per output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations reduced KL(float32 ‖ int8) from 0.0078 to
 0.0036 nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25).
 
-Int8 weights that a quantizer rounded with one scale an output (compressed-tensors' W8A8) are copied bit for bit.
+Int8 weights that a quantizer rounded with one scale per output (compressed-tensors' W8A8) are copied bit for bit.
 Nothing is rotated, so the norms' gains are written beside them, and `network` recognizes the folder by them.
 
 Does no file I/O.
@@ -83,14 +83,14 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
             known.add(f"{layer_path(number)}.{part}.bias")
         needed |= {f"{layer_path(number)}.{name}.weight" for name in NORMS}
         known |= {f"{layer_path(number)}.self_attn.{name}.weight" for name in HEAD_NORMS}
-    there = set(weights.shapes)
-    if strange := there - needed - known:
+    present = set(weights.shapes)
+    if strange := present - needed - known:
         raise ModelError(f"The weight {min(strange)} is unknown to the int8 conversion", "use dtype bfloat16")
-    if missing := needed - there:
+    if missing := needed - present:
         raise ModelError(f"The model lacks the weight {min(missing)}", "fetch or export it again")
     if weights.shapes[EMBEDDING][1:] != (sizes.hidden,):
         raise ModelError(
-            f"{EMBEDDING} is not {sizes.hidden} wide as config.json says", "fetch or export the model again"
+            f"{EMBEDDING} is not {sizes.hidden} wide, contrary to config.json", "fetch or export the model again"
         )
 
 
@@ -174,7 +174,7 @@ def _gains(weights: FloatWeights, sizes: Sizes) -> list[str]:
 
 
 class _AsStored:
-    """Keeps the rows as a quantizer rounded them; rotating them would round them again."""
+    """Keeps the weights that a quantizer rounded, because rotating them would round them again."""
 
     def __init__(self, weights: RowScaledWeights) -> None:
         self.weights = weights

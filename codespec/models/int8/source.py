@@ -76,7 +76,7 @@ class FolderWeights(Stored):
 
 
 class RowScaledWeights(FolderWeights):
-    """The weights of a folder that a quantizer rounded with one scale an output; `shapes` leaves the scales out."""
+    """The weights of a folder that a quantizer rounded with one scale per output; `shapes` omits the scales."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(folder, stack)

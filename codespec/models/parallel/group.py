@@ -87,7 +87,7 @@ def start_group(size: int, device: str, command: Sequence[str], settings: bytes)
     reads `settings` as one line from stdin.
     """
     if dist.is_initialized():
-        raise ModelError("This process holds a part of another model already", "start another process for this one")
+        raise ModelError("This process already holds a part of another model", "start another process for this one")
     if device == "cuda" and torch.cuda.device_count() < size:
         raise ModelError(
             f"{size} GPUs are needed and {torch.cuda.device_count()} are available", "lower tensor_parallel"
@@ -95,10 +95,10 @@ def start_group(size: int, device: str, command: Sequence[str], settings: bytes)
     if importlib.util.find_spec("accelerate") is None:
         raise ModelError("tensor_parallel needs the package accelerate", install_mend("engine,parallel"))
     folder = tempfile.TemporaryDirectory(prefix="codespec-tensor-parallel-")
-    meeting = str(Path(folder.name) / "store")
-    store, workers = FileStore(meeting, size), []
+    rendezvous = str(Path(folder.name) / "store")
+    store, workers = FileStore(rendezvous, size), []
     for rank in range(1, size):
-        added = [str(rank), str(size), meeting, device]
+        added = [str(rank), str(size), rendezvous, device]
         workers.append(subprocess.Popen([sys.executable, "-P", *command, *added], stdin=subprocess.PIPE))
         stdin = workers[-1].stdin
         assert stdin is not None
@@ -111,9 +111,9 @@ def start_group(size: int, device: str, command: Sequence[str], settings: bytes)
     return group
 
 
-def join_group(rank: int, size: int, meeting: str, device: str) -> TensorParallelGroup:
+def join_group(rank: int, size: int, rendezvous: str, device: str) -> TensorParallelGroup:
     """Join a group as a worker: the counterpart of `start_group`."""
-    store = FileStore(meeting, size)
+    store = FileStore(rendezvous, size)
     store.set(_key(rank), "here")
     return _join(store, rank, size, device)
 
@@ -125,9 +125,9 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _wait(store: Store, workers: Sequence[subprocess.Popen[bytes]]) -> None:
-    ends = time.monotonic() + PATIENCE.total_seconds()
+    deadline = time.monotonic() + PATIENCE.total_seconds()
     while not store.check([_key(rank) for rank in range(1, len(workers) + 1)]):
-        if any(worker.poll() is not None for worker in workers) or time.monotonic() > ends:
+        if any(worker.poll() is not None for worker in workers) or time.monotonic() > deadline:
             for worker in workers:
                 worker.kill()
                 _end(worker)

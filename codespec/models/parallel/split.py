@@ -85,8 +85,8 @@ def add_up(part: Tensor, exact: bool) -> Tensor:
     return total.to(part.dtype)
 
 
-def localize(network: nn.Module, exact: bool) -> int:
-    """Replace every split layer in place and return their number. Raise ModelError for an unsupported split."""
+def localize(network: nn.Module, exact: bool) -> None:
+    """Replace every split layer in place. Raise ModelError for an unsupported split."""
     whole: Any = network
     plan: dict[str, str] = whole._tp_plan
     replaced: dict[int, nn.Module] = {}
@@ -100,7 +100,6 @@ def localize(network: nn.Module, exact: bool) -> int:
                 replaced[id(child)] = _local_layer(child, style, path, exact)
             setattr(parent, name, replaced[id(child)])
     _tie(whole)
-    return len(replaced)
 
 
 def _local_layer(layer: nn.Module, style: str | None, path: str, exact: bool) -> nn.Module:
@@ -128,11 +127,11 @@ def _tie(network: Any) -> None:
 def plain(layer: nn.Linear, biased: bool = True) -> nn.Linear:
     """Return a plain linear layer over the local share of another layer's weight."""
     weight = local(layer.weight)
-    found = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    found.weight = nn.Parameter(weight, requires_grad=False)
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
     if biased and layer.bias is not None:
-        found.bias = nn.Parameter(local(layer.bias), requires_grad=False)
-    return found
+        linear.bias = nn.Parameter(local(layer.bias), requires_grad=False)
+    return linear
 
 
 def local(weight: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of Languag
 def load_split(config: EngineConfig) -> LanguageModel:
     """Start the workers and load this process's share of the target. The workers exit with this process.
 
-    Raise ConfigError if the target is to be padded.
+    Raise ConfigError if `target_shape` pads the target.
     """
     if config.target_shape != "own":
         raise ConfigError("A target that is split over processes can't be padded", "leave out target_shape")
@@ -47,10 +47,10 @@ def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact:
 
 def main(arguments: list[str]) -> None:
     """Serve with rank, size, rendezvous file and device as arguments; the model's settings are a JSON line on stdin."""
-    rank, size, meeting, device = arguments
+    rank, size, rendezvous, device = arguments
     settings = parse_json(sys.stdin.readline().encode())
     try:
-        serve(join_group(int(rank), int(size), meeting, device), device=device, **settings)
+        serve(join_group(int(rank), int(size), rendezvous, device), device=device, **settings)
     except CodespecError as error:
         raise SystemExit(f"codespec, process {rank} of {size}: {error}") from error
 

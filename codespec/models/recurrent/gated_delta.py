@@ -1,8 +1,8 @@
 """Gated delta nets (Yang et al. 2024, "Gated Delta Networks"), as in Qwen3-Next, Qwen3.5 and OLMo-Hybrid.
 
-A head's state S [key size, value size] decays, forgets what it returns for the key, and learns the value instead:
-S ← e^g·S; S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, which round
-differently in each chunking; one row at a time costs about the same on a CPU (lab/LOG.md).
+A head's state S [key size, value size] decays, then the value that it returns for the key is replaced by a new one:
+S ← e^g·S; S ← S + k ⊗ β·(v − kᵀS); the output is qᵀS. transformers computes prompts in chunks of 64 rows, and the
+rounding depends on where the chunks begin. One row at a time costs about the same on a CPU (lab/LOG.md).
 """
 
 from __future__ import annotations

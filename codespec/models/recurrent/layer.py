@@ -1,8 +1,8 @@
-"""The part that all recurrent layers share: gather rows and states, compute row by row, keep what a rollback needs.
+"""Base of all recurrent layers: gather rows and states, compute row by row, and keep the states that a rollback needs.
 
-Each row is one step of the recurrence, a few small operations of the same shapes whatever the batch holds, so a row's
-bits never depend on other rows; Mamba2 has a form of its own, in chunks. Everything that is not recurrent (the
-convolution, gates, norms) is computed for all rows at once, element by element or within a row.
+Each row is one step of the recurrence: a few small operations whose shapes do not depend on the batch, so a row's bits
+never depend on other rows. Mamba2 computes in chunks instead. Everything that is not recurrent (the convolution, gates,
+norms) is computed for all rows at once, element by element or within a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from codespec.models.attention import Seam
 from codespec.models.recurrent.states import LayerStates, Plan, StateShape
 from codespec.models.rowwise import steady
 
-Step = Callable[[Tensor, Tensor, Tensor | None], None]  # from a state, to a state, with the row's output
+Step = Callable[[Tensor, Tensor, Tensor | None], None]  # reads a state, writes the next state and the row's output
 
 
 class RecurrentLayer(nn.Module):
@@ -50,7 +50,7 @@ class RecurrentLayer(nn.Module):
         raise NotImplementedError
 
     def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Any, Tensor | None]:
-        """Return a step for each row and what is added to its output, or None.
+        """Return a step for each row, and an addend for each output, or None.
 
         `mixed` [N, channels] holds the convolved and activated inputs, `more` [N, …] the others.
         """
@@ -93,7 +93,7 @@ class RecurrentLayer(nn.Module):
         return self.prepare(mixed, rows[self.history :, self.channels :])
 
     def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Any, out: Tensor) -> None:
-        """Take the steps of one sequence, and keep what the next forwards need."""
+        """Run the steps of one sequence, and keep the states and rows that later forwards need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:
             self._keep(store, plan, part, plan.first, plan.runs[0].source)

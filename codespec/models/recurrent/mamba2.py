@@ -4,10 +4,10 @@ A head's state S [head size, state size] decays and adds the input: S ← e^(A·
 
 Rows are computed in chunks of CHUNK positions (section 6 of the paper): a row reads the state before its chunk, and the
 rows of its chunk up to itself as attention does. The chunks lie on a fixed grid, and all arrays have the size of a
-whole chunk, so a row is always at the same place of a computation of the same shape; rows after it count as zero. Thus
-its bits depend neither on how many rows follow nor on what was computed with it.
+whole chunk, so a row always has the same place in a computation of the same shape; rows after it count as zero. Its
+bits therefore depend neither on the number of rows that follow nor on the rest of the batch.
 
-Falcon-H1 multiplies the layer's input and each part of its projection by constants, and may leave out the norm.
+Falcon-H1 multiplies the layer's input and each part of its projection by constants, and may omit the norm.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from codespec.models.rowwise import steady
 PARTS = {"act", "conv1d", "in_proj", "norm", "out_proj", "dt_bias", "A_log", "D"}
 CHUNK = GRID
 BLOCK = 8  # rows of a chunk whose outputs are computed at once
-GROUPS = ("group_size", "n_groups")  # a norm over groups of the outputs says their size or their number
+GROUPS = ("group_size", "n_groups")  # a norm over groups of the outputs has one of these attributes
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the recurrence reads, for each row: A·dt [N, heads], dt·x [N, heads, size], B and C [N, groups, state]."""
+    """The recurrence's inputs for each row: A·dt [N, heads], dt·x [N, heads, size], B and C [N, groups, state]."""
 
     decays: Tensor
     scaled: Tensor
@@ -42,7 +42,7 @@ class Inputs:
         return Inputs(self.decays[rows], self.scaled[rows], self.keys[rows], self.queries[rows])
 
     def chunk(self, first: int, last: int) -> Inputs:
-        """Return rows first…last-1, filled up with zeros to a whole chunk; A·dt is summed, and [heads, CHUNK].
+        """Return rows first…last-1, padded with zeros to a whole chunk; A·dt becomes its running sum [heads, CHUNK].
 
         Whole chunks are copied too: the layout of a product's operands may decide how it rounds.
         """
@@ -105,7 +105,7 @@ class Mamba2(RecurrentLayer):
         return both[:, self.inner :], both[:, : self.inner]
 
     def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Inputs, Tensor | None]:
-        """Return the rows' inputs, and D·x."""
+        """Return the inputs of the rows' recurrence, and D·x."""
         count, shared = len(mixed), self.groups * self.state_size
         inputs = mixed[:, : self.inner].reshape(count, self.heads, self.size)
         parts = mixed[:, self.inner : self.inner + 2 * shared].reshape(count, 2, self.groups, self.state_size)
@@ -125,7 +125,7 @@ class Mamba2(RecurrentLayer):
         return projected
 
     def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Inputs, out: Tensor) -> None:
-        """Compute the chunks of one sequence, and keep what the next forwards need."""
+        """Compute the chunks of one sequence, and keep the states and rows that later forwards need."""
         states = store.states[plan.slot]
         for run in plan.runs:
             source = run.source
@@ -147,7 +147,7 @@ class Mamba2(RecurrentLayer):
         """Return the outputs [last - first, heads, size] of a chunk's rows, without D·x."""
         grouped = state.view(self.groups, -1, self.state_size).transpose(1, 2)
         keys, inputs = chunk.keys.permute(1, 2, 0), chunk.scaled.transpose(0, 1)
-        found, at = [], first // BLOCK * BLOCK
+        blocks, at = [], first // BLOCK * BLOCK
         for begin in range(at, last, BLOCK):
             rows = slice(begin, begin + BLOCK)
             queries, summed = chunk.queries[rows].transpose(0, 1), chunk.decays[:, rows, None]
@@ -155,8 +155,8 @@ class Mamba2(RecurrentLayer):
             scores = torch.bmm(queries, keys)[:, None] * gaps.view(self.groups, -1, BLOCK, CHUNK)
             within = torch.bmm(scores.view(self.heads, BLOCK, CHUNK), inputs).transpose(0, 1)
             before = torch.bmm(queries, grouped).transpose(0, 1).reshape(BLOCK, self.heads, self.size)
-            found.append(torch.addcmul(within, before, summed.exp().transpose(0, 1)))
-        return torch.cat(found)[first - at : last - at]
+            blocks.append(torch.addcmul(within, before, summed.exp().transpose(0, 1)))
+        return torch.cat(blocks)[first - at : last - at]
 
     def _advance(self, chunk: Inputs, source: Tensor, target: Tensor) -> None:
         """Compute the state after a whole chunk from the state before it."""

@@ -1,4 +1,4 @@
-"""Gated short convolutions, as in LFM2: out = C · conv(B · x). Their only state is the few rows that they look back."""
+"""Gated short convolutions, as in LFM2: out = C · conv(B · x). Their only state is the last few rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ShortConvolution(RecurrentLayer):
         return first * inputs, gate
 
     def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
-        """Return steps that pass the convolved rows on."""
+        """Return steps that output the convolved rows."""
         return [partial(step, row) for row in mixed.unbind(0)], None
 
     def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:

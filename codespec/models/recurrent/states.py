@@ -2,13 +2,13 @@
 
 A recurrent state can't be cut like keys and values: it holds its whole text in one matrix. Each slot therefore has a
 **base** state, the state at its **tip** (its last row), and a record of the rows between them, from which any state
-between the two is computed again. A rollback only sets a length; the next forward moves the base to it, by exchanging
+between the two can be recomputed. A rollback only sets a length; the next forward moves the base to it, by exchanging
 the two states if no row was rejected, else by repeating the accepted rows. The base never lies more than `WINDOW` rows
 behind the tip, so the work of a round is bounded.
 
-A later prompt shares a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
-kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and one
-after the text that was written. `resumable` returns the last position with a state.
+A later prompt may share a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
+kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
+once after the written text. `resumable` returns the last position with a state.
 
 Layers that are computed in chunks (`StateShape.grid`) have states at multiples of the chunk's length only. Their base
 lies there, there is no tip, and the recorded rows after the base are computed again in each forward.
@@ -34,12 +34,12 @@ RECENT = ANCHORS  # index of the state kept after written text
 FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
 GRID = 32  # positions at which states are kept: multiples of this
 SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
-PARTS = 2  # of a prompt, in addition to its end
+PARTS = 2  # parts of a prompt with kept states, in addition to its end
 
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Sizes of one layer: its float32 state, the rows that its convolution looks back, and the values of a row.
+    """Sizes of one layer: its float32 state, the earlier rows that its convolution reads, and the values of a row.
 
     States exist at positions that are multiples of `grid`.
     """
@@ -76,7 +76,7 @@ class LayerStates:
 
 @dataclass(slots=True)
 class Place:
-    """Positions of a slot's states. `base_at` is the index of the base; the tip is at the other of the first two.
+    """Positions of a slot's states. `base_at` is the index of the base, 0 or 1; the tip has the other index.
 
     Rows from `base` to `end` are recorded. Rows before `settled` are certain. `tip` is the position of the tip state,
     or None. `blank` means that the base has not been zeroed yet.
@@ -128,9 +128,6 @@ class States:
     """States of all recurrent layers of a model, for `slots` slots."""
 
     def __init__(self, shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.shapes = shapes
-        self.slots = slots
-        self.dtype = dtype
         self.history = max(shape.history for shape in shapes.values())
         self.grid = max(shape.grid for shape in shapes.values())
         assert all((shape.history, shape.grid) == (self.history, self.grid) for shape in shapes.values())
@@ -143,11 +140,6 @@ class States:
                 zeros((slots, shape.history + shape.recorded, shape.width), dtype, device),
                 zeros((slots, kept, shape.history, shape.width), dtype, device),
             )
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all slots in bytes."""
-        return states_bytes(self.shapes, self.slots, self.dtype)
 
     def resumable(self, slot: int, length: int) -> int:
         """Return the largest number of positions, at most `length`, after which the slot's text can continue."""
@@ -176,7 +168,7 @@ class States:
         self.places[slot] = Place(self._floor(length), length, length)
 
     def want(self, slot: int, positions: Collection[int]) -> None:
-        """Keep the states at these positions when they are computed, or shortly before them, at most ANCHORS."""
+        """Keep the states at the last ANCHORS of these positions, or shortly before them, when they are computed."""
         self.places[slot].wanted = tuple(sorted({self._floor(position) for position in positions}))[-ANCHORS:]
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -235,7 +227,7 @@ class States:
             runs.append(Run(start, start + count, tip_at, tip_at))
         after.tip = after.end = start + count
         after.settled = after.base
-        return self._made(slot, start, count, place, after, runs)
+        return self._make_plan(slot, start, count, place, after, runs)
 
     def _plan_chunks(self, slot: int, start: int, count: int) -> Plan:
         """Plan a forward of layers computed in chunks: the base advances over the settled rows, by whole chunks."""
@@ -247,19 +239,19 @@ class States:
         runs = [Run(place.base, after.base, base_at, base_at)] if after.base > place.base else []
         if after.end > after.base:
             runs.append(Run(after.base, after.end, base_at, 1 - base_at))
-        return self._made(slot, start, count, place, after, runs)
+        return self._make_plan(slot, start, count, place, after, runs)
 
     def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
         """Return a slot's place before a forward from `start` on, and a copy to change."""
         if not self.places[slot].base <= start <= self.places[slot].end:
-            self.cut(slot, start)  # a text that begins again, without a rollback
+            self.cut(slot, start)  # the text starts over without a rollback
         place = self.places[slot]
         if place.blank:
             self._clear(slot)
         self.places[slot] = Place()
         return place, replace(place, kept=dict(place.kept), blank=False)
 
-    def _made(self, slot: int, start: int, count: int, place: Place, after: Place, runs: Sequence[Run]) -> Plan:
+    def _make_plan(self, slot: int, start: int, count: int, place: Place, after: Place, runs: Sequence[Run]) -> Plan:
         first, moved = runs[0].first, after.base - place.base
         return Plan(
             slot=slot,
@@ -311,7 +303,7 @@ def states_bytes(shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtyp
 def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[int]:
     """Return positions at which the state is worth keeping: shortly before the ends of a prompt's last parts.
 
-    The next keystroke changes one of them, and leaves all but the last tokens of it as they are.
+    The next keystroke changes the last tokens of one of these parts and leaves its other tokens as they are.
     """
     special = [place for place, token in enumerate(ids) if token in special_ids]
     ends = [*special[-PARTS:], len(ids)]
@@ -320,9 +312,9 @@ def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[i
 
 
 def _index_of(place: Place, position: int) -> int:
-    found = [index for index, kept in place.kept.items() if kept == position]
-    assert found, f"no state is kept at position {position}"
-    return found[0]
+    indices = [index for index, kept in place.kept.items() if kept == position]
+    assert indices, f"no state is kept at position {position}"
+    return indices[0]
 
 
 def _copies(after: Place, first: int, start: int, moved: bool) -> dict[int, int]:
@@ -331,7 +323,7 @@ def _copies(after: Place, first: int, start: int, moved: bool) -> dict[int, int]
     for position in after.wanted:
         if start < position <= after.end and position not in after.kept.values():
             free = [index for index in range(ANCHORS) if index not in after.kept]
-            index = free[0] if free else min(range(ANCHORS), key=lambda one: after.kept[one])
+            index = free[0] if free else min(range(ANCHORS), key=lambda anchor: after.kept[anchor])
             after.kept[index] = position
             copies[position] = index
     recent = after.kept.get(RECENT, 0)

@@ -189,8 +189,8 @@ def write_model(
 ) -> Path:
     """Write a complete file of one case.
 
-    `settings` and `tensors` override the usual ones (None: left out); `pre` names the way to split text; `change` is
-    called with the writer last.
+    `settings` and `tensors` replace the case's own; None omits one. `pre` names the pre-tokenizer. `change` is called
+    last, with the writer.
     """
     chosen, made = CASES[case], network(case)
     writer = gguf.GGUFWriter(str(file), chosen.name)

@@ -108,7 +108,7 @@ def _resized(name: str, *shape: int) -> dict[str, Any]:
         ("qwen3_moe", {"qwen3moe.expert_used_count": 5}, {}, "its arrangement of experts"),
         ("qwen3_moe", {"qwen3moe.expert_gating_func": 2}, {}, "its choice of experts"),
         ("qwen3_moe", {}, _resized("blk.1.ffn_up_exps.weight", 4, 16, 64), "differ in size"),
-        ("gpt_oss", {}, {"blk.1.attn_sinks.weight": None}, r"it lacks 1 tensors, blk\.1\.attn_sinks"),
+        ("gpt_oss", {}, {"blk.1.attn_sinks.weight": None}, r"it lacks 1 tensors \(first: blk\.1\.attn_sinks"),
         ("granite", {"granite.rope.scaling.finetuned": False}, {}, "attention without rotary embeddings"),
         ("granite", {"granite.attention.head_count_kv": [2, 0]}, {}, "which differs from layer to layer"),
         ("gemma3", {"gemma3.attention.sliding_window_pattern": [True]}, {}, "does not name 7 layers"),
@@ -126,7 +126,7 @@ def test_families_refuse_what_would_be_another_model(
 
 
 def test_layers_that_only_draft_are_left_out(tmp_path: Path) -> None:
-    """Qwen3.5's files may hold a layer that predicts several tokens, behind the model's own."""
+    """Files of Qwen3.5 may contain an extra layer after the model's own, which predicts several tokens."""
     extra = {"blk.4.nextn.eh_proj.weight": np.ones((64, 128), np.float32)}
     settings = {"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
     folder = converted(write_model(tmp_path / "m.gguf", "qwen35", settings=settings, tensors=extra))
@@ -143,20 +143,20 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "tensors", "sentence"),
     [
-        ({"llama.attention.clamp_kqv": 8.0}, {}, "its setting llama.attention.clamp_kqv is not known here"),
+        ({"llama.attention.clamp_kqv": 8.0}, {}, "unsupported: its setting llama.attention.clamp_kqv"),
         ({"llama.expert_count": 4}, {}, "a mixture of experts"),
         ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 2.0}, {}, "rotary scaling 'longrope'"),
-        ({"llama.rope.dimension_count": 8}, {}, "of which 8 turn"),
+        ({"llama.rope.dimension_count": 8}, {}, "8 rotated dimensions"),
         ({"llama.attention.head_count": 0}, {}, "sizes do not fit"),
         ({"llama.attention.head_count": None}, {}, "head_count is missing"),
-        ({"llama.block_count": 3}, {}, "it lacks 9 tensors, blk.2.attn_k.weight for one"),
+        ({"llama.block_count": 3}, {}, "it lacks 9 tensors .first: blk.2.attn_k.weight"),
         ({"llama.block_count": 1}, {}, r"its tensor blk\.1\."),
         ({}, {"blk.0.attn_v.bias": np.ones(HIDDEN // HEADS * GROUPS, np.float32)}, r"its tensor blk\.0\.attn_v\.bias"),
         ({}, {"blk.0.attn_sinks.weight": np.ones(4, np.float32)}, r"its tensor blk\.0\.attn_sinks"),
         ({}, {"rope_freqs.weight": np.full(8, 3, np.float32)}, "its rotary factors"),
         ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is not a number"),
         ({"split.count": 3}, {}, "one of 3 parts: join them"),
-        ({"general.type": "adapter"}, {}, "holds an adapter, not a whole model: merge it"),
+        ({"general.type": "adapter"}, {}, "contains an adapter, not a whole model: merge it"),
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
         ({"general.type": "imatrix"}, {}, "statistics"),
         ({"general.alignment": 24}, {}, "its alignment is not a power of two"),
@@ -201,7 +201,7 @@ def test_an_unknown_architecture_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_vocabulary_alone_is_one_sentence(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "m.gguf", "smollm")
-    refused(tmp_path / "m.gguf", "holds only a vocabulary, not a whole model: take the file with the weights")
+    refused(tmp_path / "m.gguf", "contains only a vocabulary, not a whole model: use the file with the weights")
 
 
 def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
@@ -249,7 +249,10 @@ HUGE = 1 << 60
         (START + struct.pack("<Q1sI", 1, b"k", 8) + struct.pack("<Q", HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 8, HUGE), "it ends within its header"),
         (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 5, HUGE), "it ends within its header"),
-        (START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1), "a list holds the type 9"),
+        (
+            START + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1),
+            "a list has elements of the unknown type 9",
+        ),
         (START + struct.pack("<Q1sI", 1, b"k", 99) + bytes(40), "unknown type 99"),
         (START + struct.pack("<Q1sI", 1, b"\xff", 0) + bytes(40), "not UTF-8"),
         (struct.pack("<4sIQQQ1sI", MAGIC, 3, 1, 0, 1, b"t", 99), "has 99 dimensions"),

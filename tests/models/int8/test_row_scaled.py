@@ -1,4 +1,4 @@
-"""Int8 weights that a quantizer rounded with one scale an output are used as they are; other forms are not."""
+"""Int8 weights that a quantizer rounded with one scale per output are used unchanged; other forms are not."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def a_neighbours_state(patch: Patch) -> None:
 
 
 def the_tip_after_a_rejection(patch: Patch) -> None:
-    """Keep the state behind rejected rows."""
+    """Keep the state after rejected rows."""
 
     def wrong(self: States, slot: int, length: int) -> None:
         tip = self.places[slot].tip

@@ -34,7 +34,7 @@ def load(architecture: str, form: str = "float32") -> LanguageModel:
 
 
 def states_at(model: LanguageModel, slot: int, length: int) -> list[Tensor]:
-    """Return the states behind the first `length` positions of a slot, and the rows from which it goes on."""
+    """Return the states after the first `length` positions of a slot, and the rows from which it goes on."""
     assert model.cache is not None and model.cache.states is not None
     store = model.cache.states
     model.rollback(slot, length)
