@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
@@ -42,8 +42,7 @@ def flag(default: Any, help: str, *, rare: bool = False, name: str = "", **words
     """Return a dataclass field that is a flag. `name` is the flag without "--" if it is not the field's name, and
     `words` go to argparse. --help leaves out a `rare` flag.
     """
-    given = list(default) if words.get("action") == "append" else default
-    return field(default=default, metadata={"flag": (name, rare, {"default": given, "help": help, **words})})
+    return field(default=default, metadata={"flag": (name, rare, {"default": default, "help": help, **words})})
 
 
 def number(default: int | None, help: str, *, parse: Any = count, **words: Any) -> Any:
@@ -117,11 +116,3 @@ class Bench:
     def prepared(self, given: Mapping[str, Any]) -> Bench:
         """Return the settings completed from flags that are not fields. Raise ConfigError as `of` does."""
         return self
-
-    def shaped(self, **more: Any) -> Bench:
-        """Return the settings with the target's shape as the field `shape`, "" for its own, in place of a setting of
-        the engine.
-        """
-        shape = self.config.target_shape
-        named = {"shape": "" if shape == "own" else shape, **more}
-        return replace(self, config=replace(self.config, target_shape="own"), **named)

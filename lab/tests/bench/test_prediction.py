@@ -16,7 +16,6 @@ from codespec_lab.bench.prediction import (
     Pass,
     Rewrite,
     Writer,
-    charts,
     edit,
     find_rewrites,
     mismatches,
@@ -96,6 +95,4 @@ def test_a_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(cell["ratios"]) == 2 and ratio["low"] <= ratio["ratio"] <= ratio["high"]
     assert found["cells"][RIGHT]["tokens_a_round"] > 2.0
     lines = "\n".join(report(found))
-    assert "a note" in lines and "prediction" in lines and "the old file as prediction: 5 × off" in lines
-    (chart,) = charts(found)
-    assert [bar.label for bar in chart.bars] == list(CELLS)
+    assert "a note" in lines and "tokens a round" in lines and all(cell in lines for cell in CELLS)

@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec_lab.bench.decode.codespec_engine import FAMILY, NEVER_RIGHT, OFF, ON, SUFFIX
-from codespec_lab.bench.decode.hugging_face import ASSISTED, LOOKUP
-from codespec_lab.bench.decode.hugging_face import PLAIN as TRANSFORMERS
-from codespec_lab.bench.decode.llama_cpp import FAMILY as LLAMA
-from codespec_lab.bench.decode.openvino_genai import FAMILY as OPENVINO
+from codespec_lab.bench.decode.codespec_engine import FAMILY, OFF, ON
 from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, table
 from codespec_lab.bench.sites import KINDS, PROJECTS, PROMPTS
 from codespec_lab.bench.statistics import bootstrap, interval
@@ -207,24 +203,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
             for kind, figures in values["kinds"].items():
                 title = f"{cell}, {figures['prompts']} prompts {TITLES[kind]}, {values['repeats']} repeats:"
                 lines += ["", title, *_table(figures)]
-        lines += ["", *_prediction_lines(section["summary"]["prediction"]), "", *headline(section)]
-    return lines
-
-
-def headline(section: Mapping[str, Any]) -> list[str]:
-    """Return the gains of codespec's speculation, one row per cell, as a Markdown table for documents."""
-    rows = {cell: values["kinds"][ALL]["rows"] for cell, values in section["summary"]["cells"].items()}
-    others = [OFF, SUFFIX, TRANSFORMERS, ASSISTED, LOOKUP]
-    others += [name for name in section["contestants"] if name.startswith((LLAMA, OPENVINO))]
-    others = [name for name in others if any(name in row.get(ON, {"times": ()})["times"] for row in rows.values())]
-    heads = ["× " + name.removeprefix("codespec ").removeprefix(f"{TRANSFORMERS} ") for name in others]
-    lines = ["| " + " | ".join([ON, "tokens/s", *heads, "never right, × off"]) + " |", "|---" * (len(others) + 3) + "|"]
-    for cell, row in rows.items():
-        if ON not in row:
-            continue
-        times, never = row[ON]["times"], row.get(NEVER_RIGHT, {"times": {}})["times"].get(OFF)
-        cells = [cell, f"{row[ON]['tokens_per_second']:.1f}", *(format_ratio(times.get(name), 2) for name in others)]
-        lines.append("| " + " | ".join([*cells, format_ratio(never, 2)]) + " |")
+        lines += ["", *_prediction_lines(section["summary"]["prediction"])]
     return lines
 
 

@@ -29,7 +29,6 @@ from codespec_lab.bench.report import (
     section_title,
     size_of,
     table,
-    verdict_lines,
 )
 from codespec_lab.bench.settings import TypingBench
 from codespec_lab.bench.sites import digest
@@ -40,8 +39,6 @@ from codespec_lab.bench.typing_sites import TypingSite, typing_sites
 from codespec_lab.progress import ProgressBar
 
 NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
-LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0
-ENLARGED = "qwen2.5-0.5b"  # the size for which LEAST_AVAILABLE is checked
 QUEUE = 16
 MOST_PROBES = 4  # repeated requests per site, of those with empty answers
 COMPARED_TOKENS = 32  # of a text that both daemons write
@@ -177,7 +174,6 @@ def report(found: Figures) -> list[str]:
         lines += [section["note"]] if section["note"] else []
         lines += ["", *_table(cells), "", "the language server's own ms at 50, 95, 99 %:", *_own_ms(cells)]
         lines += [*_available(section["summary"]["available"]), *_texts(section.get("texts")), ""]
-        lines += [*_verdicts(shape, section["summary"]), ""]
     return lines
 
 
@@ -254,24 +250,6 @@ def _texts(values: Mapping[str, Any] | None) -> list[str]:
     same = values["compared"] - len(values["differing"])
     note = "" if both_exact(values) else " (fast mode is used: differences are near-ties)"
     return [f"asked outright, both daemons write the same text at {same} of {values['compared']} places{note}"]
-
-
-def _verdicts(shape: str, summary: Mapping[str, Any]) -> list[str]:
-    cell = summary["cells"].get(ON)
-    if cell is None:
-        return []
-    share, own = cell["as_unhurried"], cell["overhead"]["both"].get("p50")
-    verdicts = {}
-    if shape == "own":
-        verdicts[f"{LEAST_AS_UNHURRIED:.0%} answer where an unhurried engine would"] = share >= LEAST_AS_UNHURRIED
-    if own is not None:
-        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms of the language server's own at half the questions"] = (
-            own <= MOST_OVERHEAD_MS
-        )
-    if shape == ENLARGED and summary["available"] and summary["available"]["median_ratio"]:
-        ratio = summary["available"]["median_ratio"]["ratio"]
-        verdicts[f"{LEAST_AVAILABLE:g} times the characters after 600 ms"] = ratio >= LEAST_AVAILABLE
-    return verdict_lines(verdicts)
 
 
 SCENARIO = Scenario(run_typing_bench, report, charts, lambda found: mismatches(found["sections"]))

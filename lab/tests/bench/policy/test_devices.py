@@ -65,16 +65,14 @@ def test_what_does_not_fit_is_told(
 
 
 def test_the_report_says_what_could_not_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of both sizes of the target, and once."""
-
     def load(config: EngineConfig, batch: int, longest: int) -> Pair:
         target = tiny_model("llama", toy_tokenizer("gpt2"))
-        return Pair(target, None, 64, 0, ("no graphs", f"none for {config.target_shape}"))
+        return Pair(target, None, 64, 0, ("no graphs", "no graphs", "few slots"))
 
     monkeypatch.setattr(run, "load_pair", load)
     monkeypatch.setattr(run, "_sites", lambda bench: ([], "few places"))
     monkeypatch.setattr(run, "record", lambda *_: ["a recording"])
     monkeypatch.setattr(run, "_prompt_facts", lambda *_: {})
     monkeypatch.setattr(run, "_section", lambda *_: {})
-    found = run_policy_bench(PolicyBench(config=GPU, held_out=Path("none"), shape="qwen2.5-7b"))
-    assert found["note"] == "few places; no graphs; none for own; none for qwen2.5-7b"
+    found = run_policy_bench(PolicyBench(config=GPU, held_out=Path("none")))
+    assert found["note"] == "few places; no graphs; few slots"
