@@ -25,7 +25,7 @@ LINE, BLOCK = "line", "block"  # gaps in held-out projects
 TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
 KINDS = (*TASK_KINDS, *PROJECT_KINDS)
 SEED = 11  # of the gaps
-RequestShape = Literal["editor", "raw", "infilling"]
+RequestShape = Literal["editor", "infilling"]
 
 
 def gap_kinds(text: str) -> tuple[str, ...]:
@@ -230,12 +230,11 @@ class PredictionBench(Bench):
 class QualityBench(Bench):
     """The target of `config` and the targets to `compare`.
 
-    The sites are `each` for each problem and kind (None: one, or all with the shape `infilling`), of at most `limit`
-    problems and sites a language (None: all); `sample` of each kind are drawn from these (None: all). `formats` are
-    further number formats of the target. `llama_server` is the address of another contestant, which needs the shape
-    `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
-    that the file imports in the prompt. No group of gaps is begun after `minutes`; figures so far are kept in `file`.
-    `command` is the user's command line.
+    Each problem has one site of each kind, or all of them with the shape `infilling`. `limit` is the maximum number of
+    problems and of sites in a language (None: all); `sample` sites of each kind are drawn from these (None: all).
+    `formats` are further number formats of the target. `llama_server` is the address of another contestant, which needs
+    the shape `infilling`. No group of gaps begins after `minutes`; figures so far are kept in `file`. `command` is the
+    user's command line.
     """
 
     module = "quality.scenario"
@@ -257,14 +256,13 @@ class QualityBench(Bench):
         metavar="KIND,…",
     )
     seed: int = number(SEED, "which sites the rule takes (11)", rare=True, parse=count_or_zero)
-    each: int | None = number(None, "sites of each kind in a HumanEval problem (1; infilling: all)", rare=True)
     limit: int | None = number(None, "HumanEval problems, and sites a language and kind", rare=True)
     sample: int | None = number(None, "at most N sites of each kind, drawn by the seed")
     shape: RequestShape = flag(
         "editor",
-        "editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end token; "
-        "infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
-        choices=("editor", "raw", "infilling"),
+        "editor: healed, and ended where the line or block ends; infilling: HumanEval-Infilling's sites and rules "
+        "(8,488 sites: add --sample)",
+        choices=("editor", "infilling"),
     )
     formats: Sequence[str] = flag(
         (), "the target in these number formats too", type=partial(one_of, DTYPES), metavar="FORMAT,…"
@@ -276,10 +274,6 @@ class QualityBench(Bench):
         metavar="URL",
     )
     left_only: bool = switch("leave out the text after the cursor", rare=True)
-    definitions: bool = switch(
-        "fill gaps in held-out code twice, then with the definitions of the file's imports in the prompt",
-        rare=True,
-    )
     execute: bool = switch(
         "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
         "limits stop accidents, not an attacker; use a container where that matters"

@@ -15,7 +15,6 @@ from codespec.contract.engine_config import MOST_THREADS, SHIPPED
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count
 
-MINUTES = ("minutes", "drafter_minutes", "target_minutes")
 MODELS = ("drafter", "target", "qwen-drafter")
 HEADS = ("eagle3", "dflash")
 
@@ -43,9 +42,8 @@ def check_ranges(options: argparse.Namespace) -> None:
         raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST_THREADS}.")
     if given.get("steps", 0) < 0:
         raise ConfigError(f"--steps {given['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
-    for name in MINUTES:
-        if not 0 < given.get(name, 1) < math.inf:
-            raise ConfigError(f"--{name.replace('_', '-')} {given[name]} is out of range: it must be above 0.")
+    if not 0 < given.get("minutes", 1) < math.inf:
+        raise ConfigError(f"--minutes {given['minutes']} is out of range: it must be above 0.")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,34 +60,20 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
     one.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
-    one.add_argument(
-        "--distill-data", "--lessons", action="store_true", help="half of the samples are texts the target wrote"
-    )
-    distill = actions.add_parser("distill-data", aliases=["lessons"], help="have a target write texts for its drafter")
+    one.add_argument("--distill-data", action="store_true", help="half of the samples are texts the target wrote")
+    distill = actions.add_parser("distill-data", help="have a target write texts for its drafter")
     _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     _add_head_arguments(actions.add_parser("head", help="train a head that reads a target's hidden states"))
-    export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
-    export.add_argument("name", choices=MODELS)
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
-    both = actions.add_parser("all", help="corpus, tokenizers and both models")
-    _add_corpus_arguments(both)
-    both.add_argument("--drafter-minutes", type=float, default=17.0)
-    both.add_argument("--target-minutes", type=float, default=63.0)
     begin = one.add_mutually_exclusive_group()
     begin.add_argument(
         "--layers", type=Path, metavar="FOLDER", help="a model to take the layers of; its tokens are others"
     )
-    for beginning in (begin, export):
-        beginning.add_argument(
-            "--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used"
-        )
-    for action in (one, export, both):
-        action.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folders go")
-    export.add_argument("--seed", type=int, default=0)
-    for action in (one, both):
-        action.add_argument("--resume", action="store_true", help="continue from the checkpoints")
-        _add_machine(action, threads=2)
+    begin.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
+    one.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folder goes")
+    one.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    _add_machine(one, threads=2)
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +105,7 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that writes")
-    add("--positions", "--places", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
+    add("--positions", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
     add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
     _add_machine(parser, threads=1)
 

@@ -99,7 +99,6 @@ class AdaptRun:
         torch.nn.utils.clip_grad_norm_([*self.model.matrices, self.model.vectors], recipe.clip)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        self.model.refresh()
         state.step, state.tokens = state.step + 1, state.tokens + batch.ids.numel()
         return float(loss.detach())
 

@@ -1,4 +1,4 @@
-"""The client of llama.cpp's server: what it reads of an answer, and each failure as one sentence."""
+"""The client of llama.cpp's server: it parses answers and reports each failure as one sentence."""
 
 from __future__ import annotations
 

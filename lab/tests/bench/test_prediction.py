@@ -1,4 +1,4 @@
-"""`codespec bench prediction`: edits by rule, a target that writes what it is given, and one run on a tiny model."""
+"""`codespec bench prediction`: rule-based edits, a target that is forced to a text, and a run on a tiny model."""
 
 from __future__ import annotations
 

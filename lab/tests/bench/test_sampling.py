@@ -1,4 +1,4 @@
-"""The sampling benchmark on a tiny pair: every way is measured, and what is known of them holds."""
+"""The sampling benchmark on a tiny pair: every way of drafting is measured, with the expected relations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["command", "models", "plain_environment"]
 
 
 def test_rows_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a drafter of its kin, rejection keeps more than greedy drafts; two vocabularies have no such row."""
+    """With a drafter close to the target, rejection accepts most; it needs a shared vocabulary."""
     loaded = iter([model("llama", "bytes"), sibling("llama", "bytes", noise=0.05), cousin("llama")])
     monkeypatch.setattr(sampling, "load_model", lambda *_, **__: next(loaded))
     monkeypatch.setattr(sampling, "leave_one_out", lambda part: part)
@@ -47,7 +47,7 @@ def test_rows_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_text_is_an_error(
     models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the command line, at one temperature; a rejected token is committed the second time."""
+    """Run from the command line at one temperature; in the second run a rejected token is committed."""
     whole = sampling.SCENARIO
     one = replace(whole, run=lambda bench: whole.run(replace(bench, temperatures=(0.8,))))
     monkeypatch.setattr(sampling, "SCENARIO", one)

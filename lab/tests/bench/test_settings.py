@@ -1,4 +1,4 @@
-"""Every benchmark's flags give its settings, and without flags its defaults."""
+"""Flags become a benchmark's settings; without flags, it has its defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
 
 REQUIRED = {"divergence": ["--dtype", "float32"]}
-PREPARED = {"config", "command", "candidate", "shape", "file"}  # by `prepared`, or required
+PREPARED = {"config", "command", "candidate", "shape", "file"}  # set by `prepared`, or required
 
 
 @pytest.mark.parametrize("name", BENCHES)

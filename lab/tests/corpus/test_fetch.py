@@ -79,7 +79,7 @@ def pack(path: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`npm` and `apt-get` on the path that bring what lies in `shelf`, and fail for names with `gone` in them."""
+    """Fake `npm` and `apt-get` that deliver the files in `shelf` and fail for names that contain `gone`."""
     shelf, tools = tmp_path / "shelf", tmp_path / "bin"
     shelf.mkdir()
     tools.mkdir()

@@ -23,7 +23,6 @@ MEASURES = (EXACT, FIRST_LINE, PASSED)  # true or false for a site
 TITLES = {EXACT: "exact", FIRST_LINE: "first line", PREFIX: "characters", PASSED: "passes"}
 REQUESTS = {
     "editor": "as an editor requests it: ended by its shape, the last word before the cursor healed",
-    "raw": "raw: ended by the target's own end tokens alone",
     "infilling": "by HumanEval-Infilling's rules: not healed, one line ends with it, all else at an end token",
 }
 SIDES = {

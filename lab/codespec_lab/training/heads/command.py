@@ -21,6 +21,7 @@ from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec_lab.corpus.documents import Document, read_documents, write_atomically
+from codespec_lab.training.distill.places import draw
 from codespec_lab.training.distill.texts import DistillationExample, read_examples
 from codespec_lab.training.heads.features import FeatureStore, collect_features
 from codespec_lab.training.heads.run import HeadRecipe, HeadRun, choose_vocabulary, head_shape, train_head
@@ -87,7 +88,7 @@ def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExamp
 
     Texts of one file stay adjacent. The last texts are held out, so at most one file is both trained on and held out.
     """
-    file = args.examples or work.find_distill_data()
+    file = args.examples or work.distill_data
     written = read_examples(file) if args.examples or not args.read or file.is_file() else []
     read = corpus_texts(read_documents(work.corpus), args.read, seed=args.seed) if args.read else []
     texts = [*written, *read]
@@ -167,13 +168,7 @@ def corpus_texts(documents: Sequence[Document], count: int, *, seed: int) -> lis
     if not long:
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
     rng = np.random.default_rng([seed, 7])
-    pools: dict[str, list[Document]] = {}
-    for document in long:
-        pools.setdefault(document.language, []).append(document)
-    languages = list(pools.values())
-    shares = np.sqrt([len(pool) for pool in languages])
-    picked = rng.choice(len(languages), size=count, p=shares / shares.sum())
-    return [_cut(languages[pool][int(rng.integers(len(languages[pool])))], rng) for pool in picked]
+    return [_cut(document, rng) for document in draw(long, [document.language for document in long], count, rng)]
 
 
 def _cut(document: Document, rng: np.random.Generator) -> DistillationExample:

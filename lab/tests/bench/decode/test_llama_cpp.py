@@ -160,7 +160,7 @@ def test_drafts_are_counted_and_each_contestant_has_one_server(family: LlamaFami
     assert len(running) == 2
     models = [flags for one in started(folder) for flags in [one["flags"]] if "--spec-draft-model" in flags]
     assert len(models) == 1 and models[0][models[0].index("--spec-draft-model") + 1].endswith("small.gguf")
-    assert "gguf" not in draft.facts(draft.variants()[0])["options"], "no folder goes into a report"
+    assert "gguf" not in draft.facts(draft.variants()[0])["options"], "reports contain no folders"
     family.close()
     assert not any(alive(pid) for pid in running)
 
@@ -205,7 +205,7 @@ def test_after_a_crash_the_next_workload_has_a_new_server(family: LlamaFamily, m
 
 
 def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program takes the chosen port first: it answers, but it isn't our server."""
+    """If another program takes the chosen port first, its answers are not mistaken for the server's."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], llama_server.free_port()])
         monkeypatch.setattr(llama_server, "free_port", lambda: next(ports))
@@ -249,7 +249,7 @@ def converted_folder(tmp_path: Path, kind: str) -> Path:
 
 def test_the_original_is_the_named_file_or_a_pulled_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = converted_folder(tmp_path, "Q4_1")
-    assert find_original(str(folder)) is None, "the file is gone"
+    assert find_original(str(folder)) is None, "the file was deleted"
     place = folder_of("tiny")
     place.mkdir(parents=True)
     file = place / "tiny.gguf"

@@ -1,4 +1,4 @@
-"""Figures from records made up here: ratios are paired, kinds are apart, and no file is half written."""
+"""Figures from made-up records: ratios are paired and kinds are kept apart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def one_pass(repeat: int, records: dict[str, list[dict[str, Any]]], concurrency:
 
 
 def test_ratios_are_paired_so_that_a_busy_repeat_does_not_count() -> None:
-    speeds = {0: 1.0, 1: 9.0, 2: 1.0, 3: 30.0, 4: 1.0}  # how slow the machine was
+    speeds = {0: 1.0, 1: 9.0, 2: 1.0, 3: 30.0, 4: 1.0}  # slowdown of the machine, by repeat
     passes = [
         one_pass(
             repeat,
@@ -119,7 +119,7 @@ def test_kinds_are_apart_and_failures_are_reported() -> None:
     assert rows[ON]["predicted"] == pytest.approx(2.0) and "predicted" not in rows["transformers"]
     prediction = found["summary"]["prediction"]
     assert prediction["rows"] == 4 and prediction["worst"] == f"{CELL}, {ON}"
-    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last was interrupted
+    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last section was interrupted
     text = "\n".join(report({"sections": sections}))
     assert "broken: one: float32, 1 thread(s) (tokens 5)" in text and "7b" not in text
     assert "some processor" in text and "broken failed: it broke" in text and "gone: it is not there" in text
@@ -131,7 +131,7 @@ def test_kinds_are_apart_and_failures_are_reported() -> None:
 def test_a_text_of_ours_that_differs_is_a_mismatch() -> None:
     found = judged_section()
     for one in found["passes"][0]["records"].values():
-        one[0]["equal"] = 0  # another program's may
+        one[0]["equal"] = 0  # other programs' texts may differ
     for records in found["passes"][1]["records"].values():
         records[0]["equal"] = 8
     found["summary"] = summarize(found)

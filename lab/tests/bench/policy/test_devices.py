@@ -1,4 +1,4 @@
-"""What `codespec bench policy` does on a GPU, asked without one: steps are recorded as fake graphs."""
+"""`codespec bench policy` for a GPU, on a machine without one: steps are captured as fake graphs."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ BATCH, LONGEST = 3, 4
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Tiny models are loaded, with steps as on a device; where they were asked for."""
+    """Load tiny models with steps as on a device, and return the requested devices."""
     found: dict[str, str] = {}
 
     def load(name: str, *, device: str, **more: Any) -> LanguageModel:
         found[name] = device
         return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
 
-    for module in ("codespec_lab.bench.pair", "codespec.models.loader"):  # the second is where drafters are loaded
+    for module in ("codespec_lab.bench.pair", "codespec.models.loader"):  # the second module loads drafters
         monkeypatch.setattr(f"{module}.load_model", load)
     return found
 
 
 def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], recorder: FakeRecorder) -> None:
-    """What can't be captured whole is in parts, is told, and is replayed."""
+    """A step that can't be captured whole is captured in parts, reported and replayed."""
     pair = load_pair(GPU, BATCH, LONGEST)
     assert pair.drafter is not None and asked == {GPU.target: "cuda", GPU.drafter: "cuda"}
     for model in (pair.target, pair.drafter):
         assert model.graphs == "parts" and max(model.bucket_rows) == GPU.graph_rows
         assert model.cache is not None and model.cache.slots == BATCH
     assert len(pair.notes) == 2 and all("between graphs" in note for note in pair.notes)
-    assert "graph" in recorder.heard  # the look for variance took them
+    assert "graph" in recorder.heard  # the search for variance used them
 
 
 def test_a_drafter_may_stand_beside_the_gpu(asked: dict[str, str], recorder: FakeRecorder) -> None:
@@ -58,7 +58,7 @@ def test_a_drafter_may_stand_beside_the_gpu(asked: dict[str, str], recorder: Fak
 def test_what_does_not_fit_is_told(
     asked: dict[str, str], recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The memory is planned as it is for an engine."""
+    """Memory is planned as for an engine."""
     monkeypatch.setattr("codespec.models.memory_plan.free_memory", lambda device: 1 << 20)
     with pytest.raises(ModelError, match=r"^0.0 GB of device memory are free .*: lower .*\.$"):
         load_pair(GPU, BATCH, LONGEST)

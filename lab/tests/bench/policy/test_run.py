@@ -22,7 +22,7 @@ __all__ = ["command", "models", "plain_environment"]
 
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two projects, and nothing of this machine's library; costs are measured in a moment."""
+    """Two projects without this machine's library; measuring costs takes no time."""
     monkeypatch.setattr("codespec_lab.bench.steps.ALL_SECONDS", 0.0)
     monkeypatch.setattr("codespec_lab.bench.steps.SWEEP_SECONDS", 0.1)
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
@@ -65,7 +65,7 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
 def test_a_wrong_text_is_an_error(
     held_out: Path, models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the clock, a rejected token is committed: figures are written, and the sentence names policy and place."""
+    """A rejected token is committed while policies are timed: figures are written; the error names policy and site."""
     measure, out = run.time_policies, tmp_path / "policy.json"
 
     def wrong(*given: Any) -> Timed:

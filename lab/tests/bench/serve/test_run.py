@@ -30,7 +30,7 @@ __all__ = ["command", "light_models", "models", "plain_environment"]
 
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two projects, and nothing of this machine's library."""
+    """Two projects without this machine's library."""
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(40))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
@@ -85,7 +85,7 @@ def test_mistakes_are_one_sentence(words: list[str], sentence: str, held_out: Pa
 
 
 def test_our_own_daemon_compares_nothing_in_idle_time(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does what it learned earlier count."""
+    """It also ignores what it learned earlier."""
     written: list[dict[str, Any]] = []
 
     def start(words: list[str], **how: object) -> None:
@@ -101,7 +101,7 @@ def test_our_own_daemon_compares_nothing_in_idle_time(models: Models, monkeypatc
 
 
 def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:
-    """One that somebody else started; what it says to a request is passed on."""
+    """A daemon that was already running; its refusal of a request is passed on."""
     with serving(FakeEngine(), slots=2) as served:
         words = ["bench", "serve", "--url", f"http://127.0.0.1:{served.port}", "--held-out", held_out]
         done = command(*words, "--limit", "2", "--max-tokens", "4", "--concurrency", "2", "--keystrokes", "0")

@@ -1,4 +1,4 @@
-"""From what a typist saw to rows and figures."""
+"""Conversion of a typist's sessions to rows and figures."""
 
 from __future__ import annotations
 
@@ -36,12 +36,16 @@ def asked(at: int, text: str | None, cause: str = "key", changed: float = 0.0, t
     ("writing", "shown", "useful"),
     [
         (stream(1, "b = xx"), [asked(1, "b = xx")], 4 * 4 / 6),  # right up to the x
-        (stream(1, "b = xx"), [asked(1, "b ")], 4 * 2 / 6),  # and only a part of it was shown
+        (stream(1, "b = xx"), [asked(1, "b ")], 4 * 2 / 6),  # and only part of it was shown
         (stream(1, "b = xx"), [asked(1, None)], 0.0),
         (stream(1, "no"), [asked(1, "no")], 0.0),
-        (stream(1, "b = cd"), [asked(1, ""), asked(3, "= cd", changed=1.0)], 4.0),  # shown later, typed along
-        (stream(1, "b = cd", received=9.0), [asked(1, "b = cd")], 0.0),  # that was another's
-        (Stream(0.0, "x = 1\n    zz", 0, "ab", 2), [asked(0, "ab")], 0.0),  # behind what was never typed
+        (
+            stream(1, "b = cd"),
+            [asked(1, ""), asked(3, "= cd", changed=1.0)],
+            4.0,
+        ),  # shown later, while its text was typed
+        (stream(1, "b = cd", received=9.0), [asked(1, "b = cd")], 0.0),  # another stream's
+        (Stream(0.0, "x = 1\n    zz", 0, "ab", 2), [asked(0, "ab")], 0.0),  # after text that was never typed
     ],
 )
 def test_useful_tokens(writing: Stream, shown: list[EditorRequest], useful: float) -> None:

@@ -1,4 +1,4 @@
-"""How a typist types, and where: keys and sites."""
+"""A typist's keys and sites."""
 
 from __future__ import annotations
 
