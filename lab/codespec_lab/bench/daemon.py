@@ -121,7 +121,7 @@ class Client:
             async with asyncio.TaskGroup() as group:
                 for _ in range(together):
                     group.create_task(work())
-        except ExceptionGroup as errors:  # those of many clients are alike
+        except ExceptionGroup as errors:  # all clients fail in the same way
             raise errors.exceptions[0] from errors
         return Pass(replies, time.perf_counter() - begun)
 
@@ -132,7 +132,7 @@ async def connect(address: str) -> AsyncIterator[Client]:
     try:
         connections = ProvenConnections(address, read_token(""), "check --url", patience=SECONDS, most=MOST)
     except ValueError as error:
-        raise ConfigError(f"{address} is no address: give one like http://127.0.0.1:8765.") from error
+        raise ConfigError(f"{address} is not an address: give one such as http://127.0.0.1:8765.") from error
     async with DaemonClient(connections) as client:
         yield Client(client)
 
@@ -183,7 +183,7 @@ def _until_ready(process: subprocess.Popen[str], log: Path) -> str:
         if line.startswith(READY):
             return address
     process.wait()
-    raise ConfigError(f"The daemon did not start: {last_line(log) or 'it said nothing'}")
+    raise ConfigError(f"The daemon did not start: {last_line(log) or 'it printed no error'}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

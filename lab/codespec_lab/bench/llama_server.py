@@ -53,9 +53,8 @@ class BrokenOffError(LlamaServerError):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The server's statistics of one answer: milliseconds of decoding, and tokens drafted and accepted."""
+    """The server's statistics of one answer: the number of tokens drafted and accepted."""
 
-    text_ms: float
     drafted: int
     accepted: int
 
@@ -165,8 +164,8 @@ class LlamaClient:
 def _demand_success(response: http.client.HTTPResponse) -> None:
     """Raise LlamaServerError if the server refuses."""
     if response.status != 200:
-        said = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
-        raise LlamaServerError(f"llama-server refuses: {said}")
+        reason = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
+        raise LlamaServerError(f"llama-server refuses: {reason}")
 
 
 def _read(response: http.client.HTTPResponse, ends: Collection[int], found: Completion) -> None:
@@ -204,7 +203,6 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Mapping[str, Any]]:
 
 def _timings(values: Mapping[str, Any]) -> Timings:
     return Timings(
-        float(values["predicted_ms"]),
         int(values.get("draft_n", 0)),
         int(values.get("draft_n_accepted", 0)),
     )
@@ -357,12 +355,12 @@ def _package_folder() -> Path | None:
 def _own_version(program: Path) -> str:
     """Return the version that a llama-server reports, or "" if there is none."""
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [program.resolve(), "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"^version: (.+)", said.stdout + said.stderr, re.MULTILINE)
+    found = re.search(r"^version: (.+)", done.stdout + done.stderr, re.MULTILINE)
     return found[1].strip() if found else ""
 
 

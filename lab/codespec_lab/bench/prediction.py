@@ -67,7 +67,7 @@ def find_rewrites(
     rewrites = list(islice(filter(fits, _rewrites(documents, lines)), count))
     if len(rewrites) < count:
         raise ConfigError(
-            f"{len(rewrites)} held-out files have {lines} lines and fit the context, {count} are wanted: lower --lines "
+            f"{len(rewrites)} held-out files have {lines} lines and fit the context, {count} are needed: lower --lines "
             "or --limit."
         )
     return rewrites, code.note

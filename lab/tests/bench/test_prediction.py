@@ -64,7 +64,7 @@ def test_the_target_writes_what_it_is_given(cell: str) -> None:
 def test_what_does_not_fit_is_left_out() -> None:
     writer = Writer(engine())
     assert not writer.fits(Rewrite("a.py", "x" * 4000, OLD, OLD, OTHER))
-    with pytest.raises(ConfigError, match="0 held-out files have 100000 lines and fit the context, 2 are wanted"):
+    with pytest.raises(ConfigError, match="0 held-out files have 100000 lines and fit the context, 2 are needed"):
         find_rewrites(None, 2, 100_000, writer.fits)
 
 

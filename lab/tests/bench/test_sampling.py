@@ -33,14 +33,14 @@ def test_rows_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = SamplingBench(EngineConfig(), limit=4, tokens=16, temperatures=(1.0,))
     found = run_sampling_bench(bench)
     rows: list[dict[str, Any]] = found["rows"]
-    assert [row["way"] for row in rows] == ["own luck", "greedy", "rejection", "own luck", "greedy"]
+    assert [row["way"] for row in rows] == ["own noise", "greedy", "rejection", "own noise", "greedy"]
     accepted = {row["way"]: row["accepted_per_round"] for row in rows[:3]}
-    assert accepted["rejection"] > accepted["greedy"] and accepted["own luck"] > accepted["greedy"]
+    assert accepted["rejection"] > accepted["greedy"] and accepted["own noise"] > accepted["greedy"]
     assert all(row["times_plain"] > 0 and row["tokens"] > 30 for row in rows)
     assert len(report(found)) == 3 + len(rows) and found["processor"] == processor().label == report(found)[1]
     assert found["exact"] and [row["equal"] for row in rows] == [4, 4, None, 4, 4] and not mismatches(found)
     rows[0]["equal"] = 3
-    assert mismatches(found) == ["own luck at temperature 1.0, drafter itself without a layer: 1 of 4 texts"]
+    assert mismatches(found) == ["own noise at temperature 1.0, drafter itself without a layer: 1 of 4 texts"]
     assert not mismatches({**found, "exact": False}) and "near-ties may differ" in report({**found, "exact": False})[2]
 
 

@@ -72,7 +72,7 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples: Path) -> None:
     assert train(tmp_path, examples, kind, "--steps", "2", out="whole") == 0
-    with pytest.raises(TrainingError, match="is there already"):
+    with pytest.raises(TrainingError, match="already exists"):
         train(tmp_path, examples, kind, "--steps", "2", out="whole")
     with pytest.MonkeyPatch.context() as patch:
         step = HeadRun.step

@@ -61,7 +61,7 @@ def test_the_same_each_time(whole: Tokenizer) -> None:
 
 
 def test_too_few_tokens(whole: Tokenizer) -> None:
-    with pytest.raises(TrainingError, match="fewer than the 400 that were asked for"):
+    with pytest.raises(TrainingError, match="fewer than the required 400"):
         keep_most_used(whole, TEXTS[:2], 400)
 
 

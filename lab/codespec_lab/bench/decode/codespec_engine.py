@@ -256,7 +256,7 @@ class OwnModels:
             found = choose_calls(model, self.notes)
             if found.variance:
                 raise ConfigError(
-                    f"The texts of this target depend on the batch ({found.variance}), so none can be compared: choose "
+                    f"This target's texts depend on the batch ({found.variance}), so they can't be compared: choose "
                     "another --device or target."
                 )
             self._calls[key] = model.calls

@@ -119,7 +119,7 @@ class Contest:
         """Run the missing passes while there is time."""
         missing = self._missing()
         progress = ProgressBar("measure", sum(len(workloads) for _, _, workloads in missing))
-        references = References(self.lineup, self.models, self.token_bytes)
+        references = References(self.lineup, self.token_bytes)
         for cell, repeat, workloads in missing:
             begun = time.monotonic()
             if self.deadline.too_late(self._expected_seconds(cell)):

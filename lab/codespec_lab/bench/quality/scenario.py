@@ -158,7 +158,7 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     """Return the configurations by label. Raise ConfigError for duplicates and unsuitable number formats."""
     names, config = [bench.config.target, *bench.compare], bench.config
     if len(set(names)) < len(names):
-        raise ConfigError("--compare names a target twice: give different ones.")
+        raise ConfigError("--compare names a target twice: name different ones.")
     formats = [config.dtype, *bench.formats]
     if len(set(formats)) < len(formats):
         raise ConfigError(f"--formats names a number format twice ({config.dtype} is the target's own): leave it out.")
@@ -184,7 +184,7 @@ def _server(bench: QualityBench) -> LlamaClient | None:
     if not bench.llama_server:
         return None
     if bench.shape != "infilling":
-        raise ConfigError("llama-server can't be asked as an editor asks: use --shape infilling with --llama-server.")
+        raise ConfigError("llama-server accepts no editor's requests: use --shape infilling with --llama-server.")
     with _server_errors(bench.llama_server):
         server = LlamaClient(bench.llama_server)
         server.facts()  # fail before minutes are spent on the other contestants

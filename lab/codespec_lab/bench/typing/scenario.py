@@ -172,7 +172,7 @@ def report(found: Figures) -> list[str]:
         lines += [section_title(size_of(shape)), ""]
         lines += [f"{settings['dtype']}, pace {settings['pace']:g}; {format_load(machine)}", machine["processor"]]
         lines += [section["note"]] if section["note"] else []
-        lines += ["", *_table(cells), "", "the language server's own ms at 50, 95, 99 %:", *_own_ms(cells)]
+        lines += ["", *_table(cells), "", "time in the language server, ms at 50, 95, 99 %:", *_own_ms(cells)]
         lines += [*_available(section["summary"]["available"]), *_texts(section.get("texts")), ""]
     return lines
 
@@ -202,27 +202,29 @@ def charts(found: Figures) -> list[Chart]:
 def _table(cells: Mapping[str, Any]) -> list[str]:
     rows: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "typed, characters in seconds": lambda c: f"{c['characters']} in {c['seconds']:.0f}",
-        "put in by Tab": lambda c: f"{c['taken']}",
-        "questions, superseded": lambda c: f"{c['questions']}, {c['superseded']}",
+        "inserted by Tab": lambda c: f"{c['taken']}",
+        "requests, superseded": lambda c: f"{c['questions']}, {c['superseded']}",
         "change → answer ms at 50, 95, 99 %": lambda c: format_percentiles(c["answer_ms"]),
         "the same after Tab": lambda c: format_percentiles(c["after_tab_ms"]),
-        "answered without asking, without work": lambda c: f"{c['without_request']:.0%}, {c['without_work']:.0%}",
+        "answered without a new request, without work": lambda c: (
+            f"{c['without_request']:.0%}, {c['without_work']:.0%}"
+        ),
         "answers cut by the clock": lambda c: f"{c['cut']:.1%}",
-        "right characters shown a question, a second": lambda c: (
+        "right characters shown per request, per second": lambda c: (
             f"{c['matching_per_question']:.2f}, {c['matching_per_second']:.2f}"
         ),
         "tokens written, wasted": lambda c: f"{c['tokens']}, {c['wasted']:.0%}",
-        "empty answers, of these asked again, not empty": lambda c: (
+        "empty answers, of these repeated, not empty then": lambda c: (
             f"{c['empty']}, {c['asked_again']}, {c['empty_in_haste_only']}"
         ),
-        "something where an unhurried engine has something": lambda c: f"{c['as_unhurried']:.1%}",
+        "answers with text, of those with text without a time limit": lambda c: f"{c['as_unhurried']:.1%}",
     }
     names = ["", *(NAMES[cell] for cell in cells)]
     return table([names, *([name, *map(text, cells.values())] for name, text in rows.items())])
 
 
 def _own_ms(cells: Mapping[str, Any]) -> list[str]:
-    rows = [["", "questions", "both ways", "there", "back", "remembered"]]
+    rows = [["", "requests", "both ways", "to the daemon", "back", "from memory"]]
     for cell, values in cells.items():
         own = values["overhead"]
         times = (format_percentiles(own[name]) for name in ("both", "there", "back", "remembered"))
@@ -249,7 +251,7 @@ def _texts(values: Mapping[str, Any] | None) -> list[str]:
         return []
     same = values["compared"] - len(values["differing"])
     note = "" if both_exact(values) else " (fast mode is used: differences are near-ties)"
-    return [f"asked outright, both daemons write the same text at {same} of {values['compared']} places{note}"]
+    return [f"without a time limit, both daemons write the same text at {same} of {values['compared']} places{note}"]
 
 
 SCENARIO = Scenario(run_typing_bench, report, charts, lambda found: mismatches(found["sections"]))

@@ -208,7 +208,7 @@ def licence_of(name: str, folder: Path) -> tuple[str, str]:
         return entry.licence.lower(), f"an adapted work of {entry.title}, under its licence ({entry.licence})"
     stated = str(read_json(folder / "config.json").get("license") or _licence_line(folder / "README.md"))
     if stated:
-        return stated, f"an adapted work of its drafter, under that one's licence ({stated})"
+        return stated, f"an adapted work of its drafter, under the drafter's licence ({stated})"
     return "other", "that of the drafter it was made from"
 
 

@@ -122,16 +122,16 @@ class WorkFolder:
         """Folder of the drafter while it is measured, before it moves to the output."""
         return self.folder / "drafter"
 
-    def decide(self, what: str, make: Callable[[], Any]) -> Any:
-        """Return the stored decision `what`, or store the result of `make` (plain JSON values) and return it."""
-        if what not in self._state["decided"]:
-            self._state["decided"][what] = make()
+    def decide(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return the stored decision `name`, or store the result of `make` (plain JSON values) and return it."""
+        if name not in self._state["decided"]:
+            self._state["decided"][name] = make()
             self._save()
-        return self._state["decided"][what]
+        return self._state["decided"][name]
 
-    def is_decided(self, what: str) -> bool:
-        """Return whether the decision `what` is stored."""
-        return what in self._state["decided"]
+    def is_decided(self, name: str) -> bool:
+        """Return whether the decision `name` is stored."""
+        return name in self._state["decided"]
 
     def texts(self, kind: str, number: int) -> Path:
         """Return the file of a part's texts."""

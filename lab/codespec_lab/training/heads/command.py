@@ -49,8 +49,8 @@ head. Made by `codespec train head`. It works with the target whose fingerprint 
 | recipe | {recipe}; Muon ({matrix_rate}) for matrices, AdamW ({other_rate}) for the rest; {dtype}; seed {seed} |
 | held-out | {scores} |
 
-**Data.** Prompts are places in permissively licensed source; what was learned is what the target writes and thinks
-likely there.
+**Data.** Prompts are positions in permissively licensed source; the head learned the target's texts and probabilities
+there.
 """
 BEFORE, SUFFIX, TEXT = 500, 300, 1500  # characters of a gap's prefix, suffix and text; together about 800 tokens
 START = 40  # characters before the beginning of a plain text
@@ -63,7 +63,7 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
     torch.set_num_threads(args.threads)
     checkpoint = args.out.with_name(args.out.name + ".ckpt")
     if not args.resume and (checkpoint.exists() or args.out.exists()):
-        raise TrainingError(f"{args.out} is there already: continue it with --resume, or choose another --out.")
+        raise TrainingError(f"{args.out} already exists: continue it with --resume, or choose another --out.")
     examples = _texts(args, work)
     dtype = faster_dtype(args.device)
     model = load_model(args.target, device=args.device, dtype=dtype, exact=False)

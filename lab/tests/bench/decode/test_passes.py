@@ -143,7 +143,7 @@ def lineup_of(*contestants: Fake) -> Lineup:
 
 
 def run(lineup: Lineup, work: list[Workload], repeat: int = 0) -> dict[str, list[dict[str, Any]]]:
-    references = References(lineup, None, [b"x"] * 64)  # type: ignore[arg-type]
+    references = References(lineup, [b"x"] * 64)
     return run_pass(lineup, references, None, repeat, work, lambda: None)  # type: ignore[arg-type]
 
 
@@ -172,7 +172,7 @@ def compared(*settings: tuple[str, str, str, Variant]) -> dict[str, list[str]]:
         made[-1].family, made[-1].reference, made[-1].plain = family, reference, name.startswith("plain")
     variants = {name: {"one": variant} for name, _, _, variant in settings}
     lineup = Lineup([Fakes(*made)], fastest=variants)
-    references = References(lineup, None, [])  # type: ignore[arg-type]
+    references = References(lineup, [])
     work = Workload(tuple(tasks(1)), 4)
     for contestant in made:
         variant = lineup.variant(contestant.name, 1)

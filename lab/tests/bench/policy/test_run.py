@@ -87,7 +87,7 @@ def test_a_wrong_text_is_an_error(
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
         (["--prompts", "none.jsonl"], "none.jsonl can't be read"),
-        (["--prompts", "a", "--held-out", "b"], "give one of them"),
+        (["--prompts", "a", "--held-out", "b"], "name one of them"),
         (["--limit", "0"], "must be a whole number of 1 or more"),
         (["--measure", "few"], "must be a whole number of 0 or more"),
         (["--target", "./none", "--limit", "1"], "There is no model folder"),

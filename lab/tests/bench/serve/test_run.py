@@ -73,7 +73,7 @@ def test_the_whole_bench(held_out: Path, light_models: Models, command: Command,
         (["--concurrency", "1,x"], "must be a whole number of 1 or more"),
         (["--target", "./none"], "There is no model folder none"),
         (["--url", "http://127.0.0.1:1"], "No codespec daemon answers there"),
-        (["--url", "nowhere"], "is no address"),
+        (["--url", "nowhere"], "is not an address"),
         (["--url", "http://127.0.0.1:1", "--shape", "qwen2.5-0.5b"], "leave out --shape"),
     ],
 )
