@@ -45,9 +45,9 @@ def typing_pace(text: str) -> float:
     return found
 
 
-def refuse_two_sources(given: Mapping[str, Any]) -> None:
+def refuse_two_sources(flags: Mapping[str, Any]) -> None:
     """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
-    if given["held_out"] and given["prompts"]:
+    if flags["held_out"] and flags["prompts"]:
         raise ConfigError("--held-out and --prompts name two sets of sites: name one of them.")
 
 
@@ -64,9 +64,9 @@ class PolicyBench(Bench):
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
+        refuse_two_sources(flags)
         return self
 
 
@@ -85,7 +85,7 @@ class ProposerBench(Bench):
     tokens: int = number(96, "target tokens a text at most (96)")
     concurrency: tuple[int, ...] = numbers((1, 4, 8), "prompts at once (1,4,8)")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Take the configured head if none is named."""
         head = self.config.head
         return self if self.heads or head == "none" else replace(self, heads=(Path(head),))
@@ -123,11 +123,11 @@ class DecodeBench(Bench):
     dtype: str = ""
     drafter_dtype: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Take codespec's number formats from the flags alone; refuse flags that calibration decides."""
-        if given["threads"] is not None or given["mode"]:
+        if flags["threads"] is not None or flags["mode"]:
             raise ConfigError("bench decode finds the fastest threads, in exact mode: leave out --threads and --mode.")
-        return replace(self, dtype=given["dtype"] or "", drafter_dtype=given["drafter_dtype"] or "")
+        return replace(self, dtype=flags["dtype"] or "", drafter_dtype=flags["drafter_dtype"] or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class ServeBench(Bench):
     repeats: int = number(1, "repeats of the whole run (1)")
     keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse a size for a daemon that is already running."""
         if self.url and self.config.target_shape != "own":
             raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
@@ -174,9 +174,9 @@ class TypingBench(Bench):
     pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
     minutes: float | None = number(None, "begin no site that would end later")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
+        refuse_two_sources(flags)
         return self
 
 
@@ -203,9 +203,9 @@ class TeamBench(Bench):
     held_out: Path | None = path(HELD_OUT)
     prompts: Path | None = path("prompts instead, whose last lines are typed")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
+        refuse_two_sources(flags)
         return self
 
 
@@ -278,9 +278,9 @@ class QualityBench(Bench):
     minutes: float | None = number(None, "begin no group of gaps later")
     command: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Add the user's command line."""
-        return replace(self, command=command_line("quality", given))
+        return replace(self, command=command_line("quality", flags))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,11 +325,11 @@ class StepBench(Bench):
     sweeps: int = number(7, "sweeps over all cells (7)")
     shape: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Measure the named model, or else random weights; int8 needs a model."""
         own = self.config.target_shape == "own"
-        named = own and bool(given["model"] or given["target"])
-        if given["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
+        named = own and bool(flags["model"] or flags["target"])
+        if flags["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
             raise ConfigError(
                 "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
                 "--model or --target."

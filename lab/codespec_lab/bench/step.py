@@ -202,8 +202,8 @@ def _bandwidth(source: torch.Tensor) -> float:
 def _row(shape: Shape, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
     rows, batch, context = key.rows
     size = step_bytes(model, shape, batch, context)
-    one = key._replace(rows=(1, 1, context))
-    over_one = sweeps.ratio(key, one) if one in sweeps.seconds else [0.0]
+    single = key._replace(rows=(1, 1, context))
+    over_one = sweeps.ratio(key, single) if single in sweeps.seconds else [0.0]
     return {
         "dtype": key.kind,
         "width": rows // batch,

@@ -97,8 +97,8 @@ def typing_sites(held_out: Path | None, prompts: Path | None, count: int) -> tup
     TrainingError or ConfigError for a file that can't be read or has no site.
     """
     if prompts is not None:
-        given = read_prompts(prompts)
-        chosen = (_in_prompt(given[number], number) for number in spread_numbers(len(given), count))
+        sites_of_file = read_prompts(prompts)
+        chosen = (_in_prompt(sites_of_file[number], number) for number in spread_numbers(len(sites_of_file), count))
         sites, note = [site for site in chosen if site is not None], "prompts of a file: their last lines are typed"
     else:
         code = read_held_out_code(held_out)

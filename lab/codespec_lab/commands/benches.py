@@ -28,11 +28,11 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     parser: Parser = benches.add_parser(
         name, help=kind.about, usage=f"%(prog)s {kind.usage}", description=description, epilog=kind.note or None
     )
-    for one in fields(kind):
-        if "flag" in one.metadata:
-            flag, rare, words = one.metadata["flag"]
+    for setting in fields(kind):
+        if "flag" in setting.metadata:
+            flag, rare, words = setting.metadata["flag"]
             add: Callable[..., Any] = partial(parser.add_rare, parser) if rare else parser.add_argument
-            add(f"--{flag or one.name.replace('_', '-')}", dest=one.name, **words)
+            add(f"--{flag or setting.name.replace('_', '-')}", dest=setting.name, **words)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     if kind.draws:

@@ -37,13 +37,13 @@ def run(options: argparse.Namespace) -> int:
 
 def check_ranges(options: argparse.Namespace) -> None:
     """Raise ConfigError for the first number that is out of range."""
-    given = vars(options)
-    if not 1 <= given.get("threads", 1) <= MOST_THREADS:
-        raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST_THREADS}.")
-    if given.get("steps", 0) < 0:
-        raise ConfigError(f"--steps {given['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
-    if not 0 < given.get("minutes", 1) < math.inf:
-        raise ConfigError(f"--minutes {given['minutes']} is out of range: it must be above 0.")
+    flags = vars(options)
+    if not 1 <= flags.get("threads", 1) <= MOST_THREADS:
+        raise ConfigError(f"--threads {flags['threads']} is out of range: choose 1 to {MOST_THREADS}.")
+    if flags.get("steps", 0) < 0:
+        raise ConfigError(f"--steps {flags['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
+    if not 0 < flags.get("minutes", 1) < math.inf:
+        raise ConfigError(f"--minutes {flags['minutes']} is out of range: it must be above 0.")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,25 +57,25 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     cut.add_argument(
         "model", metavar="MODEL", help="the model with the tokens: a name of the catalogue, a folder or a .gguf file"
     )
-    one = actions.add_parser("pretrain", help="train one model")
-    one.add_argument("name", choices=MODELS)
-    one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
-    one.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
-    one.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
-    one.add_argument("--distill-data", action="store_true", help="half of the samples are texts the target wrote")
+    pretrain = actions.add_parser("pretrain", help="train one model")
+    pretrain.add_argument("name", choices=MODELS)
+    pretrain.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
+    pretrain.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
+    pretrain.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
+    pretrain.add_argument("--distill-data", action="store_true", help="half of the samples are texts the target wrote")
     distill = actions.add_parser("distill-data", help="have a target write texts for its drafter")
     _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     _add_head_arguments(actions.add_parser("head", help="train a head that reads a target's hidden states"))
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
-    begin = one.add_mutually_exclusive_group()
+    begin = pretrain.add_mutually_exclusive_group()
     begin.add_argument(
         "--layers", type=Path, metavar="FOLDER", help="a model to take the layers of; its tokens are others"
     )
     begin.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
-    one.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folder goes")
-    one.add_argument("--resume", action="store_true", help="continue from the checkpoint")
-    _add_machine(one, threads=2)
+    pretrain.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folder goes")
+    pretrain.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    _add_machine(pretrain, threads=2)
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:

@@ -190,10 +190,10 @@ def _together(server: LlamaServer, work: Workload) -> Answer:
     with ThreadPoolExecutor(len(work.tasks)) as pool:  # threads that wait for the server
         began = time.perf_counter()
         found = list(pool.map(complete, work.tasks))
-    ended, first = max(one.ended for one in found), max(one.arrived[0] for one in found)
-    ids = [cut_at_end(one.ids, work.ends) for one in found]
-    first_tokens = sum(moment <= first for one in found for moment in one.arrived)
-    accounts = [one.timings for one in found if one.timings is not None]
+    ended, first = max(completion.ended for completion in found), max(completion.arrived[0] for completion in found)
+    ids = [cut_at_end(completion.ids, work.ends) for completion in found]
+    first_tokens = sum(moment <= first for completion in found for moment in completion.arrived)
+    accounts = [completion.timings for completion in found if completion.timings is not None]
     drafted, accepted = sum(each.drafted for each in accounts), sum(each.accepted for each in accounts)
     later = sum(map(len, ids)) - first_tokens
     return Answer(ids, ended - began, first - began, first_tokens, max(0, later - accepted), drafted, accepted)

@@ -43,7 +43,9 @@ class CellRecords:
     def of(self, name: str, kind: str) -> dict[Unit, Record]:
         """Return a contestant's records on one kind of prompts, without failures."""
         found = self.records[name]
-        return {unit: one for unit, one in found.items() if "failed" not in one and kind in (ALL, one["kind"])}
+        return {
+            unit: record for unit, record in found.items() if "failed" not in record and kind in (ALL, record["kind"])
+        }
 
 
 def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,13 +117,13 @@ def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: 
 
 def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, CellRecords]:
     found: dict[str, CellRecords] = {}
-    for one in passes:
-        sampling, concurrency = one["sampling"], one["concurrency"]
+    for single_pass in passes:
+        sampling, concurrency = single_pass["sampling"], single_pass["concurrency"]
         cell = found.setdefault(f"{sampling}, {concurrency} at once", CellRecords(sampling, concurrency))
         cell.repeats += 1
-        for name, records in one["records"].items():
+        for name, records in single_pass["records"].items():
             for record in records:
-                cell.records.setdefault(name, {})[one["repeat"], record["work"]] = record
+                cell.records.setdefault(name, {})[single_pass["repeat"], record["work"]] = record
     return found
 
 
@@ -224,7 +226,7 @@ def _about(section: Mapping[str, Any]) -> list[str]:
     lines += [section["note"]] if section["note"] else []
     versions = section["configuration"]["versions"].items()
     lines.append(", ".join(f"{name} {version}" for name, version in versions))
-    commits = sorted({one["commit"] for one in section["passes"]})
+    commits = sorted({single_pass["commit"] for single_pass in section["passes"]})
     if len(commits) > 1:
         lines.append(f"passes of several commits with the same code: {', '.join(commits)}")
     return lines

@@ -169,8 +169,8 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
         found |= {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
     else:
         found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
-    for one in found.values():  # report missing weights before minutes of work
-        weights_folder(one.target, one.dtype, enlarged=one.target_shape != "own")
+    for settings in found.values():  # report missing weights before minutes of work
+        weights_folder(settings.target, settings.dtype, enlarged=settings.target_shape != "own")
     return found
 
 
@@ -271,7 +271,7 @@ def _write(
     """Return the texts, and the engine's notes about them."""
     done = engine.complete(requests)
     advance(len(done))
-    return [one.text for one in done], [note for one in done for note in one.stats.notes]
+    return [completion.text for completion in done], [note for completion in done for note in completion.stats.notes]
 
 
 def _kinds(bench: QualityBench) -> Sequence[str]:

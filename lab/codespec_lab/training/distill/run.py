@@ -146,7 +146,7 @@ class _Run:
     def _measure(self, engine: Engine, places: Places) -> dict[str, Measured]:
         bar, began = StageBar("measure"), self.work.seconds
         found = {"here": measure(engine, places.here, bar), "elsewhere": measure(engine, places.elsewhere, bar)}
-        rates = ", ".join(f"{one.a_round:.3f} {kind}" for kind, one in found.items())
+        rates = ", ".join(f"{measured.a_round:.3f} {kind}" for kind, measured in found.items())
         bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
         return found
 

@@ -63,7 +63,7 @@ class Settings:
             if value is True:
                 words.append(f"--{name}")
             elif isinstance(value, list):
-                words += [f"--{name}", *(Path(one).name for one in value)] if value else []
+                words += [f"--{name}", *(Path(folder).name for folder in value)] if value else []
             elif value != plain[name]:
                 words += [f"--{name}", Path(value).name if name == "out" else str(value)]
         return shlex.join(words)
