@@ -156,10 +156,12 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="codespec-bench-") as folder:
         settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
         settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
+        # Without codespec's own variables: the settings file holds everything.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         with log.open("wb") as stderr:
             words, pipe = serve_command(0, ["--config", str(settings)]), subprocess.PIPE
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr, env=_environment(), text=True
+                words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr, env=environment, text=True
             )
         try:
             yield _until_ready(process, log)
@@ -195,11 +197,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
     assert process.stdout is not None
     process.stdout.close()
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment without codespec's own variables: the settings file holds everything."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def _toml(settings: dict[str, Any], queue: int) -> str:

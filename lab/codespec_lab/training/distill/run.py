@@ -206,7 +206,7 @@ class _Run:
                     lessons = [*lessons, *self._own_lessons(turn, training)]
                     training.learn_from(lessons, turn)
                 if not training.run(first, until, steps, work.checkpoint, bar, lambda: interruption.requested):
-                    work.keep_time()
+                    work.save()
                     return None
         bar.note(f"{training.position.step} steps, {work.seconds:.0f} s of the run used")
         return training

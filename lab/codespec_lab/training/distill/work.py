@@ -105,7 +105,7 @@ class WorkFolder:
                 f"{self.folder} holds a run that has not ended: continue it with --resume, or remove the folder."
             )
         self._used, self._since = float(self._state["seconds"]), time.monotonic()
-        self._save()
+        self.save()
 
     @property
     def seconds(self) -> float:
@@ -126,7 +126,7 @@ class WorkFolder:
         """Return the stored decision `name`, or store the result of `make` (plain JSON values) and return it."""
         if name not in self._state["decided"]:
             self._state["decided"][name] = make()
-            self._save()
+            self.save()
         return self._state["decided"][name]
 
     def is_decided(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class WorkFolder:
     def save_part(self, kind: str, number: int, examples: list[DistillationExample]) -> None:
         """Save a part's texts and the time used."""
         save_examples(self.texts(kind, number), examples)
-        self._save()
+        self.save()
 
     def load_part(self, kind: str, number: int) -> list[DistillationExample] | None:
         """Return a part's texts, or None if they are not written yet. Raise TrainingError if they cannot be read."""
@@ -161,15 +161,11 @@ class WorkFolder:
         file = self._expected(kind, number)
         if not file.exists():
             save_expected(file, read())
-            self._save()
+            self.save()
         return load_expected(file)
 
     def _expected(self, kind: str, number: int) -> Path:
         return self.folder / f"{kind}-{number:04}.safetensors"
-
-    def keep_time(self) -> None:
-        """Save the time used."""
-        self._save()
 
     def remove(self) -> None:
         """Delete the folder."""
@@ -189,7 +185,8 @@ class WorkFolder:
             )
         self._state = kept
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Save the decisions and the time used."""
         if hasattr(self, "_since"):
             self._state["seconds"] = round(self.seconds, 3)
         write_atomically(self.folder / STATE, json.dumps(self._state, indent=1).encode() + b"\n")

@@ -113,8 +113,8 @@ def test_a_daemon_of_its_own(held_out: Path, light_models: Models, command: Comm
 def test_mistakes_are_one_sentence(held_out: Path, command: Command) -> None:
     for words, sentence in (
         (["--url", "http://127.0.0.1:1"], "No codespec daemon answers there"),
-        (["--url", "nowhere"], "is no address"),
-        (["--prompts", "a"], "give one of them"),
+        (["--url", "nowhere"], "is not an address"),
+        (["--prompts", "a"], "name one of them"),
         (["--developers", "0"], "must be a whole number of 1 or more"),
     ):
         done = command("bench", "team", "--held-out", held_out, *words)

@@ -229,7 +229,7 @@ def test_with_real_daemons(held_out: Path, models: Models, command: Command, tmp
     ("words", "sentence"),
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
-        (["--prompts", "none.jsonl", "--held-out", "none.gz"], "give one of them"),
+        (["--prompts", "none.jsonl", "--held-out", "none.gz"], "name one of them"),
         (["--pace", "0"], "must be a number above 0 and at most 100"),
     ],
 )
