@@ -1,4 +1,4 @@
-"""What holds for all tests of the laboratory: models are converted in this process."""
+"""Shared setup of the laboratory's tests: models are converted in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codespec.store.conversion_cache import Conversion
 
 @pytest.fixture(scope="package", autouse=True)
 def conversions_in_this_process() -> Iterator[None]:
-    """Convert without the process of its own, which tests/store checks: starting it takes most of a conversion."""
+    """Convert models in this process: starting a separate one, which tests/store checks, takes most of the time."""
 
     def convert(conversion: Conversion, folder: Path) -> None:
         threads = torch.get_num_threads()

@@ -114,14 +114,13 @@ def test_settings(words: list[str], sentence: str, command: Command) -> None:
     ("line", "words"),
     [
         ("pretrain drafter --threads 0", "--threads 0 is out of range: choose 1 to 256."),
-        ("all --threads 257", "--threads 257 is out of range"),
+        ("pretrain target --threads 257", "--threads 257 is out of range"),
         ("pretrain drafter --minutes 0", "--minutes 0.0 is out of range: it must be above 0."),
         ("pretrain drafter --minutes nan", "--minutes nan is out of range"),
-        ("all --target-minutes -1", "--target-minutes -1.0 is out of range"),
-        ("all --drafter-minutes inf", "--drafter-minutes inf is out of range"),
+        ("head --kind eagle3 --out none --minutes -1", "--minutes -1.0 is out of range"),
+        ("distill-data --minutes inf", "--minutes inf is out of range"),
         ("pretrain drafter --steps -1", "--steps -1 is out of range: choose 1 or more"),
         ("--work none pretrain drafter", "run `codespec train corpus` first"),
-        ("--work none export target", "There is no checkpoint at none"),
     ],
 )
 def test_training(line: str, words: str, command: Command) -> None:

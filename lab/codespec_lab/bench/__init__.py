@@ -2,6 +2,6 @@
 
 `settings` declares every command's flags as the fields of a dataclass. A module with a `SCENARIO` turns these into
 figures (plain JSON values), and the figures into a report and charts; `harness` runs it and writes its files. Sites,
-pairs, records (`results`), statistics, tables (`report`) and plots are shared. lab/LOG.md records all measurements with
-their dates, including failures.
+pairs, statistics, tables and plots (`report`) are shared. lab/LOG.md records all measurements with their dates,
+including failures.
 """

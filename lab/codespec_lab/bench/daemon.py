@@ -121,7 +121,7 @@ class Client:
             async with asyncio.TaskGroup() as group:
                 for _ in range(together):
                     group.create_task(work())
-        except ExceptionGroup as errors:  # those of many clients are alike
+        except ExceptionGroup as errors:  # all clients fail in the same way
             raise errors.exceptions[0] from errors
         return Pass(replies, time.perf_counter() - begun)
 
@@ -132,7 +132,7 @@ async def connect(address: str) -> AsyncIterator[Client]:
     try:
         connections = ProvenConnections(address, read_token(""), "check --url", patience=SECONDS, most=MOST)
     except ValueError as error:
-        raise ConfigError(f"{address} is no address: give one like http://127.0.0.1:8765.") from error
+        raise ConfigError(f"{address} is not an address: give one such as http://127.0.0.1:8765.") from error
     async with DaemonClient(connections) as client:
         yield Client(client)
 
@@ -156,10 +156,12 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="codespec-bench-") as folder:
         settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
         settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
+        # Without codespec's own variables: the settings file holds everything.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         with log.open("wb") as stderr:
             words, pipe = serve_command(0, ["--config", str(settings)]), subprocess.PIPE
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr, env=_environment(), text=True
+                words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr, env=environment, text=True
             )
         try:
             yield _until_ready(process, log)
@@ -183,7 +185,7 @@ def _until_ready(process: subprocess.Popen[str], log: Path) -> str:
         if line.startswith(READY):
             return address
     process.wait()
-    raise ConfigError(f"The daemon did not start: {last_line(log) or 'it said nothing'}")
+    raise ConfigError(f"The daemon did not start: {last_line(log) or 'it printed no error'}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -195,11 +197,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
     assert process.stdout is not None
     process.stdout.close()
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment without codespec's own variables: the settings file holds everything."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def _toml(settings: dict[str, Any], queue: int) -> str:

@@ -116,7 +116,7 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
         or [[*bos, *ids[:size]] for ids in tokenizer.encode_batch(texts) if len(ids) > 1]
     )
     if not windows:
-        raise ConfigError("The files hold too little text: name longer ones by --files.")
+        raise ConfigError("The files contain too little text: name longer ones by --files.")
     mean = sum(map(len, windows)) / len(windows)
     return [windows[number] for number in spread_numbers(len(windows), max(1, round(tokens / mean)))]
 
@@ -198,9 +198,7 @@ def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequenc
             sums += _compare(reference, candidate, window)
     kl, same, ours, theirs = (sums / tokens).tolist()
     if kl != kl:
-        raise ModelError(
-            f"{candidate.spec.name} in {candidate.spec.dtype} computes logits that are not numbers: take another dtype."
-        )
+        raise ModelError(f"{candidate.spec.name} in {candidate.spec.dtype} computes NaN logits: choose another dtype.")
     return Divergence(max(0.0, kl), same, ours, theirs, tokens)
 
 

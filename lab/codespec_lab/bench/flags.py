@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
@@ -42,8 +42,7 @@ def flag(default: Any, help: str, *, rare: bool = False, name: str = "", **words
     """Return a dataclass field that is a flag. `name` is the flag without "--" if it is not the field's name, and
     `words` go to argparse. --help leaves out a `rare` flag.
     """
-    given = list(default) if words.get("action") == "append" else default
-    return field(default=default, metadata={"flag": (name, rare, {"default": given, "help": help, **words})})
+    return field(default=default, metadata={"flag": (name, rare, {"default": default, "help": help, **words})})
 
 
 def number(default: int | None, help: str, *, parse: Any = count, **words: Any) -> Any:
@@ -66,16 +65,16 @@ def switch(help: str, **words: Any) -> Any:
     return flag(False, help, action="store_true", **words)
 
 
-def command_line(bench: str, given: Mapping[str, Any]) -> str:
+def command_line(bench: str, flags: Mapping[str, Any]) -> str:
     """Return the user's command line without this machine's folders and without the output file."""
     words = ["codespec", "bench", bench]
-    for name, value in given.items():
+    for name, value in flags.items():
         unset = value is None or value is False or value in ([], (), "")
         if unset or name in ("run", "json", "summary", "plot", "command", "bench"):
             continue
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
-        words += [flag] if value is True else [flag, *(_without_folder(one) for one in values)]
+        words += [flag] if value is True else [flag, *(_without_folder(part) for part in values)]
     return shlex.join(words)
 
 
@@ -109,19 +108,11 @@ class Bench:
     daemon: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, config: EngineConfig, given: Mapping[str, Any]) -> Bench:
-        """Return the settings for the flags `given` by name. Raise ConfigError for flags that exclude each other."""
-        named = {one.name: given[one.name] for one in fields(cls) if "flag" in one.metadata}
-        return cls(config, file=given["json"], **named).prepared(given)
+    def of(cls, config: EngineConfig, flags: Mapping[str, Any]) -> Bench:
+        """Return the settings for `flags`, by name. Raise ConfigError for flags that exclude each other."""
+        named = {setting.name: flags[setting.name] for setting in fields(cls) if "flag" in setting.metadata}
+        return cls(config, file=flags["json"], **named).prepared(flags)
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Return the settings completed from flags that are not fields. Raise ConfigError as `of` does."""
         return self
-
-    def shaped(self, **more: Any) -> Bench:
-        """Return the settings with the target's shape as the field `shape`, "" for its own, in place of a setting of
-        the engine.
-        """
-        shape = self.config.target_shape
-        named = {"shape": "" if shape == "own" else shape, **more}
-        return replace(self, config=replace(self.config, target_shape="own"), **named)

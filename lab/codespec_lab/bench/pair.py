@@ -90,7 +90,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Pa
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     host = Host.of(target) if heads else None
-    found = [load_head(one, host, dtype=target.dtype, device=target.device) for one in heads if host is not None]
+    found = [load_head(folder, host, dtype=target.dtype, device=target.device) for folder in heads if host is not None]
     for head in found:
         target.tap(head.config.layers)
     context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)

@@ -29,7 +29,7 @@ from codespec.text.align import retokenize, tail_window
 from codespec.verify.acceptance import View
 from codespec_lab.bench.daemon import run_facts
 from codespec_lab.bench.harness import Figures, Scenario
-from codespec_lab.bench.report import Bar, Chart, bounds, format_load, format_ratio, table, verdict_lines
+from codespec_lab.bench.report import format_load, format_ratio, table
 from codespec_lab.bench.settings import PredictionBench
 from codespec_lab.bench.sites import read_held_out_code
 from codespec_lab.corpus.documents import Document
@@ -41,7 +41,6 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _INDENT = re.compile(r"\s*")
 OFF, RIGHT, USELESS, NONE = "off", "old file", "another file", "no prediction"
 CELLS = (RIGHT, USELESS, NONE)
-LEAST_FASTER, LEAST_USELESS = 5.0, 0.97
 SPARE = 8  # tokens of the context that stay free
 
 
@@ -68,7 +67,7 @@ def find_rewrites(
     rewrites = list(islice(filter(fits, _rewrites(documents, lines)), count))
     if len(rewrites) < count:
         raise ConfigError(
-            f"{len(rewrites)} held-out files have {lines} lines and fit the context, {count} are wanted: lower --lines "
+            f"{len(rewrites)} held-out files have {lines} lines and fit the context, {count} are needed: lower --lines "
             "or --limit."
         )
     return rewrites, code.note
@@ -280,32 +279,13 @@ def report(found: Figures) -> list[str]:
         accepted = (f"{source} {n['accepted']} of {n['drafted']}" for source, n in sorted(cell["by_source"].items()))
         figures = [f"{cell['token_ms']:.2f}", f"{cell['tokens_a_round']:.1f}", format_ratio(cell["faster"], 2)]
         rows.append([name, *figures, "; ".join(accepted)])
-    verdicts = {
-        f"{title}: {least:g} × off": found["cells"][name]["faster"]["ratio"] >= least
-        for name, title, least in (
-            (RIGHT, "the old file as prediction", LEAST_FASTER),
-            (USELESS, "another file", LEAST_USELESS),
-        )
-    }
     return [
         f"{settings['target']}, {settings['dtype']}, {settings['mode']}; {files}; {format_load(machine)}",
         machine["processor"],
         *([found["note"]] if found["note"] else []),
         "",
         *table(rows),
-        "",
-        *verdict_lines(verdicts),
     ]
 
 
-def charts(found: Figures) -> list[Chart]:
-    """Return a chart of the speed-ups by prediction."""
-    bars = [
-        Bar(name, cell["faster"]["ratio"], "best" if name == RIGHT else "plain", bounds(cell["faster"]))
-        for name, cell in found["cells"].items()
-    ]
-    title = "A file written again with five small edits, by what the client predicted"
-    return [Chart(title, "times as fast as without speculation; median, least and most", bars, line=1.0)]
-
-
-SCENARIO = Scenario(run_prediction_bench, report, charts, lambda found: list(found["mismatches"]))
+SCENARIO = Scenario(run_prediction_bench, report, mismatches=lambda found: list(found["mismatches"]))

@@ -65,11 +65,6 @@ def section_title(size: str) -> str:
     return f"── target as large as {size} " + "─" * 40
 
 
-def verdict_lines(verdicts: Mapping[str, bool]) -> list[str]:
-    """Return a line for each claim with whether it holds."""
-    return [f"{'holds' if holds else 'FAILS'}: {claim}" for claim, holds in verdicts.items()]
-
-
 @dataclass(frozen=True, slots=True)
 class Bar:
     """One bar; `kind` is bar, best or plain; an interval is drawn as a whisker."""

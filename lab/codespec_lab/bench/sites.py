@@ -88,7 +88,7 @@ def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
     """
     prompts = read_prompts(file)
     if not prompts:
-        raise ConfigError(f"The prompts file {file} is empty: give one JSON object a line.")
+        raise ConfigError(f"The prompts file {file} is empty: write one JSON object per line.")
     return [prompts[number] for number in spread_numbers(len(prompts), limit or len(prompts))]
 
 
@@ -103,7 +103,7 @@ def held_out_sites(file: Path | None, limit: int) -> tuple[list[Site], str]:
         for gap in _held_out_gaps(documents, limit)
     ]
     if not sites:
-        raise ConfigError("The held-out code holds no place to complete: name another file by --held-out.")
+        raise ConfigError("The held-out code contains no site to complete: name another file by --held-out.")
     return sites, held_out.note
 
 
@@ -150,7 +150,7 @@ def mixed_sites(held_out: Path | None, prompts: Path | None) -> tuple[list[Site]
     count = min(map(len, lists))
     sites = [found[turn] for turn in range(count) for found in lists]
     if not sites:
-        raise ConfigError("No prompt has any text: give other ones by --prompts or --held-out.")
+        raise ConfigError("No prompt has any text: name others by --prompts or --held-out.")
     return sites, "; ".join(notes)
 
 
@@ -167,7 +167,7 @@ def serve_sites(held_out: Path | None, prompts: Path | None, count: int) -> tupl
         in_turn = (gap for turn in zip_longest(*gaps) for gap in turn if gap is not None)
         sites = [Site(gap.prefix, gap.suffix, gap.path) for gap in islice(in_turn, count)]
     if len(sites) < 2:
-        raise ConfigError("There are fewer than two places to complete: name a file with more.")
+        raise ConfigError("There are fewer than two sites to complete: name a file with more.")
     return sites, note
 
 
@@ -202,7 +202,7 @@ def _parse(file: Path, number: int, line: str) -> Site:
         language, project = find_language("", path) or "unknown", f"prompt {number}"
         return Site(item["prompt"], item.get("suffix", ""), path, language, project, PROMPTS)
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file}, line {number}: not a JSON object with `prompt`: mend that line.") from error
+        raise ConfigError(f"{file}, line {number}: not a JSON object with `prompt`: correct that line.") from error
 
 
 def _held_out_gaps(documents: Sequence[Document], limit: int) -> list[Gap]:

@@ -62,6 +62,6 @@ def bootstrap(samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]],
     return low, high
 
 
-def common(one: str, other: str) -> int:
+def common(text: str, other: str) -> int:
     """Return the length of the common prefix of two texts."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))

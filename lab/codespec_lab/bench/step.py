@@ -202,8 +202,8 @@ def _bandwidth(source: torch.Tensor) -> float:
 def _row(shape: Shape, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
     rows, batch, context = key.rows
     size = step_bytes(model, shape, batch, context)
-    one = key._replace(rows=(1, 1, context))
-    over_one = sweeps.ratio(key, one) if one in sweeps.seconds else [0.0]
+    single = key._replace(rows=(1, 1, context))
+    over_one = sweeps.ratio(key, single) if single in sweeps.seconds else [0.0]
     return {
         "dtype": key.kind,
         "width": rows // batch,
@@ -238,7 +238,7 @@ def _ms(seconds: Sequence[float]) -> float:
 
 
 def report(found: Figures) -> list[str]:
-    """Return the rows as lines, the drafter's step last. Older files lack modes, prompts or the processor."""
+    """Return the rows as lines, the drafter's step last."""
     compared = any("over_fast" in row for row in found["rows"])
     head = ["dtype", "context", "batch", "width", "ms", "of one row", "of bandwidth"]
     rows = [[*head, "exact over fast"] if compared else head]
@@ -247,12 +247,12 @@ def report(found: Figures) -> list[str]:
         figures = [f"{row['ms']:.2f}", f"{row['over_one']:.2f}", f"{row['of_bandwidth']:.0%}"]
         rows.append([*sizes, *figures, *([_over_fast_text(row)] if compared else [])])
     return [
-        f"{found['shape']}, {found.get('weights', 'random')} weights, {found['device']}, {found['threads']} thread(s), "
+        f"{found['shape']}, {found['weights']} weights, {found['device']}, {found['threads']} thread(s), "
         f"{found['mode']}; measured bandwidth {found['bandwidth_gb']} GB/s",
-        *([found["processor"]] if "processor" in found else []),
-        *(_calls(dtype, calls) for dtype, calls in found.get("calls", {}).items() if "fast" in calls),
+        found["processor"],
+        *(_calls(dtype, calls) for dtype, calls in found["calls"].items() if "fast" in calls),
         *table(rows),
-        *(_prompt(row) for row in found.get("prompts", ())),
+        *map(_prompt, found["prompts"]),
         f"a step of the drafter ({found['drafter']['name']}): {found['drafter']['ms']} ms",
         *found["notes"],
     ]

@@ -6,13 +6,10 @@ The same recorded steps can be priced with several tables.
 from __future__ import annotations
 
 import collections.abc
-import json
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 
-from codespec.errors import ConfigError
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.policy import WrappedPolicy
 from codespec.startup.costs import table_of
@@ -70,16 +67,6 @@ class WatchedPolicy(WrappedPolicy):
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def read_costs(file: Path, shape: str) -> CostTable:
-    """Return the cost table stored by an earlier run of `codespec bench policy`. Raise ConfigError if it is missing."""
-    try:
-        return CostTable.from_dict(json.loads(file.read_text(encoding="utf-8"))["tables"][shape]["costs"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ConfigError(
-            f"{file} holds no costs of the shape {shape} ({error}): name a file of `codespec bench policy --json`."
-        ) from error
 
 
 def measure_costs(pair: Pair, seconds: float | None = None) -> CostTable:

@@ -43,7 +43,7 @@ SETTLE_SECONDS = 1.0  # between two runs, for cancelled requests to end
 
 @dataclass(slots=True)
 class Change:
-    """One change of a document, and what came of it. Times are in seconds since the change.
+    """One change of a document, and its outcome. Times are in seconds since the change.
 
     `pause`     until the next change (None: the last one)
     `sent`      whether a request was sent, and not cancelled by the next change before
@@ -86,7 +86,7 @@ class Developer:
         try:
             self._connections = Sessions(url, read_token(""), "check --url", patience=PATIENCE, most=4)
         except ValueError as error:
-            raise ConfigError(f"{url} is no address: give one like http://127.0.0.1:8765.") from error
+            raise ConfigError(f"{url} is not an address: give one such as http://127.0.0.1:8765.") from error
         self._client = DaemonClient(self._connections)
         self._ghost, self._is_open = "", False
         self.changes: list[Change] = []
@@ -225,7 +225,7 @@ async def run_team(url: str, sites: Sequence[TypingSite], developers: int, secon
         async with asyncio.TaskGroup() as group:
             for number, developer in enumerate(team):
                 group.create_task(begin(number, developer))
-    except ExceptionGroup as errors:  # those of many developers are alike
+    except ExceptionGroup as errors:  # all developers fail in the same way
         raise errors.exceptions[0] from errors
     finally:
         ticking.cancel()
@@ -280,8 +280,8 @@ def report(found: Figures) -> list[str]:
             *lines,
             f"{found['runs'][-1]['developers']} developers do not fit within {limit}; --find finds how many do",
         ]
-    most_asked = found["runs"][-1]["developers"]
-    return [*lines, f"{'at least ' if most == most_asked else ''}{most} developers fit within {limit}"]
+    at_least = "at least " if most == found["runs"][-1]["developers"] else ""
+    return [*lines, f"{at_least}{most} developers fit within {limit}"]
 
 
 def _table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -293,11 +293,11 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         "requests cancelled, refused": lambda r: f"{r['cancelled']}, {r['refused']}",
         "change → answer ms at 50, 95, 99 %": lambda r: format_percentiles(r["answered_ms"]),
         "pauses of 600 ms or more": lambda r: f"{r['pauses']}",
-        "at these, ms at 50, 95, 99 %": lambda r: format_percentiles(r["pause_ms"]),
+        "answer at these pauses, ms at 50, 95, 99 %": lambda r: format_percentiles(r["pause_ms"]),
         "answered in time": lambda r: f"{r['in_time']:.0%}",
         "right characters in time, a pause": lambda r: f"{r['right_in_time']:.1f}",
-        "of those that came at all": lambda r: _share(r["right_share"]),
-        "found their document in a cache, tokens from it": lambda r: (
+        "share of all right characters": lambda r: _share(r["right_share"]),
+        "requests with a cache hit, tokens from the cache": lambda r: (
             f"{_share(r['cache_hits'])}, {_share(r['cached_share'])}"
         ),
     }

@@ -97,15 +97,15 @@ def typing_sites(held_out: Path | None, prompts: Path | None, count: int) -> tup
     TrainingError or ConfigError for a file that can't be read or has no site.
     """
     if prompts is not None:
-        given = read_prompts(prompts)
-        chosen = (_in_prompt(given[number], number) for number in spread_numbers(len(given), count))
+        sites_of_file = read_prompts(prompts)
+        chosen = (_in_prompt(sites_of_file[number], number) for number in spread_numbers(len(sites_of_file), count))
         sites, note = [site for site in chosen if site is not None], "prompts of a file: their last lines are typed"
     else:
         code = read_held_out_code(held_out)
         rows = [_in_documents(documents, math.ceil(count / len(code.rows))) for documents in code.rows.values()]
         sites, note = [site for turn in zip_longest(*rows) for site in turn if site is not None][:count], code.note
     if not sites:
-        raise ConfigError("There is no place to type in: name a file with longer texts.")
+        raise ConfigError("There is no site to type at: name a file with longer texts.")
     return sites, note
 
 

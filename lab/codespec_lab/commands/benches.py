@@ -28,17 +28,17 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     parser: Parser = benches.add_parser(
         name, help=kind.about, usage=f"%(prog)s {kind.usage}", description=description, epilog=kind.note or None
     )
-    for one in fields(kind):
-        if "flag" in one.metadata:
-            flag, rare, words = one.metadata["flag"]
+    for setting in fields(kind):
+        if "flag" in setting.metadata:
+            flag, rare, words = setting.metadata["flag"]
             add: Callable[..., Any] = partial(parser.add_rare, parser) if rare else parser.add_argument
-            add(f"--{flag or one.name.replace('_', '-')}", dest=one.name, **words)
+            add(f"--{flag or setting.name.replace('_', '-')}", dest=setting.name, **words)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     if kind.draws:
         parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     left_out = [setting for setting in SETTINGS if kind.engine and setting not in kind.engine]
-    # Benchmarks have no shape of a completion to confuse the target's with, but for this one.
+    # In the other benchmarks --shape can mean the target's shape: only this one has shapes of completions.
     aliases = {} if kind is QualityBench else {"target_shape": "--shape"}
     add_engine_options(parser, aliases=aliases, leave_out=left_out)
     parser.set_defaults(run=partial(run, kind), **({} if kind.draws else {"plot": None}))

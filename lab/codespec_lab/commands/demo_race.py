@@ -152,7 +152,9 @@ def read_prompts(engine: Engine, requests: Sequence[CompletionRequest]) -> list[
     """Return the requests as the target reads them."""
     admission = Admission(engine.target, engine.context)
     admitted = [admission.admit(request)[0] for request in requests]
-    return [Prompt(one.request, tuple(one.prompt_ids), tuple(sorted(one.eos_ids))) for one in admitted]
+    return [
+        Prompt(sequence.request, tuple(sequence.prompt_ids), tuple(sorted(sequence.eos_ids))) for sequence in admitted
+    ]
 
 
 Runs = Mapping[Racer, Sequence[Run]]

@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
     add("--drafter", required=True, metavar="D|new:SIZE", help="the model to begin from, or a new one: new:1M, new:5M")
     add("--code", required=True, nargs="+", metavar="DIR", help="folders with the code; an eighth is held out")
     add("--out", required=True, metavar="DIR", help="a new folder for the drafter; work files go to DIR.work")
-    add("--keep", nargs="+", default=[], metavar="DIR", help="code elsewhere whose acceptance may not fall by 3 %%")
+    add("--keep", nargs="+", default=[], metavar="DIR", help="other code, on which acceptance must not fall by 3 %%")
     add("--minutes", type=float, default=20.0, metavar="N", help="of the whole run (20)")
     add("--places", type=int, default=0, metavar="N", help="places to write at (as many as the minutes allow)")
     add("--steps", type=int, default=0, metavar="N", help="steps of training (as many as the minutes allow)")

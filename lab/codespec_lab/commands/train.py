@@ -15,7 +15,6 @@ from codespec.contract.engine_config import MOST_THREADS, SHIPPED
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count
 
-MINUTES = ("minutes", "drafter_minutes", "target_minutes")
 MODELS = ("drafter", "target", "qwen-drafter")
 HEADS = ("eagle3", "dflash")
 
@@ -38,14 +37,13 @@ def run(options: argparse.Namespace) -> int:
 
 def check_ranges(options: argparse.Namespace) -> None:
     """Raise ConfigError for the first number that is out of range."""
-    given = vars(options)
-    if not 1 <= given.get("threads", 1) <= MOST_THREADS:
-        raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST_THREADS}.")
-    if given.get("steps", 0) < 0:
-        raise ConfigError(f"--steps {given['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
-    for name in MINUTES:
-        if not 0 < given.get(name, 1) < math.inf:
-            raise ConfigError(f"--{name.replace('_', '-')} {given[name]} is out of range: it must be above 0.")
+    flags = vars(options)
+    if not 1 <= flags.get("threads", 1) <= MOST_THREADS:
+        raise ConfigError(f"--threads {flags['threads']} is out of range: choose 1 to {MOST_THREADS}.")
+    if flags.get("steps", 0) < 0:
+        raise ConfigError(f"--steps {flags['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
+    if not 0 < flags.get("minutes", 1) < math.inf:
+        raise ConfigError(f"--minutes {flags['minutes']} is out of range: it must be above 0.")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,40 +54,28 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _add_corpus_arguments(corpus)
     actions.add_parser("tokenizers", help="train both tokenizers on a sample of the corpus")
     cut = actions.add_parser("cut-tokenizer", help="make the qwen-drafter's tokenizer: the tokens that code uses most")
-    cut.add_argument("model", metavar="MODEL", help="whose tokens: a name of the catalogue, a folder or a .gguf file")
-    one = actions.add_parser("pretrain", help="train one model")
-    one.add_argument("name", choices=MODELS)
-    one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
-    one.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
-    one.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
-    one.add_argument(
-        "--distill-data", "--lessons", action="store_true", help="half of the samples are texts the target wrote"
+    cut.add_argument(
+        "model", metavar="MODEL", help="the model with the tokens: a name of the catalogue, a folder or a .gguf file"
     )
-    distill = actions.add_parser("distill-data", aliases=["lessons"], help="have a target write texts for its drafter")
+    pretrain = actions.add_parser("pretrain", help="train one model")
+    pretrain.add_argument("name", choices=MODELS)
+    pretrain.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
+    pretrain.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
+    pretrain.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
+    pretrain.add_argument("--distill-data", action="store_true", help="half of the samples are texts the target wrote")
+    distill = actions.add_parser("distill-data", help="have a target write texts for its drafter")
     _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     _add_head_arguments(actions.add_parser("head", help="train a head that reads a target's hidden states"))
-    export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
-    export.add_argument("name", choices=MODELS)
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
-    both = actions.add_parser("all", help="corpus, tokenizers and both models")
-    _add_corpus_arguments(both)
-    both.add_argument("--drafter-minutes", type=float, default=17.0)
-    both.add_argument("--target-minutes", type=float, default=63.0)
-    begin = one.add_mutually_exclusive_group()
+    begin = pretrain.add_mutually_exclusive_group()
     begin.add_argument(
         "--layers", type=Path, metavar="FOLDER", help="a model to take the layers of; its tokens are others"
     )
-    for beginning in (begin, export):
-        beginning.add_argument(
-            "--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used"
-        )
-    for action in (one, export, both):
-        action.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folders go")
-    export.add_argument("--seed", type=int, default=0)
-    for action in (one, both):
-        action.add_argument("--resume", action="store_true", help="continue from the checkpoints")
-        _add_machine(action, threads=2)
+    begin.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
+    pretrain.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folder goes")
+    pretrain.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    _add_machine(pretrain, threads=2)
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,8 +107,8 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that writes")
-    add("--positions", "--places", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
-    add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
+    add("--positions", type=count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
+    add("--minutes", type=float, default=600.0, help="stop after this time and keep the texts so far (600)")
     _add_machine(parser, threads=1)
 
 
@@ -146,7 +132,7 @@ def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kind", choices=HEADS, required=True, help="one token a step (eagle3) or a block at once (dflash)")
-    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
+    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model to draft for")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
     add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
     add("--read", type=count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")

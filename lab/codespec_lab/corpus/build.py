@@ -159,16 +159,13 @@ def thin_out(documents: Sequence[Document], max_chars: Mapping[str, float]) -> l
     """
     left = dict(max_chars)
     kept = set[int]()
-    for index in sorted(range(len(documents)), key=lambda index: _path_hash(documents[index])):
+    digests = [hashlib.sha256(f"{document.package}/{document.path}".encode()).digest() for document in documents]
+    for index in sorted(range(len(documents)), key=digests.__getitem__):
         document = documents[index]
         if not max_chars or left.get(document.language, 0.0) >= len(document.text):
             kept.add(index)
             left[document.language] = left.get(document.language, 0.0) - len(document.text)
     return [document for index, document in enumerate(documents) if index in kept]
-
-
-def _path_hash(document: Document) -> bytes:
-    return hashlib.sha256(f"{document.package}/{document.path}".encode()).digest()
 
 
 def _manifest_entry(package: Package, chosen: list[Document]) -> dict[str, object]:

@@ -161,4 +161,4 @@ def _run(command: Sequence[str], folder: Path) -> None:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         reason = next((line for line in lines if line.upper().startswith(("E:", "ERROR"))), lines[-1])
-        raise TrainingError(f"{command[0]} failed: {reason.strip()[:300]}; mend the package list and try again.")
+        raise TrainingError(f"{command[0]} failed: {reason.strip()[:300]}; correct the package list and try again.")

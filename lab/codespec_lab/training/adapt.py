@@ -52,7 +52,7 @@ The loss counts middles, their ends by half, and a prefix that comes after its s
 **Data.** {size:.0f} MB of source in {packages} packages whose licence metadata is plainly permissive ({licences}); by
 language: {languages}. Generated files, near-copies, tests and the held-out projects were removed.
 
-**Not good for** what its model is not good for: correct programs, facts, long files, anything where a wrong answer
+**Not good for** the same uses as its model: correct programs, facts, long files, anything where a wrong answer
 costs something.
 """
 
@@ -99,7 +99,6 @@ class AdaptRun:
         torch.nn.utils.clip_grad_norm_([*self.model.matrices, self.model.vectors], recipe.clip)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        self.model.refresh()
         state.step, state.tokens = state.step + 1, state.tokens + batch.ids.numel()
         return float(loss.detach())
 

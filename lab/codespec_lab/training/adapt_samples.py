@@ -53,15 +53,14 @@ class Sentinels:
 def choose_sentinels(tokenizer: TextTokenizer, embedding: Tensor, names: Sequence[str] = ()) -> Sentinels:
     """Return the four tokens of `names`, or else the last four control tokens that were never learned.
 
-    The last ones, because the first (`<file_sep>`) are more likely to be used later. `embedding` is [vocabulary,
-    width]. Raise TrainingError if a name is unknown, the names are not four, or fewer
-    than four tokens qualify.
+    The first control tokens (`<file_sep>`) are more likely to be used later. `embedding` is [vocabulary, width]. Raise
+    TrainingError if a name is unknown, there are not four names, or fewer than four tokens qualify.
     """
     if names:
         unknown = [name for name in names if name not in tokenizer.vocab]
         if unknown or len(set(names)) != COUNT:
-            what = f"{unknown[0]!r} is not in the vocabulary" if unknown else f"{len(set(names))} were named"
-            raise TrainingError(f"--sentinels takes four tokens of the model's vocabulary, and {what}: name others.")
+            fault = f"{unknown[0]!r} is not in the vocabulary" if unknown else f"{len(set(names))} were named"
+            raise TrainingError(f"--sentinels takes four tokens of the model's vocabulary, and {fault}: name others.")
         return Sentinels(*(tokenizer.vocab[name] for name in names))
     found = _unlearned(tokenizer, embedding)
     if len(found) < COUNT:

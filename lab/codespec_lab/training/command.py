@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -41,16 +40,7 @@ from codespec_lab.training.distill.texts import (
 )
 from codespec_lab.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, report, show_completions
 from codespec_lab.training.heads.command import run_head
-from codespec_lab.training.pair import (
-    STARTER_PAIR,
-    WorkFolder,
-    cut_tokenizer,
-    export_checkpoint,
-    make_recipe,
-    train_one,
-    train_pair,
-    train_tokenizers,
-)
+from codespec_lab.training.pair import WorkFolder, cut_tokenizer, make_recipe, train_one, train_tokenizers
 from codespec_lab.training.run import Budget, catching_signals, faster_dtype
 
 STOPPED = 3
@@ -64,12 +54,9 @@ def run_train(args: argparse.Namespace) -> int:
         "cut-tokenizer": _cut_tokenizer,
         "pretrain": _pretrain,
         "distill-data": _write_distill_data,
-        "lessons": _write_distill_data,
         "adapt": run_adapt,
         "head": run_head,
-        "export": _export,
         "eval": _evaluate,
-        "all": _train_all,
     }
     return 0 if actions[args.action](args, WorkFolder(args.work)) else STOPPED
 
@@ -113,7 +100,7 @@ def _pretrain(args: argparse.Namespace, work: WorkFolder) -> bool:
     return train_one(
         make_recipe(args.name, budget, seed=args.seed, device=args.device, rate=args.rate),
         work,
-        distilled=read_examples(work.find_distill_data()) if args.distill_data else [],
+        distilled=read_examples(work.distill_data) if args.distill_data else [],
         documents=read_documents(work.corpus),
         resume=args.resume,
         start=args.start,
@@ -124,8 +111,6 @@ def _pretrain(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
     """Write examples until there are enough, the time is up or a signal arrives; keep those written."""
-    if args.action == "lessons":
-        print("note: `train lessons` is now `train distill-data`; the old name will go.", file=sys.stderr)
     torch.set_num_threads(args.threads)
     documents = read_documents(work.corpus)
     places = choose_places(documents, args.positions, seed=args.seed)
@@ -138,12 +123,6 @@ def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
             bar.update(len(examples) / len(places), f"{len(examples)} texts")
     save_examples(work.distill_data, examples)
     print(f"distill-data: {len(examples)} texts in {work.distill_data}")
-    return True
-
-
-def _export(args: argparse.Namespace, work: WorkFolder) -> bool:
-    recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
-    export_checkpoint(recipe, work, args.out, args.start)
     return True
 
 
@@ -185,17 +164,3 @@ def _measure(args: argparse.Namespace, held_out: HeldOut) -> None:
             **{label: pair.as_dict() for label, pair in scores.items()},
         }
         write_atomically(args.json, (json.dumps(values, indent=1) + "\n").encode())
-
-
-def _train_all(args: argparse.Namespace, work: WorkFolder) -> bool:
-    torch.set_num_threads(args.threads)
-    if not (args.resume and work.corpus.is_file()):
-        _build_corpus(args, work)
-    if not (args.resume and work.tokenizer("drafter").is_dir()):
-        train_tokenizers(work)
-    minutes = {"drafter": args.drafter_minutes, "target": args.target_minutes}
-    recipes = {
-        name: make_recipe(name, Budget(minutes=minutes[name]), seed=args.seed, device=args.device)
-        for name in STARTER_PAIR
-    }
-    return train_pair(work, recipes, args.out, resume=args.resume)

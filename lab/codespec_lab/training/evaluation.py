@@ -190,7 +190,7 @@ def show_completions(complete: Complete, held_out: HeldOut, count: int, *, seed:
     documents = [document for found in held_out.rows.values() for document in found]
     gaps = spread(documents, count, line_gaps(seed))
     done = [complete([infill_request(gap, "auto")])[0] for gap in gaps]
-    return "\n\n".join(_show_completion(gap, one.text) for gap, one in zip(gaps, done, strict=True))
+    return "\n\n".join(_show_completion(gap, completion.text) for gap, completion in zip(gaps, done, strict=True))
 
 
 def _show_completion(gap: Gap, written: str) -> str:
@@ -281,7 +281,7 @@ def _accepted_columns(scores: Sequence[PairScores], *, by_context: bool) -> list
     columns: list[Column] = []
     for length in dict.fromkeys(length for pair in scores for length in pair.acceptance):
         found = [pair.acceptance.get(length) for pair in scores]
-        tables = [RateTable() if one is None else one.by_context if by_context else one.by_row for one in found]
+        tables = [RateTable() if a is None else a.by_context if by_context else a.by_row for a in found]
         columns.append((f"accepted of {length}", tables, _with_counts if by_context else _decimals))
     return columns
 

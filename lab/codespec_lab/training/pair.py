@@ -16,8 +16,8 @@ from codespec_lab.corpus.documents import CORPUS_NAME, HELD_OUT_NAME, MANIFEST_N
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.export import export_model, model_card
 from codespec_lab.training.llama import LlamaShape
-from codespec_lab.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain, start_run
-from codespec_lab.training.run import Budget, faster_dtype, load_checkpoint
+from codespec_lab.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain
+from codespec_lab.training.run import Budget, faster_dtype
 from codespec_lab.training.tokenizer_training import (
     keep_most_used,
     load_tokenizer,
@@ -32,9 +32,6 @@ SHAPES = {
     "drafter": LlamaShape(vocab_size=3072, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
     "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
 }
-STARTER_PAIR = ("drafter", "target")
-# Both models first train for a few minutes, so that a pair to develop with is soon available.
-PREVIEW_MINUTES = {"drafter": 3.0, "target": 5.0}
 TOKENIZER_SAMPLE_CHARS = 30_000_000
 CUT_SAMPLE_CHARS = 16_000_000
 HELD_OUT_EXCERPTS = 40
@@ -65,11 +62,6 @@ class WorkFolder:
     def distill_data(self) -> Path:
         """The target's texts for the drafter."""
         return self.folder / "distill_data.jsonl.gz"
-
-    def find_distill_data(self) -> Path:
-        """Return the distillation data's path, or its former name if only that exists."""
-        former = self.folder / "lessons.jsonl.gz"
-        return former if former.is_file() and not self.distill_data.exists() else self.distill_data
 
     def tokenizer(self, name: str) -> Path:
         """Return a model's tokenizer folder."""
@@ -138,17 +130,15 @@ def train_one(
     *,
     documents: list[Document],
     resume: bool,
-    until: float = 1.0,
-    out: Path | None = None,
+    out: Path,
     start: Path | None = None,
     layers: Path | None = None,
     distilled: Sequence[DistillationExample] = (),
 ) -> bool:
-    """Train one model up to the share `until` of its budget.
+    """Train one model. Export a preview at every checkpoint, and to `out` at the end.
 
-    Export a preview at every checkpoint, and to `out` at the end. `start` is the folder of a model to begin from,
-    including its tokenizer; `layers` is the folder of a model with other tokens, whose layers are taken. Return False
-    if a signal stopped it.
+    `start` is the folder of a model to begin from, including its tokenizer. `layers` is the folder of a model with
+    other tokens; only its layers are taken. Return False if a signal stopped the training.
     """
     name = recipe.name
     tokenizer, manifest = load_tokenizer(start or work.tokenizer(name)), work.read_manifest()
@@ -160,36 +150,10 @@ def train_one(
         resume=resume,
         start=start,
         layers=layers,
-        until=until,
         held_out=held_out_excerpts(held_out_files(), HELD_OUT_EXCERPTS),
         distilled=distilled,
         on_checkpoint=lambda run: export_run(run, tokenizer, work.preview(name), manifest),
     )
-    if finished and out is not None:
+    if finished:
         export_run(run, tokenizer, out / name, manifest)
     return finished
-
-
-def train_pair(work: WorkFolder, recipes: dict[str, Recipe], out: Path, *, resume: bool) -> bool:
-    """Train both models: first a preview of each, then the drafter to its end, then the target.
-
-    Return False if a signal stopped it; a later call with `resume` continues.
-    """
-    documents = read_documents(work.corpus)
-    begun = {name: resume and work.checkpoint(name).is_file() for name in recipes}
-    for name in ("drafter", "target"):
-        share = min(1.0, PREVIEW_MINUTES[name] / max(recipes[name].budget.minutes, 1e-9))
-        if not train_one(recipes[name], work, documents=documents, resume=begun[name], until=share):
-            return False
-    (work.folder / "preview" / "READY").touch()
-    return all(
-        train_one(recipes[name], work, documents=documents, resume=True, out=out) for name in ("drafter", "target")
-    )
-
-
-def export_checkpoint(recipe: Recipe, work: WorkFolder, out: Path, start: Path | None = None) -> None:
-    """Write a checkpoint's weights as a Hugging Face folder; `start` is the folder the run began from."""
-    load_checkpoint(work.checkpoint(recipe.name))  # report a missing checkpoint before a missing tokenizer
-    tokenizer = load_tokenizer(start or work.tokenizer(recipe.name))
-    run = start_run(recipe, tokenizer, work.checkpoint(recipe.name))
-    export_run(run, tokenizer, out / recipe.name, work.read_manifest())

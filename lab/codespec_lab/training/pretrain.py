@@ -91,9 +91,7 @@ class PretrainRun:
         self.matrices.load_state_dict(saved["matrices"])
         self.others.load_state_dict(saved["others"])
         torch.set_rng_state(saved["random"])
-        values = dict(saved["position"])
-        values["distilled"] = values.pop("lessons", values.get("distilled", 0))  # its former name
-        self.state = PretrainState(**values)
+        self.state = PretrainState(**saved["position"])
 
     def step(self, stream: SampleStream) -> float:
         """Make one update and return the loss in nats per token."""
@@ -152,12 +150,11 @@ def pretrain(
     resume: bool = False,
     start: Path | None = None,
     layers: Path | None = None,
-    until: float = 1.0,
     held_out: Sequence[str] = (),
     distilled: Sequence[DistillationExample] = (),
     on_checkpoint: Callable[[PretrainRun], None] | None = None,
 ) -> tuple[PretrainRun, bool]:
-    """Train up to the share `until` of the budget; return the run, and False if a signal stopped it."""
+    """Train until the budget is used; return the run, and False if a signal stopped it."""
     run = start_run(recipe, tokenizer, checkpoint if resume else None, start, layers)
     stream = SampleStream(documents, tokenizer, seed=recipe.seed, distilled=distilled)
     run.state.distilled = len(distilled) or run.state.distilled
@@ -167,7 +164,6 @@ def pretrain(
         lambda: run.step(stream),
         checkpoint,
         checkpoint_seconds=recipe.checkpoint_seconds,
-        until=until,
         score=(lambda: {"bits_per_byte": bits_per_byte(run.model, tokenizer, held_out, recipe.dtype)})
         if held_out
         else None,

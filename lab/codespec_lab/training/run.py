@@ -84,12 +84,11 @@ def train(
     *,
     checkpoint_seconds: float,
     longest_step: float = LONGEST_STEP_SECONDS,
-    until: float = 1.0,
     score: Callable[[], dict[str, float]] | None = None,
     score_at_checkpoints: bool = False,
     on_checkpoint: Callable[[R], None] | None = None,
 ) -> bool:
-    """Take steps up to the share `until` of the budget; return False if SIGTERM or SIGINT arrives first.
+    """Take steps until the budget is used; return False if SIGTERM or SIGINT arrives first.
 
     `step` updates the model and returns the loss in nats; `score` measures it on held-out code. Save `checkpoint` every
     `checkpoint_seconds` of working time and at the end.
@@ -105,13 +104,13 @@ def train(
             on_checkpoint(run)
 
     with catching_signals() as interruption:
-        while run.progress < until and not interruption.requested:
+        while run.progress < 1.0 and not interruption.requested:
             _timed_step(run, step, bar, longest_step)
             if state.seconds - saved >= checkpoint_seconds:
                 saved = state.seconds
                 save(scored=score_at_checkpoints)
-        save(scored=run.progress >= until)
-    return run.progress >= until
+        save(scored=run.progress >= 1.0)
+    return run.progress >= 1.0
 
 
 def _timed_step(run: Run, step: Callable[[], float], bar: TrainingBar, longest: float) -> None:

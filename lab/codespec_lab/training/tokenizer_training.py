@@ -151,7 +151,7 @@ def keep_most_used(tokenizer: Tokenizer, texts: Sequence[str], size: int) -> Tok
         if len(kept) + len(needed) <= size - len(SPECIALS):
             kept |= dict.fromkeys(needed)
     if len(kept) + len(SPECIALS) < size:
-        raise TrainingError(f"The corpus uses {len(kept)} of the tokens: fewer than the {size} that were asked for.")
+        raise TrainingError(f"The corpus uses {len(kept)} of the tokens: fewer than the required {size}.")
     ordered = [*SPECIALS, *sorted(kept, key=ids.__getitem__)]
     saved["model"]["vocab"] = {token: number for number, token in enumerate(ordered)}
     saved["model"]["merges"] = [list(merge) for merge in merges if "".join(merge) in kept]

@@ -1,4 +1,4 @@
-"""A llama-server in this process that streams one text, whatever it is asked."""
+"""A llama-server in this process that answers every prompt with the same text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMINGS = {"prompt_n": 3, "prompt_ms": 1.0, "predicted_ms": 2.0}
 
 
 class FakeLlama:
-    """Its `events` are sent for each prompt, and `bodies` keeps what was asked."""
+    """Sends `events` for each prompt and keeps the request bodies in `bodies`."""
 
     def __init__(self) -> None:
         self.bodies = list[dict[str, Any]]()
@@ -53,7 +53,7 @@ class FakeLlama:
 
 @pytest.fixture
 def llama() -> Iterator[FakeLlama]:
-    """It answers until the test ends."""
+    """A server that runs until the test ends."""
     served = FakeLlama()
     thread = threading.Thread(target=served.server.serve_forever, daemon=True)
     thread.start()

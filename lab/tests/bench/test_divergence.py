@@ -22,7 +22,7 @@ __all__ = ["command", "models", "plain_environment"]
 
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of the default texts: all of them take a second to tokenize."""
+    """Some of the default texts: tokenizing all of them takes a second."""
     files = held_out_files()[:12]
     monkeypatch.setattr(divergence, "held_out_files", lambda: files)
 
@@ -48,8 +48,10 @@ def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Comm
 def test_int8_says_how_far_its_weights_go(
     models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names are those of the catalogue's figures."""
-    monkeypatch.setattr("codespec.store.resolve.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    """The figures have the names used in the catalogue."""
+    monkeypatch.setattr(
+        "codespec.store.resolve.convert_to_int8", lambda _: None
+    )  # the model is rounded when it is loaded
     out = tmp_path / "divergence.json"
     words = ["--target", models.target, "--drafter", "none", "--tokens", "300", "--threads", "1", "--json", out]
     done = command("bench", "divergence", "--dtype", "int8", *words)

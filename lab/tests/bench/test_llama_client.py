@@ -1,4 +1,4 @@
-"""The client of llama.cpp's server: what it reads of an answer, and each failure as one sentence."""
+"""The client of llama.cpp's server: it parses answers and reports each failure as one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["llama"]
 def test_an_answer_has_ids_with_their_moments_and_text(llama: FakeLlama) -> None:
     found = LlamaClient(f"{llama.url}/").complete([1, 2], 9, stops=["\n\n"], seed=3)
     assert (found.ids, found.text) == ([5, 6, 7], "    return x\n    more")
-    assert found.timings is not None and (found.timings.prompt_tokens, found.timings.drafted) == (3, 0)
+    assert found.timings is not None and (found.timings.drafted, found.timings.accepted) == (0, 0)
     assert sorted(found.arrived) == found.arrived and len(found.arrived) == 3 and found.ended >= found.arrived[-1]
     body = llama.bodies[0]
     assert (body["prompt"], body["n_predict"], body["stop"], body["seed"]) == ([1, 2], 9, ["\n\n"], 3)

@@ -1,4 +1,4 @@
-"""`codespec bench prediction`: edits by rule, a target that writes what it is given, and one run on a tiny model."""
+"""`codespec bench prediction`: rule-based edits, a target that is forced to a text, and a run on a tiny model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from codespec_lab.bench.prediction import (
     Pass,
     Rewrite,
     Writer,
-    charts,
     edit,
     find_rewrites,
     mismatches,
@@ -65,7 +64,7 @@ def test_the_target_writes_what_it_is_given(cell: str) -> None:
 def test_what_does_not_fit_is_left_out() -> None:
     writer = Writer(engine())
     assert not writer.fits(Rewrite("a.py", "x" * 4000, OLD, OLD, OTHER))
-    with pytest.raises(ConfigError, match="0 held-out files have 100000 lines and fit the context, 2 are wanted"):
+    with pytest.raises(ConfigError, match="0 held-out files have 100000 lines and fit the context, 2 are needed"):
         find_rewrites(None, 2, 100_000, writer.fits)
 
 
@@ -96,6 +95,4 @@ def test_a_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(cell["ratios"]) == 2 and ratio["low"] <= ratio["ratio"] <= ratio["high"]
     assert found["cells"][RIGHT]["tokens_a_round"] > 2.0
     lines = "\n".join(report(found))
-    assert "a note" in lines and "prediction" in lines and "the old file as prediction: 5 × off" in lines
-    (chart,) = charts(found)
-    assert [bar.label for bar in chart.bars] == list(CELLS)
+    assert "a note" in lines and "tokens a round" in lines and all(cell in lines for cell in CELLS)

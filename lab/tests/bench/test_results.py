@@ -1,4 +1,4 @@
-"""A benchmark's files are whole; where a text differs from plain decoding they are written before the command fails."""
+"""A benchmark's files are complete, also if the command fails because a text differs from plain decoding."""
 
 from __future__ import annotations
 

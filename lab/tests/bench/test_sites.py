@@ -1,4 +1,4 @@
-"""Sites follow rules: nobody chooses them, they are the same each time, and they are really in their files."""
+"""Sites are chosen by rule, are the same each time, and occur in their files."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ def test_a_missing_file_is_one_sentence() -> None:
 def test_demo_sites_lie_in_this_checkout() -> None:
     sites, source = demo_sites(8)
     assert source == "the project's own tests" and len({site.name for site in sites}) == 8
-    assert len({site.path for site in sites}) == 8, "one a file"
+    assert len({site.path for site in sites}) == 8, "one per file"
     assert [site.path for site in sites] == sorted(site.path for site in sites)
     for site in sites:
         text = (CHECKOUT / site.path).read_text(encoding="utf-8")
         assert site.path.startswith("tests/") and site.prefix in text and site.suffix in text
         cursor = text.index(site.prefix) + len(site.prefix)
         assert text[:cursor].count("\n") + 1 == site.line
-        assert text[cursor : text.index(site.suffix, cursor)].strip(), "something is missing there"
+        assert text[cursor : text.index(site.suffix, cursor)].strip(), "every gap has text"
 
 
 def test_demo_sites_are_the_same_each_time() -> None:
     assert demo_sites(8) == demo_sites(8)
-    assert demo_sites(12)[0][:8] != demo_sites(8)[0], "they are spread over all files"
+    assert demo_sites(12)[0][:8] != demo_sites(8)[0], "sites are spread over all files"
 
 
 def test_where_no_tests_are_the_standard_library_serves(tmp_path: Path) -> None:

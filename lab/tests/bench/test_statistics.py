@@ -1,4 +1,4 @@
-"""The bootstrap finds planted differences, and none where there is none."""
+"""The bootstrap finds planted differences and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COSTS = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, 
 
 
 def noisy(factor: float, count: int = 120) -> tuple[list[float], list[float]]:
-    """Two policies on prompts of very different lengths; the first costs `factor` times as much, give or take."""
+    """Two policies on prompts of very different lengths; the first costs about `factor` times as much."""
     dice = random.Random(1)
     below = [dice.uniform(1, 20) for _ in range(count)]
     return [factor * cost * dice.uniform(0.9, 1.1) for cost in below], below
@@ -30,7 +30,7 @@ def test_no_difference_is_none() -> None:
 
 
 def test_it_is_paired() -> None:
-    """Prompts differ twentyfold; a constant factor has no spread all the same."""
+    """Prompts differ twentyfold, but a constant factor has no spread."""
     _, below = noisy(1.0)
     found = ratio_interval([1.5 * cost for cost in below], below)
     assert found is not None and found["high"] - found["low"] < 1e-9

@@ -1,4 +1,4 @@
-"""`codespec bench step`: what a step must read, ratios within a sweep, and one real run on a small shape."""
+"""`codespec bench step`: the bytes of a step, ratios within a sweep, and one real run on a small shape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
 
 @pytest.fixture(autouse=True)
 def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bandwidth is a figure like any other here; the real buffer takes half a second to fill and read."""
+    """A fake bandwidth: filling and reading the real buffer takes half a second."""
     monkeypatch.setitem(BUFFER, "cpu", 1 << 20)
 
 
@@ -80,7 +80,7 @@ def test_a_small_run(small: Shape) -> None:
     assert set(cells) == {(kind, batch, width) for kind in bench.dtypes for batch in (1, 2) for width in (1, 3)}
     assert all(row["over_one"] == 1.0 for (_, batch, width), row in cells.items() if batch == width == 1)
     assert all(row["of_bandwidth"] > 0.0 and row["ms"] > 0.0 for row in cells.values())
-    assert found["drafter"]["name"] == "drafter", "no path of this machine"
+    assert found["drafter"]["name"] == "drafter", "the file contains no path of this machine"
     assert len(told) == 4
     assert len(charts(found)) == 4
     prompts = [(row["dtype"], row["rows"], row["chunk"]) for row in found["prompts"]]
@@ -95,7 +95,7 @@ def test_a_small_run(small: Shape) -> None:
 
 
 def test_a_model_that_is_here_is_measured_in_int8_too() -> None:
-    """`--target` or `--model` measures its own weights, of which int8 reads a quarter of float32's bytes."""
+    """With `--target` or `--model` that model is measured; int8 reads a quarter of float32's bytes."""
     config = resolve_engine({"threads": 1, "prefill_chunk": 32})
     kinds = ("float32", "int8")
     bench = StepBench(config, dtypes=kinds, widths=(1, 3), batches=(1,), contexts=(16,), sweeps=1, prompt=0)
@@ -131,7 +131,7 @@ def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
 
 
 def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is twice as slow in the second sweep, and exact mode costs less there."""
+    """In the second sweep the machine is half as fast, and exact mode costs less."""
     seen: list[tuple[str, bool]] = []
 
     def pretend(model: LanguageModel, shape: tuple[int, int, int]) -> float:
@@ -170,15 +170,6 @@ def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkey
     assert not any("over_fast" in row for row in found["rows"]) and "exact over fast" not in "\n".join(report(found))
 
 
-def test_figures_of_an_earlier_version_are_drawn() -> None:
-    found = json.loads((Path(__file__).resolve().parents[3] / "docs" / "step.json").read_text(encoding="utf-8"))
-    for row in found["rows"]:
-        row.pop("over_fast", None), row.pop("over_fast_range", None)
-    for name in ("calls", "prompts", "processor"):
-        found.pop(name, None)
-    assert len(report(found)) == 3 + len(found["rows"]) + len(found["notes"]) and len(charts(found)) == 4
-
-
 def test_what_exact_costs_is_a_ratio_of_turns() -> None:
     some = model("llama", "bytes")
     some.allocate(2, 128)
@@ -189,7 +180,7 @@ def test_what_exact_costs_is_a_ratio_of_turns() -> None:
         return 1.0 if asked.calls == FAST else 1.25
 
     assert cost_over_fast(some, before, FAST, [pretend], 0.0) == [1.25] and len(told) == 8
-    assert told[2:] == [True, False, False, True, True, False], "the first of a turn changes"
+    assert told[2:] == [True, False, False, True, True, False], "the order alternates"
     assert some.calls == before and some.cache is not None and some.cache.lengths[0] == 0
     assert time_prompt(some, 100, 32) > 0.0 and some.cache.lengths[0] == 100
     some.rollback(0, 0)

@@ -19,7 +19,7 @@ def other(seed: int = 1) -> LanguageModel:
 
 
 def logits(one: LanguageModel, window: list[int]) -> torch.Tensor:
-    """In one piece, in double precision."""
+    """Compute the definition in one piece, in double precision."""
     one.allocate(1, WINDOW)
     one.admit(0, len(window))
     return one.forward([Rows(0, 0, window, keep=len(window))])[:, : one.choosable].double()

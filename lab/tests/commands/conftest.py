@@ -1,4 +1,4 @@
-"""The demo takes the tiny pair and the plain environment of the command line's tests."""
+"""The demo's tests use the tiny pair and the plain environment of the command-line tests."""
 
 from __future__ import annotations
 

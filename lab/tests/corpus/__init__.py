@@ -1,1 +1,1 @@
-"""Tests of the corpus, the held-out texts and what is cut out of them."""
+"""Tests of the corpus, the held-out texts and the gaps cut out of them."""

@@ -1,4 +1,4 @@
-"""What enters the corpus and what an unusable corpus says."""
+"""The choice of files for the corpus, and errors for an unusable corpus."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def pack(path: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`npm` and `apt-get` on the path that bring what lies in `shelf`, and fail for names with `gone` in them."""
+    """Fake `npm` and `apt-get` that deliver the files in `shelf` and fail for names that contain `gone`."""
     shelf, tools = tmp_path / "shelf", tmp_path / "bin"
     shelf.mkdir()
     tools.mkdir()
@@ -138,7 +138,7 @@ def test_a_missing_program_or_package_is_one_sentence(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one").mkdir()
-    with pytest.raises(TrainingError, match=r"npm failed: E: gone is not there; mend the package list"):
+    with pytest.raises(TrainingError, match=r"npm failed: E: gone is not there; correct the package list"):
         fetch_npm(["gone"], tmp_path / "one")
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "two").mkdir()

@@ -1,4 +1,4 @@
-"""Which places an evaluation takes: by rule, the same every time, and each with its true answer."""
+"""An evaluation's gaps are chosen by rule, the same every time, each with its true answer."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_without_projects_the_library_is_taken_and_that_is_said(tmp_path: Path) 
     for _ in range(2):
         held_out = read_held_out(file, named=False)
         assert list(held_out.rows) == [LIBRARY] and "standard library only" in held_out.note
-        write_documents(file, [])  # what a corpus without held-out projects leaves
+        write_documents(file, [])  # the file of a corpus without held-out projects
     with pytest.raises(TrainingError, match="is empty"):
         read_held_out(file, named=True)
     write_documents(file, [Document("q", "a.go", "go", "package main\n")])

@@ -1,4 +1,4 @@
-"""Which licence metadata permits training, and what happens to packages without such."""
+"""Licence metadata that permits training, and packages without it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_only_plainly_permissive_metadata_passes(
 
 
 def install(folder: Path, name: str, licence: str, text: str = CODE) -> None:
-    """Lay out a package as an installer would."""
+    """Write a package's files as an installer does."""
     package, info = folder / name, folder / f"{name}-1.0.dist-info"
     package.mkdir(parents=True)
     info.mkdir()

@@ -44,7 +44,7 @@ def long_text(documents: Sequence[Document]) -> str:
 
 @pytest.fixture(scope="session")
 def tokenizers(documents: Sequence[Document]) -> dict[str, Tokenizer]:
-    """Both kinds, small."""
+    """A small tokenizer of each kind."""
     texts = [document.text for document in documents]
     return {
         "target": train_target_tokenizer(texts, VOCABULARY),

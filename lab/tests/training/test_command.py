@@ -47,9 +47,19 @@ def tiny_world(monkeypatch: pytest.MonkeyPatch, shape: LlamaShape, recipe: Recip
     monkeypatch.setattr(pair, "HELD_OUT_EXCERPTS", 3)
 
 
+def train_both(work: Path, out: Path) -> None:
+    """Collect the corpus and train both tokenizers and models."""
+    for words in (
+        ["corpus"],
+        ["tokenizers"],
+        *(["pretrain", name, "--out", str(out)] for name in ("drafter", "target")),
+    ):
+        assert run("--work", str(work), *words) == 0
+
+
 @pytest.mark.usefixtures("tiny_world")
-def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
-    assert run("--work", str(tmp_path / "work"), "all", "--out", str(tmp_path / "out"), "--threads", "1") == 0
+def test_training_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
+    train_both(tmp_path / "work", tmp_path / "out")
     for name in ("target", "drafter"):
         for folder in (tmp_path / "out" / name, tmp_path / "work" / "preview" / name):
             model = AutoModelForCausalLM.from_pretrained(folder)
@@ -60,10 +70,6 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
         assert "bits per byte" in card and "PSF-2.0: 1" in card and "unmeasured" not in card
         config = json.loads((tmp_path / "out" / name / "tokenizer_config.json").read_text(encoding="utf-8"))
         assert config["codespec_fim_orders"] == ["psm", "spm"]
-    assert (tmp_path / "work" / "preview" / "READY").exists()
-    assert run("--work", str(tmp_path / "work"), "export", "target", "--out", str(tmp_path / "again")) == 0
-    first, again = (tmp_path / place / "target" / "model.safetensors" for place in ("out", "again"))
-    assert first.read_bytes() == again.read_bytes()
     begun = ("--start", str(tmp_path / "out" / "drafter"), "--rate", "0.001", "--out", str(tmp_path / "on"))
     assert run("--work", str(tmp_path / "work"), "pretrain", "drafter", *begun, "--threads", "1") == 0
     assert "trained from the weights of out/drafter by" in (tmp_path / "on" / "drafter" / "README.md").read_text(
@@ -76,7 +82,7 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tiny_world")
 def test_a_drafter_in_another_models_tokens(tmp_path: Path) -> None:
     work, out = ("--work", str(tmp_path / "work")), tmp_path / "out"
-    assert run(*work, "all", "--out", str(out), "--threads", "1") == 0
+    train_both(tmp_path / "work", out)
     assert run(*work, "cut-tokenizer", str(SHIPPED / "target")) == 0
     begun = ("--layers", str(out / "drafter"), "--out", str(out), "--threads", "1")
     assert run(*work, "pretrain", "qwen-drafter", *begun) == 0
@@ -93,19 +99,3 @@ def test_a_drafter_in_another_models_tokens(tmp_path: Path) -> None:
 def test_pretraining_without_a_corpus_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="run `codespec train corpus` first"):
         run("--work", str(tmp_path), "pretrain", "drafter", "--minutes", "1")
-
-
-def test_distillation_data_is_found_under_its_former_name(tmp_path: Path) -> None:
-    work = pair.WorkFolder(tmp_path)
-    assert work.find_distill_data() == work.distill_data
-    (tmp_path / "lessons.jsonl.gz").touch()
-    assert work.find_distill_data() == tmp_path / "lessons.jsonl.gz"
-    work.distill_data.touch()
-    assert work.find_distill_data() == work.distill_data
-
-
-@pytest.mark.parametrize("name", ["distill-data", "lessons"])
-def test_a_former_name_is_an_alias(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TrainingError, match="run `codespec train corpus` first"):
-        run("--work", str(tmp_path), name)
-    assert ("is now `train distill-data`" in capsys.readouterr().err) == (name == "lessons")

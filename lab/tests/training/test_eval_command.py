@@ -37,10 +37,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
 
 @pytest.fixture
 def work(tmp_path: Path, documents: list[Document], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A work folder with two held-out languages; texts stay short."""
+    """A work folder with two held-out languages; texts are kept short."""
     monkeypatch.setattr(scores, "DRAFTED_TOKENS", 12)
     monkeypatch.setattr(scores, "LOOP_TOKENS", 24)
-    library = held_out_files()[:12]  # the whole one takes seconds to search
+    library = held_out_files()[:12]  # searching the whole standard library takes seconds
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", lambda: library)
     for shape in gaps.MAX_TOKENS:
         monkeypatch.setitem(gaps.MAX_TOKENS, shape, 12)
@@ -52,7 +52,7 @@ def work(tmp_path: Path, documents: list[Document], monkeypatch: pytest.MonkeyPa
 
 
 def counts(found: dict[str, Any]) -> list[int]:
-    """Every count in a JSON value."""
+    """Yield every count in a JSON value."""
     own = [found["count"]] if "count" in found else []
     return own + [count for value in found.values() if isinstance(value, dict) for count in counts(value)]
 

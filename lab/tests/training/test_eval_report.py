@@ -1,4 +1,4 @@
-"""What is said of a measured pair, and when one pair is better than another."""
+"""The report of a measured pair, and the verdict on two pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def filled(right: int, count: int) -> InfillScores:
 
 
 def scores(bits: float = 8.0, right: int = 3, accepted: int = 10) -> PairScores:
-    """A pair of which every figure follows from three numbers."""
+    """Scores of a pair, all derived from three numbers."""
     facts = {"name": "m", "parameters": 5_260_000, "vocabulary": 9, "sha256": "0123456789abcdef"}
     row = Acceptance(RateTable({"go": Rate(accepted, 20)}), RateTable({"string": Rate(accepted, 20)}))
     return PairScores(
@@ -84,7 +84,7 @@ def test_two_pairs_stand_side_by_side() -> None:
 
 
 def table(told: str) -> list[list[str]]:
-    """The lines of the tables as cells."""
+    """Return the tables' lines as cells."""
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in told.splitlines() if line]
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation counts: oracles get everything right, garbage nothing, and the sums add up."""
+"""Counts of an evaluation: an oracle gets everything right, garbage nothing, and the sums agree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def quiet(total: int = 1) -> ProgressBar:
 
 
 def writer(write: Callable[[Gap], str]) -> Callable[[Sequence[CompletionRequest]], list[Completion]]:
-    """Completes known prefixes with what `write` says."""
+    """Completes known prefixes with the result of `write`."""
     known = {gap.prefix: gap for found in GAPS.values() for gap in found}
 
     def complete(requests: Sequence[CompletionRequest]) -> list[Completion]:
@@ -111,7 +111,9 @@ def test_acceptance_of_an_oracle_is_the_draft_length(length: int, places: dict[s
     plain = build(target, Silent()).complete(requests)
     found = measure_acceptance(build(target, Oracle(target, requests, plain, as_ids=True)), places, length, quiet())
     assert found.by_row.all.value == length
-    rounds = math.ceil((DRAFTED_TOKENS - length) / (length + 1))  # those that begin with room for more than `length`
+    rounds = math.ceil(
+        (DRAFTED_TOKENS - length) / (length + 1)
+    )  # the rounds that begin with room for more than `length` tokens
     assert {row: rate.count for row, rate in found.by_row.items()} == {"one": 2 * rounds, "two": rounds}
 
 
@@ -151,10 +153,10 @@ def test_contexts_are_those_of_the_text_so_far() -> None:
 
 
 class Standing(Parrot):
-    """A parrot whose slot needs no memory."""
+    """A repeating model whose slots need no memory."""
 
     def allocate(self, slots: int, capacity: int) -> None:
-        """Forgets."""
+        """Clear the slot."""
         self.cache.ids[0].clear()  # type: ignore[union-attr, attr-defined]
 
 

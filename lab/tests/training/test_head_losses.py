@@ -1,4 +1,4 @@
-"""A head is trained with what it drafts with: a lesson gives the same numbers as the runner behind a cache."""
+"""Training and drafting agree: a lesson gives the same numbers as the runner with a cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def target() -> LanguageModel:
 
 
 def lesson_of(target: LanguageModel, layers: tuple[int, ...]) -> Lesson:
-    """What the target says of random ids, all of which it has read in slot 0."""
+    """Return a lesson of random ids, with the target's features and probabilities from slot 0."""
     ids = sample_ids(LENGTH)
     target.tap(layers)
     target.allocate(2, 64)
@@ -140,7 +140,7 @@ def test_accepted_runs_end_at_the_first_wrong_token(target: LanguageModel) -> No
         for s, b, p in zip(g.states, g.begins, g.positions, strict=True)
     }
     ids = lesson.ids.clone()
-    ids[BEGIN + 2] = chosen[BEGIN, BEGIN + 2]  # as if the target had written the first guess behind BEGIN
+    ids[BEGIN + 2] = chosen[BEGIN, BEGIN + 2]  # as if the target had written the first guess after BEGIN
     same = replace(lesson, ids=ids)
     taken, drafts = accepted_runs(guesses, same, vocabulary)
     wanted = 0

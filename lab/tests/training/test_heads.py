@@ -1,4 +1,4 @@
-"""`codespec train head`: from texts of a target to a head's folder, resumed, refused, and learning."""
+"""`codespec train head`: from a target's texts to a head's folder, with resuming, errors and learning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
     config = json.loads((folder / "config.json").read_text("utf-8"))
     assert config["codespec"]["target"]["name"] == "target" and config["draft_vocab_size"] == 512
     weights = load_file(folder / "model.safetensors")
-    assert not [name for name in weights if "lm_head" in name or "embed" in name], "those are the target's own"
+    assert not [name for name in weights if "lm_head" in name or "embed" in name], "these tensors stay in the target"
     assert f"for {config['codespec']['target']['name']}" in (folder / "README.md").read_text("utf-8")
     model = load_model(str(SHIPPED / "target"), exact=False)
     host = Host.of(model)
@@ -72,7 +72,7 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples: Path) -> None:
     assert train(tmp_path, examples, kind, "--steps", "2", out="whole") == 0
-    with pytest.raises(TrainingError, match="is there already"):
+    with pytest.raises(TrainingError, match="already exists"):
         train(tmp_path, examples, kind, "--steps", "2", out="whole")
     with pytest.MonkeyPatch.context() as patch:
         step = HeadRun.step
@@ -100,11 +100,11 @@ def test_what_is_held_out_is_of_files_that_are_not_learned_from(tmp_path: Path) 
     texts = _texts(args, WorkFolder(tmp_path))
     assert sorted(texts, key=lambda text: int(text.prefix)) == made
     assert len({text.path for text in texts[:24]} & {text.path for text in texts[24:]}) == 0
-    assert [text.path for text in texts] != sorted(text.path for text in texts), "mixed, not by name"
+    assert [text.path for text in texts] != sorted(text.path for text in texts), "shuffled, not sorted by name"
 
 
 def test_what_a_target_said_is_not_taken_for_what_an_adapted_one_says(tmp_path: Path, examples: Path) -> None:
-    """Their token vectors and tokenizers are the same, and only one layer's weights are not."""
+    """Token vectors and tokenizers are the same; only one layer's weights differ."""
     adapted = tmp_path / "adapted"
     shutil.copytree(SHIPPED / "target", adapted)
     weights = load_file(adapted / "model.safetensors")

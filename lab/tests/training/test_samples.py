@@ -22,7 +22,7 @@ FUSS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 
 
 def spelled(tokenizer: Tokenizer, ids: list[int], *, start: bool) -> str:
-    """Text of ids, by a decoder that drops the dummy space only at a piece's start."""
+    """Return the text of ids; the dummy space is dropped only at the start of a piece."""
     if start or not ids:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
     anchor = FimTokenizer(tokenizer).encode("\n")
@@ -30,7 +30,7 @@ def spelled(tokenizer: Tokenizer, ids: list[int], *, start: bool) -> str:
 
 
 def split_at(ids: list[int], marks: Sequence[int]) -> list[list[int]]:
-    """The parts between marks, which must occur once each, in this order, the first of them first."""
+    """Return the parts between the marks, each of which must occur once, in this order, beginning with the first."""
     places = [ids.index(mark) for mark in marks]
     assert places[0] == 0 and places == sorted(places) and all(ids.count(mark) == 1 for mark in marks)
     return [ids[a + 1 : b] for a, b in pairwise([*places, len(ids)])]
@@ -138,7 +138,7 @@ def test_both_orders_occur(documents: list[Document], tokenizer: Tokenizer) -> N
 
 
 def test_another_file_of_the_project_stands_before_a_share_of_the_samples(tokenizers: dict[str, Tokenizer]) -> None:
-    """In the prompt's own layout: separator, path, text, separator, path, sample; never from another project."""
+    """The layout is the prompt's: separator, path, text, separator, path, sample, all of one project."""
     tokenizer = tokenizers["target"]
     fim = FimTokenizer(tokenizer)
     body = "".join(f"value_{i} = compute({i})\n" for i in range(60))

@@ -41,7 +41,7 @@ def test_keeps_what_is_used_most(whole: Tokenizer) -> None:
     kept = cut.get_vocab()
     assert all(token in kept for token, _ in used.most_common(20))
     assert cut.encode(TEXTS[0]).tokens == whole.encode(TEXTS[0]).tokens
-    assert "zygot" not in kept, "the texts hold it once, others forty times"
+    assert "zygot" not in kept, "it occurs once, the others forty times"
 
 
 def test_spells_every_text(whole: Tokenizer) -> None:
@@ -61,7 +61,7 @@ def test_the_same_each_time(whole: Tokenizer) -> None:
 
 
 def test_too_few_tokens(whole: Tokenizer) -> None:
-    with pytest.raises(TrainingError, match="fewer than the 400 that were asked for"):
+    with pytest.raises(TrainingError, match="fewer than the required 400"):
         keep_most_used(whole, TEXTS[:2], 400)
 
 

@@ -1,1 +1,1 @@
-"""`codespec bench decode`: decoding speed of codespec, transformers, llama.cpp and OpenVINO on the same prompts."""
+"""`codespec bench decode`: decoding speed of codespec, transformers and llama.cpp on the same prompts."""

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.call_shape import CallShape
@@ -256,7 +255,7 @@ class OwnModels:
             found = choose_calls(model, self.notes)
             if found.variance:
                 raise ConfigError(
-                    f"The texts of this target depend on the batch ({found.variance}), so none can be compared: choose "
+                    f"This target's texts depend on the batch ({found.variance}), so they can't be compared: choose "
                     "another --device or target."
                 )
             self._calls[key] = model.calls
@@ -316,7 +315,10 @@ class OwnContestant(Contestant):
             prefill_chunk=WHOLE_PROMPT,
             warmup=pair.warmup,
         )
-        sequences = [engine.submit(request)[0] for request in _requests(work)]
+        requests = [
+            task.site.request(work.tokens, temperature=work.temperature, seed=task.number) for task in work.tasks
+        ]
+        sequences = [engine.submit(request)[0] for request in requests]
         for sequence in sequences:
             sequence.eos_ids = work.ends
         return decode(engine, log, sequences, work.count)
@@ -387,7 +389,3 @@ def _computes_int8() -> bool:
 def table_name(variant: Variant) -> str:
     """Return the name of a variant's cost table, made of everything that the table depends on."""
     return f"{variant.dtype}, drafter {variant.drafter_dtype or 'none'}, {variant.threads} thread(s)"
-
-
-def _requests(work: Workload) -> list[CompletionRequest]:
-    return [task.site.request(work.tokens, temperature=work.temperature, seed=task.number) for task in work.tasks]

@@ -142,8 +142,8 @@ class Answer:
     """The answer to a workload.
 
     `first_seconds` covers prefill with the first tokens, and steps with fewer texts than may run at once; these wrote
-    `first_tokens` tokens. The rest is decoding. Rounds, drafts, `split` (seconds by part) and `steps` (if the
-    contestant records them) cover decoding only.
+    `first_tokens` tokens. The rest is decoding. Rounds, drafts, `split` (codespec's seconds by part) and
+    `steps` (codespec's) cover decoding only.
     """
 
     ids: list[tuple[int, ...]]
@@ -177,7 +177,7 @@ class Answer:
         self.rounds += other.rounds
         self.drafted += other.drafted
         self.accepted += other.accepted
-        self.split = {name: self.split.get(name, 0.0) + other.split[name] for name in other.split}
+        self.split = {name: self.split.get(name, 0.0) + seconds for name, seconds in other.split.items()}
         self.steps += other.steps
 
 
@@ -216,6 +216,9 @@ class Contestant:
         """Return the contestant's settings as JSON values."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Stop the processes that the contestant started; by default there is none."""
+
 
 class Family:
     """Contestants that share loaded models; `absent` maps those that can't take part to the reason."""
@@ -228,7 +231,9 @@ class Family:
         """Free everything that only other variants need; by default there is no such thing."""
 
     def close(self) -> None:
-        """Stop the processes that the family started; by default there is none."""
+        """Stop the contestants' processes."""
+        for contestant in self.contestants:
+            contestant.close()
 
 
 class ModelCache(Generic[Model]):

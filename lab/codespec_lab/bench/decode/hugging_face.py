@@ -3,19 +3,19 @@
 Assisted generation and prompt lookup take one prompt at a time. transformers reads an assistant's options from the
 assistant's own generation configuration, so they are set there. Sampling with an assistant of another vocabulary
 rewrites the assistant's head and embedding in place and caches it by its tokenizer, so it gets its own copies of both.
-Hooks measure rounds and forwards without changing them.
+A stopping criterion counts rounds without changing them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     LogitsProcessor,
@@ -150,30 +150,22 @@ class TransformersContestant(Contestant):
         network, sampled = self._models.target(variant), work.temperature > 0.0
         network.generation_config.eos_token_id = sorted(work.ends) or None
         network.generation_config.pad_token_id = 0
-        options, watched = self._options(variant, sampled), {"verify": network}
-        if "assistant_model" in options:
-            watched["draft"] = options["assistant_model"]
+        options, meter = self._options(variant, sampled), Meter()
         ids, mask = (part.to(network.device) for part in _padded(tasks))
-        clocks = {name: Clock(module) for name, module in watched.items()}
-        meter = Meter(clocks)
         options |= {"do_sample": True, "temperature": work.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
         torch.manual_seed(tasks[0].number)
-        try:
-            with quiet(), torch.inference_mode():
-                began = time_when_done(network.device)
-                written = network.generate(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    max_new_tokens=work.tokens,
-                    stopping_criteria=StoppingCriteriaList([meter]),
-                    **options,
-                )
-                ended = time_when_done(network.device)
-        finally:
-            for clock in clocks.values():
-                clock.close()
+        with quiet(), torch.inference_mode():
+            began = time_when_done(network.device)
+            written = network.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                max_new_tokens=work.tokens,
+                stopping_criteria=StoppingCriteriaList([meter]),
+                **options,
+            )
+            ended = time_when_done(network.device)
         texts = [cut_at_end(row, work.ends) for row in written[:, ids.shape[1] :].tolist()]
-        return _answer(texts, meter, clocks, (began, ended), ids.shape[1])
+        return _answer(texts, meter, (began, ended), ids.shape[1])
 
     def _options(self, variant: Variant, sampled: bool) -> dict[str, Any]:
         options: dict[str, Any] = {"do_sample": False}
@@ -206,11 +198,10 @@ class TransformersFamily(Family):
 class Meter(StoppingCriteria):
     """A stopping criterion that never stops: records when the first round ended and counts the other rounds."""
 
-    def __init__(self, clocks: Mapping[str, Clock]) -> None:
+    def __init__(self) -> None:
         self.first = 0.0
         self.length = 0  # ids after the first round
         self.rounds = 0
-        self._clocks = clocks
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
         """Count a round and end no sequence."""
@@ -218,36 +209,7 @@ class Meter(StoppingCriteria):
             self.rounds += 1
         else:
             self.first, self.length = time_when_done(input_ids.device), input_ids.shape[1]
-            for clock in self._clocks.values():
-                clock.seconds, clock.rows = 0.0, 0
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-class Clock:
-    """Measures the seconds in a network's forwards, and the rows of its sequences. On a GPU it measures launch time
-    only: a synchronization in every forward would slow generation.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        self.seconds, self.rows = 0.0, 0
-        self._began = 0.0
-        self._hooks = [
-            network.register_forward_pre_hook(self._begin, with_kwargs=True),
-            network.register_forward_hook(self._end),
-        ]
-
-    def close(self) -> None:
-        """Remove the hooks."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _begin(self, network: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        ids = named["input_ids"] if "input_ids" in named else given[0]
-        self.rows += ids.shape[1]
-        self._began = time.perf_counter()
-
-    def _end(self, *_: Any) -> None:
-        self.seconds += time.perf_counter() - self._began
 
 
 def time_when_done(device: torch.device) -> float:
@@ -296,16 +258,10 @@ def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
     return torch.tensor(ids), torch.tensor(mask)
 
 
-def _answer(
-    ids: list[tuple[int, ...]], meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
-) -> Answer:
+def _answer(ids: list[tuple[int, ...]], meter: Meter, times: tuple[float, float], prompt: int) -> Answer:
     """Return the answer of one call, without the padding that a batch appends to texts after their ends."""
     began, ended = times
     first = sum(min(len(text), meter.length - prompt) for text in ids)
     later = sum(map(len, ids)) - first
-    split = {name: clock.seconds for name, clock in clocks.items()}
-    split["rest"] = ended - meter.first - sum(split.values())
-    single = len(ids) == 1
-    rounds = meter.rounds if single else later
-    drafted = max(0, clocks["verify"].rows - rounds) if single else 0
-    return Answer(ids, ended - began, meter.first - began, first, rounds, drafted, max(0, later - rounds), split)
+    rounds = meter.rounds if len(ids) == 1 else later
+    return Answer(ids, ended - began, meter.first - began, first, rounds, accepted=max(0, later - rounds))

@@ -91,12 +91,12 @@ class LlamaContestant(Contestant):
     def answer(self, work: Workload, variant: Variant) -> Answer:
         """Decode the prompts in batches that begin together. Raise PeerError if the server fails."""
         try:
-            server = self.server(variant)
+            server = self._running(variant)
             return join_answers(work.parts(), lambda part: _together(server, part))
         except LlamaServerError as error:
             raise PeerError(str(error)) from error
 
-    def server(self, variant: Variant) -> LlamaServer:
+    def _running(self, variant: Variant) -> LlamaServer:
         """Return the server of a variant, and start it if it is not running. Stop another variant's server first, so
         that only one is in memory. Raise LlamaServerError if the server does not start.
         """
@@ -138,7 +138,7 @@ class LlamaFamily(Family):
     name = FAMILY
 
     def __init__(self, config: EngineConfig, slots: int, room: int, folder: Path | None = None) -> None:
-        self.runnable: list[LlamaContestant] = []
+        self.contestants: list[LlamaContestant] = []
         self.absent = dict.fromkeys((PLAIN, NGRAM, DRAFT), "")
         try:
             files = _find_files(config, slots, room, folder)
@@ -146,14 +146,8 @@ class LlamaFamily(Family):
             self.absent = dict.fromkeys(self.absent, str(error))
         else:
             names = [PLAIN, NGRAM, *([DRAFT] if files.drafter else [])]
-            self.runnable = [LlamaContestant(name, files) for name in names]
+            self.contestants = [LlamaContestant(name, files) for name in names]
             self.absent = {} if files.drafter else {DRAFT: "there is no drafter, or it was not read from a GGUF file"}
-        self.contestants = self.runnable
-
-    def close(self) -> None:
-        """Stop all servers."""
-        for contestant in self.runnable:
-            contestant.close()
 
 
 def find_original(name: str) -> Original | None:
@@ -196,14 +190,10 @@ def _together(server: LlamaServer, work: Workload) -> Answer:
     with ThreadPoolExecutor(len(work.tasks)) as pool:  # threads that wait for the server
         began = time.perf_counter()
         found = list(pool.map(complete, work.tasks))
-    ended, first = max(one.ended for one in found), max(one.arrived[0] for one in found)
-    ids = [cut_at_end(one.ids, work.ends) for one in found]
-    first_tokens = sum(moment <= first for one in found for moment in one.arrived)
-    accounts = [one.timings for one in found if one.timings is not None]
+    ended, first = max(completion.ended for completion in found), max(completion.arrived[0] for completion in found)
+    ids = [cut_at_end(completion.ids, work.ends) for completion in found]
+    first_tokens = sum(moment <= first for completion in found for moment in completion.arrived)
+    accounts = [completion.timings for completion in found if completion.timings is not None]
     drafted, accepted = sum(each.drafted for each in accounts), sum(each.accepted for each in accounts)
     later = sum(map(len, ids)) - first_tokens
-    split = {}
-    if len(found) == 1 and accounts:
-        server_seconds = min(accounts[0].text_ms / 1000, ended - first)
-        split = {"server": server_seconds, "rest": ended - first - server_seconds}
-    return Answer(ids, ended - began, first - began, first_tokens, max(0, later - accepted), drafted, accepted, split)
+    return Answer(ids, ended - began, first - began, first_tokens, max(0, later - accepted), drafted, accepted)

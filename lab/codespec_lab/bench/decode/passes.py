@@ -12,11 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-import torch
-
-from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable
-from codespec_lab.bench.decode.codespec_engine import FAMILY, OFF, OwnModels
+from codespec_lab.bench.decode.codespec_engine import FAMILY, OwnModels
 from codespec_lab.bench.decode.contest import (
     FLOAT_DTYPES,
     Answer,
@@ -34,7 +31,7 @@ from codespec_lab.corpus.gaps import is_loop
 
 MANY = 4  # prompts at once in the calibration for every concurrency above one
 HOPELESS = 1.5  # a variant slower than the fastest by this factor is not tried again
-THREADS_GAIN = 1.1  # two threads must be faster than one by this factor: sometimes they wait long for each other
+THREADS_GAIN = 1.1  # two threads must be faster than one by this factor, because they sometimes wait for each other
 CALIBRATION_TOKENS = 8  # of each prompt
 LATE = "there was no time to calibrate it: give more --minutes"
 
@@ -121,7 +118,7 @@ def _calibrate(
     After the deadline only a lineup without any contestant is given another try.
     """
     paces: dict[Variant, float] = {}
-    reason, seconds = "it has no variant", 0.0
+    reason, seconds = "no variant was tried", 0.0
     for turn, variant in product(range(2), _variants_to_try(lineup, contestant, size)):
         if turn and paces.get(variant, float("inf")) > HOPELESS * min(paces.values(), default=0.0):
             continue
@@ -151,9 +148,8 @@ def _calibrate(
 class References:
     """Texts of the plain contestants, decoded one prompt at a time, that the other contestants must reproduce."""
 
-    def __init__(self, lineup: Lineup, models: OwnModels, token_bytes: Sequence[bytes]) -> None:
+    def __init__(self, lineup: Lineup, token_bytes: Sequence[bytes]) -> None:
         self._lineup = lineup
-        self._models = models
         self._token_bytes = token_bytes
         self._written: dict[tuple[str, str, float, int, int], tuple[int, ...]] = {}
 
@@ -177,20 +173,6 @@ class References:
     def text(self, ids: Sequence[int]) -> bytes:
         """Return the text of target ids."""
         return b"".join(self._token_bytes[token] for token in ids)
-
-    def nats(self, work: Workload, answer: Answer) -> float:
-        """Return the mean log-probability of sampled texts under the target (in its fastest format) at their
-        temperature, in nats per token.
-        """
-        target = self._models.pair(self._lineup.variant(OFF, 1)).target
-        total = 0.0
-        for task, ids in zip(work.tasks, answer.ids, strict=True):
-            target.admit(0, len(task.ids) + len(ids))
-            rows = Rows(0, 0, [*task.ids, *ids[:-1]], keep=len(ids))
-            scores = (target.forward([rows]) / work.temperature).log_softmax(dim=1)
-            total += scores.gather(1, torch.tensor(ids, device=scores.device)[:, None]).mean().item()
-            target.rollback(0, 0)
-        return total / len(work.tasks)
 
     def _key(self, plain: Contestant, variant: Variant, task: Task, work: Workload) -> tuple[str, str, float, int, int]:
         return plain.family, variant.dtype, work.temperature, work.tokens, task.number
@@ -252,8 +234,6 @@ def _measure(
         "equal": references.equal(contestant, variant, work, answer),
         "loops": sum(is_loop(references.text(ids)) for ids in answer.ids),
     }
-    if work.temperature > 0.0:
-        record["nats"] = references.nats(work, answer)
     if contestant.family == FAMILY:
         record["predicted"] = predicted_seconds(answer.steps, models.table(variant))
     return record

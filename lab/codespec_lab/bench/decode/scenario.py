@@ -31,7 +31,6 @@ from codespec_lab.bench.decode.codespec_engine import OFF, OwnFamily, OwnModels,
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
 from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels
 from codespec_lab.bench.decode.llama_cpp import LlamaFamily
-from codespec_lab.bench.decode.openvino_genai import OpenVinoFamily
 from codespec_lab.bench.decode.passes import LATE, MANY, Lineup, References, calibrate, run_pass
 from codespec_lab.bench.decode.summary import charts, mismatches, report, summarize
 from codespec_lab.bench.harness import Deadline, Results, Scenario, commit_name
@@ -81,7 +80,6 @@ class Contest:
             OwnFamily(self.models),
             TransformersFamily(TransformersModels(bench.config, pair.shares_ids)),
             LlamaFamily(bench.config, self.models.slots, room, bench.llama_cpp),
-            OpenVinoFamily(bench.config.device, bench.openvino, bench.openvino_drafter),
         ]
         self.lineup = Lineup(families)
         section["pair"] = _facts(bench.config, pair)
@@ -121,7 +119,7 @@ class Contest:
         """Run the missing passes while there is time."""
         missing = self._missing()
         progress = ProgressBar("measure", sum(len(workloads) for _, _, workloads in missing))
-        references = References(self.lineup, self.models, self.token_bytes)
+        references = References(self.lineup, self.token_bytes)
         for cell, repeat, workloads in missing:
             begun = time.monotonic()
             if self.deadline.too_late(self._expected_seconds(cell)):

@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec_lab.bench.decode.codespec_engine import FAMILY, NEVER_RIGHT, OFF, ON, SUFFIX
-from codespec_lab.bench.decode.hugging_face import ASSISTED, LOOKUP
-from codespec_lab.bench.decode.hugging_face import PLAIN as TRANSFORMERS
-from codespec_lab.bench.decode.llama_cpp import FAMILY as LLAMA
-from codespec_lab.bench.decode.openvino_genai import FAMILY as OPENVINO
+from codespec_lab.bench.decode.codespec_engine import FAMILY, OFF, ON
 from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, table
 from codespec_lab.bench.sites import KINDS, PROJECTS, PROMPTS
 from codespec_lab.bench.statistics import bootstrap, interval
@@ -33,7 +29,6 @@ WHO = (
     "equal are texts that plain decoding writes in the same number format; other programs' formats are compared with "
     "codespec in a float format",
 )
-FAR = 0.5  # nats a token below plain sampling: texts further below are not the target's
 
 
 @dataclass(slots=True)
@@ -48,7 +43,9 @@ class CellRecords:
     def of(self, name: str, kind: str) -> dict[Unit, Record]:
         """Return a contestant's records on one kind of prompts, without failures."""
         found = self.records[name]
-        return {unit: one for unit, one in found.items() if "failed" not in one and kind in (ALL, one["kind"])}
+        return {
+            unit: record for unit, record in found.items() if "failed" not in record and kind in (ALL, record["kind"])
+        }
 
 
 def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,13 +117,13 @@ def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: 
 
 def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, CellRecords]:
     found: dict[str, CellRecords] = {}
-    for one in passes:
-        sampling, concurrency = one["sampling"], one["concurrency"]
+    for single_pass in passes:
+        sampling, concurrency = single_pass["sampling"], single_pass["concurrency"]
         cell = found.setdefault(f"{sampling}, {concurrency} at once", CellRecords(sampling, concurrency))
         cell.repeats += 1
-        for name, records in one["records"].items():
+        for name, records in single_pass["records"].items():
             for record in records:
-                cell.records.setdefault(name, {})[one["repeat"], record["work"]] = record
+                cell.records.setdefault(name, {})[single_pass["repeat"], record["work"]] = record
     return found
 
 
@@ -135,7 +132,7 @@ def _kind(contestants: Mapping[str, Any], cell: CellRecords, kind: str) -> dict[
     rows = {}
     for name, records in named.items():
         rows[name] = row = _row(list(records.values())) | {"plain": contestants[name]["plain"]}
-        # Every contestant against plain decoding, and codespec against every contestant.
+        # Compare every contestant with plain decoding, and codespec with every contestant.
         others = [other for other in named if other != name and (other == OFF or name == ON)]
         row["times"] = {other: ratio for other in others if (ratio := compare(records, named[other])) is not None}
         if OFF in row["times"] and contestants[name]["family"] == FAMILY:
@@ -158,7 +155,7 @@ def _row(records: list[Record]) -> dict[str, Any]:
     seconds = sum(map(decoding_seconds, records))
     split = {part: sum(record["split"].get(part, 0.0) for record in records) for part in records[0]["split"]}
     compared = [record for record in records if record["equal"] is not None]
-    row = {
+    return {
         "tokens_per_second": sums["tokens"] / seconds if seconds else 0.0,
         "first_seconds": sums["first_seconds"] / texts,
         "tokens_a_text": sums["written"] / texts,
@@ -172,9 +169,6 @@ def _row(records: list[Record]) -> dict[str, Any]:
         "compared": sum(record["prompts"] for record in compared),
         "texts": texts,
     }
-    if "nats" in records[0]:
-        row["nats"] = statistics.fmean(record["nats"] for record in records)
-    return row
 
 
 def _prediction(cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,24 +201,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
             for kind, figures in values["kinds"].items():
                 title = f"{cell}, {figures['prompts']} prompts {TITLES[kind]}, {values['repeats']} repeats:"
                 lines += ["", title, *_table(figures)]
-        lines += ["", *_prediction_lines(section["summary"]["prediction"]), "", *headline(section)]
-    return lines
-
-
-def headline(section: Mapping[str, Any]) -> list[str]:
-    """Return the gains of codespec's speculation, one row per cell, as a Markdown table for documents."""
-    rows = {cell: values["kinds"][ALL]["rows"] for cell, values in section["summary"]["cells"].items()}
-    others = [OFF, SUFFIX, TRANSFORMERS, ASSISTED, LOOKUP]
-    others += [name for name in section["contestants"] if name.startswith((LLAMA, OPENVINO))]
-    others = [name for name in others if any(name in row.get(ON, {"times": ()})["times"] for row in rows.values())]
-    heads = ["× " + name.removeprefix("codespec ").removeprefix(f"{TRANSFORMERS} ") for name in others]
-    lines = ["| " + " | ".join([ON, "tokens/s", *heads, "never right, × off"]) + " |", "|---" * (len(others) + 3) + "|"]
-    for cell, row in rows.items():
-        if ON not in row:
-            continue
-        times, never = row[ON]["times"], row.get(NEVER_RIGHT, {"times": {}})["times"].get(OFF)
-        cells = [cell, f"{row[ON]['tokens_per_second']:.1f}", *(format_ratio(times.get(name), 2) for name in others)]
-        lines.append("| " + " | ".join([*cells, format_ratio(never, 2)]) + " |")
+        lines += ["", *_prediction_lines(section["summary"]["prediction"])]
     return lines
 
 
@@ -249,7 +226,7 @@ def _about(section: Mapping[str, Any]) -> list[str]:
     lines += [section["note"]] if section["note"] else []
     versions = section["configuration"]["versions"].items()
     lines.append(", ".join(f"{name} {version}" for name, version in versions))
-    commits = sorted({one["commit"] for one in section["passes"]})
+    commits = sorted({single_pass["commit"] for single_pass in section["passes"]})
     if len(commits) > 1:
         lines.append(f"passes of several commits with the same code: {', '.join(commits)}")
     return lines
@@ -279,8 +256,9 @@ def _table(figures: Mapping[str, Any]) -> list[str]:
     ]
     for name, row in figures["rows"].items():
         speed = [f"{row['tokens_per_second']:.1f}", format_ratio(row["times"].get(OFF), 2)]
-        first, drafting = f"{row['first_seconds'] * 1000:.0f}", row["acceptance"] is not None
-        accepted = [f"{row['acceptance']:.0%}", f"{row['accepted_a_round']:.2f}"] if drafting else ["", ""]
+        first = f"{row['first_seconds'] * 1000:.0f}"
+        a_round = f"{row['accepted_a_round']:.2f}" if row["accepted_a_round"] else ""
+        accepted = [f"{row['acceptance']:.0%}" if row["drafted_a_round"] else "", a_round]
         equal = f"{row['equal']}/{row['compared']}" if row["compared"] else "–"
         texts = [f"{row['tokens_a_text']:.1f}", f"{row['ended']:.0%}", f"{row['looping']:.0%}"]
         lines.append([name, *speed, first, *accepted, equal, *texts])
@@ -288,20 +266,16 @@ def _table(figures: Mapping[str, Any]) -> list[str]:
     if ON in figures["rows"]:
         times = figures["rows"][ON]["times"].items()
         found.append(f"  {ON}, × others: " + ", ".join(f"{name} {format_ratio(ratio, 2)}" for name, ratio in times))
-    found += [f"  {line}" for name, row in figures["rows"].items() for line in _details(name, row, figures["rows"])]
+    found += [f"  {line}" for name, row in figures["rows"].items() for line in _details(name, row)]
     return found + [f"  {name} failed: {why}" for name, why in figures["failed"].items()]
 
 
-def _details(name: str, row: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
+def _details(name: str, row: Mapping[str, Any]) -> list[str]:
     split = ", ".join(f"{part} {share:.0%}" for part, share in row["split"].items())
     predicted = f"; predicted {row['predicted']:.2f} × off" if "predicted" in row else ""
-    lines = [f"{name}: {split}{predicted}"]
+    lines = [f"{name}: {split}{predicted}"] if split else []
     if row["compared"] and row["equal"] < row["compared"] and not row["plain"]:  # another program rounds differently
         lines.append(f"{name}: NOT EQUAL to plain in {row['compared'] - row['equal']} of {row['compared']} texts")
-    plain = rows.get(OFF, {})
-    if "nats" in row and "nats" in plain and row["nats"] < plain["nats"] - FAR:
-        both = f"it gives them {row['nats']:.2f} nats a token, plain ones {plain['nats']:.2f}"
-        lines.append(f"{name}: NOT THE TARGET'S TEXTS: {both}")
     return lines
 
 

@@ -35,12 +35,11 @@ from codespec_lab.bench.policy.summary import (
     score,
     summarize,
     tokens_by_class,
-    verdicts,
 )
-from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, section_title, table, verdict_lines
+from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, section_title, size_of, table
 from codespec_lab.bench.settings import PolicyBench
 from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
-from codespec_lab.bench.steps import Prices, measure_costs, read_costs
+from codespec_lab.bench.steps import Prices, measure_costs
 from codespec_lab.progress import ProgressBar
 
 RULES = ("plus2minus1", "confidence:0.4", "ds4-80")
@@ -88,24 +87,18 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
     """Return all figures as plain JSON values. Progress goes to stderr."""
     sites, note = _sites(bench)
     pair = load_pair(bench.config, BATCH, LONGEST)
-    notes = [note, *pair.notes]
     progress = ProgressBar("record", len(sites))
     recordings = record(pair, sites, bench.tokens, progress.advance)
     if not recordings:
         raise ConfigError("No place has enough text for a draft: name longer files, or lower --warmup.")
-    sections = {"own": _section(pair, recordings, bench, "own")}
-    if bench.shape:
-        shaped = load_pair(replace(bench.config, target_shape=bench.shape), BATCH, LONGEST)
-        notes += shaped.notes
-        sections[bench.shape] = _section(shaped, recordings, bench, bench.shape)
     return {
         "date": date.today().isoformat(),
         "processor": processor().label,
         "pair": pair.facts(),
-        "note": "; ".join(dict.fromkeys(filter(None, notes))),
+        "note": "; ".join(dict.fromkeys(filter(None, [note, *pair.notes]))),
         "prompts": _prompt_facts(recordings),
         "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
-        "tables": sections,
+        "tables": {bench.config.target_shape: _section(pair, recordings, bench)},
     }
 
 
@@ -138,17 +131,16 @@ def _prompt_facts(recordings: Sequence[Recording]) -> dict[str, Any]:
     }
 
 
-def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, shape: str) -> dict[str, Any]:
-    """Return all figures for one size of the target."""
-    prices = Prices(read_costs(bench.costs, shape) if bench.costs else measure_costs(pair))
+def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench) -> dict[str, Any]:
+    """Return all figures of the policies."""
+    prices = Prices(measure_costs(pair))
     rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
-    progress = ProgressBar(f"replay {shape}", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
+    progress = ProgressBar("replay", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
     found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
     for batch in BATCHES:
         scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, progress.advance)
-        found["batch"][str(batch)] = summary = summarize(scores, tokens_by_class(recordings))
+        found["batch"][str(batch)] = summarize(scores, tokens_by_class(recordings))
         if batch == 1:
-            found["verdicts"] = verdicts(summary)
             alone = scores
     found["unguessable"] = _unguessable(pair, rows, recordings, prices, progress.advance)
     if bench.measured:
@@ -214,11 +206,7 @@ def _measured(
 
 
 def _complete(pair: Pair, row: PolicyRow, recording: Recording, found: Timed) -> None:
-    """Complete one prompt under one policy, in a new engine with new proposers.
-
-    An enlarged target may decide a near-tie differently, so its text may differ from the recorded one, but not between
-    policies.
-    """
+    """Complete one prompt under one policy, in a new engine with new proposers."""
     proposer = ChainProposer([part for part in pair.proposers() if part.name in row.sources])
     engine = Engine(pair.target, proposer, row.make([recording]), context=pair.context, warmup=pair.warmup)
     done = engine.complete([recording.request])[0]
@@ -247,7 +235,7 @@ def report(found: Figures) -> list[str]:
     lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())
     lines += [found["processor"], *([found["note"]] if found["note"] else [])]
     for shape, section in found["tables"].items():
-        lines += ["", section_title(_size(shape)), *_section_lines(section), "", *verdict_lines(section["verdicts"])]
+        lines += ["", section_title(size_of(shape)), *_section_lines(section)]
     return lines
 
 
@@ -312,7 +300,7 @@ def _speeds(shape: str, batch: str, summary: Mapping[str, Any]) -> Chart:
         times = summary["policies"][name]["times_off"]
         kind = "best" if name.startswith("cost") else "plain" if name in ("off", "oracle") else "bar"
         bars.append(Bar(name, times["ratio"], kind, bounds(times)))
-    title = f"Speed against plain decoding: target as large as {_size(shape)}, batch {batch}"
+    title = f"Speed against plain decoding: target as large as {size_of(shape)}, batch {batch}"
     return Chart(title, "modelled cost of recorded rounds; 95 % bootstrap intervals over prompts", bars, line=1.0)
 
 
@@ -322,12 +310,8 @@ def _class_costs(shape: str, summary: Mapping[str, Any]) -> Chart:
         rejected, missed = (values[name] / max(1, values["rounds"]) for name in ("rejected", "missed"))
         note = f"{values['times_oracle']:.2f}  ({rejected:.1f} rejected, {missed:.1f} missed)"
         bars.append(Bar(context, values["times_oracle"], "bar", note=note))
-    title = f"Cost against the oracle length by class: target as large as {_size(shape)}"
+    title = f"Cost against the oracle length by class: target as large as {size_of(shape)}"
     return Chart(title, "cost+syntax learned elsewhere; rejected and missed tokens a round in brackets", bars, line=1.0)
-
-
-def _size(shape: str) -> str:
-    return "it is" if shape == "own" else shape
 
 
 SCENARIO = Scenario(run_policy_bench, report, charts, lambda found: mismatches(found["tables"]))

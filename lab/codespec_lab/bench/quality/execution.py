@@ -123,7 +123,7 @@ def _test(file: Path, number: int, line: str) -> tuple[str, TaskTest]:
         return str(row.get("task_id", number)), TaskTest(str(row["test"]), str(row["entry_point"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{file}, line {number}: --execute needs `test` and `entry_point` beside the solution: mend that line."
+            f"{file}, line {number}: --execute needs `test` and `entry_point` beside the solution: correct that line."
         ) from error
 
 

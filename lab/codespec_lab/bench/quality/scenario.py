@@ -27,7 +27,6 @@ from codespec_lab.bench.llama_server import LlamaClient, LlamaServerError
 from codespec_lab.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
 from codespec_lab.bench.quality.sites import (
     GapSite,
-    add_definitions,
     choose_sites,
     cut,
     infilling_request,
@@ -51,29 +50,10 @@ Writer = Callable[[Sequence[GapSite]], list[str]]  # the texts for gaps
 
 @dataclass(slots=True)
 class Filled:
-    """One contestant's facts and outcomes so far: `plain` in the order of the sites; `defined` by the number of a site,
-    with other files' definitions in the prompt.
-    """
+    """One contestant's facts, and its outcomes so far, in the order of the sites."""
 
     facts: dict[str, Any]
-    plain: list[Outcome] = field(default_factory=list)
-    defined: dict[int, Outcome] = field(default_factory=dict)
-
-    def fill(self, sites: Sequence[GapSite], write: Writer, judge: Judge) -> Iterator[None]:
-        """Fill all gaps without other files' definitions, then those that have any with them, and yield after each
-        group.
-        """
-        for start in range(0, len(sites), GROUP):
-            group = sites[start : start + GROUP]
-            texts = write([replace(site, snippets=()) for site in group])
-            self.plain += [judge.outcome(site, text) for site, text in zip(group, texts, strict=True)]
-            yield
-        numbers = [number for number, site in enumerate(sites) if site.snippets]
-        for start in range(0, len(numbers), GROUP):
-            some = numbers[start : start + GROUP]
-            texts = write([sites[number] for number in some])
-            self.defined |= {n: judge.outcome(sites[n], text) for n, text in zip(some, texts, strict=True)}
-            yield
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 class Judge:
@@ -124,60 +104,37 @@ def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
 
     def fill(facts: dict[str, Any], write: Writer) -> None:
         found.append(Filled(facts))
-        for _ in found[-1].fill(sites, write, judge):
+        for start in range(0, len(sites), GROUP):
+            group = sites[start : start + GROUP]
+            found[-1].outcomes += [judge.outcome(site, text) for site, text in zip(group, write(group), strict=True)]
             keep()
             if deadline.too_late(0.0):
                 return
 
     for label, config in contestants.items():
         if not (found and deadline.too_late(0.0)):
-            fill(*_engine_writer(bench, config, ProgressBar(label, _count(sites)), label))
+            fill(*_engine_writer(bench, config, ProgressBar(label, len(sites)), label))
     if server is not None and not deadline.too_late(0.0):
         with _server_errors(bench.llama_server):
-            fill(*_server_writer(bench, server, ProgressBar("llama.cpp", _count(sites)), found[0].facts["context"]))
+            fill(*_server_writer(bench, server, ProgressBar("llama.cpp", len(sites)), found[0].facts["context"]))
     return keep()
 
 
-def _count(sites: Sequence[GapSite]) -> int:
-    """Return the number of gaps to fill, those with other files' definitions twice."""
-    return len(sites) + sum(bool(site.snippets) for site in sites)
-
-
 def _side_by_side(sites: Sequence[GapSite], found: Sequence[Filled]) -> dict[str, Any]:
-    """Compare the first contestant with the others, and each with itself with definitions, at the sites that both have
-    filled. Return all figures.
+    """Return the figures of all contestants, and the differences between the first and each other one at the sites that
+    both have filled.
     """
     targets: list[dict[str, Any]] = []
     compared: list[dict[str, Any]] = []
     first = found[0]
-    for one in found:
-        facts, name, filled = one.facts, one.facts["name"], len(one.plain)
+    for contestant in found:
+        facts, outcomes, filled = contestant.facts, contestant.outcomes, len(contestant.outcomes)
         notes = [f"stopped early: {filled} of {len(sites)} sites are filled"] if filled < len(sites) else []
-        targets.append({**facts, "notes": facts["notes"] + notes, "rows": count_rows(sites[:filled], one.plain)})
-        if one is not first:
-            both = differences(sites[:filled], first.plain[:filled], one.plain)
-            compared.append({"target": first.facts["name"], "other": name, "kinds": both})
-        if one.defined:
-            with_definitions, difference = _with_definitions(sites, one)
-            targets.append(with_definitions)
-            compared.append(difference)
+        targets.append({**facts, "notes": facts["notes"] + notes, "rows": count_rows(sites[:filled], outcomes)})
+        if contestant is not first:
+            both = differences(sites[:filled], first.outcomes[:filled], outcomes)
+            compared.append({"target": first.facts["name"], "other": facts["name"], "kinds": both})
     return {"targets": targets, "differences": compared}
-
-
-def _with_definitions(sites: Sequence[GapSite], one: Filled) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a contestant's figures in held-out code with definitions, and the difference from those without."""
-    numbers = [
-        number
-        for number, site in enumerate(sites[: len(one.plain)])
-        if site.kind in PROJECT_KINDS and (number in one.defined or not site.snippets)
-    ]
-    theirs, plain = [sites[number] for number in numbers], [one.plain[number] for number in numbers]
-    defined = [one.defined.get(number, one.plain[number]) for number in numbers]
-    known = sum(bool(site.snippets) for site in theirs)
-    notes = [f"{known} of {len(theirs)} sites in held-out code are in files whose imports define something"]
-    name, other = one.facts["name"], f"{one.facts['name']} + definitions"
-    target = {**one.facts, "name": other, "notes": notes, "rows": count_rows(theirs, defined)}
-    return target, {"target": name, "other": other, "kinds": differences(theirs, plain, defined)}
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -190,27 +147,18 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
-    """Return the request at a site: an editor's; `raw`, ended by the target's end tokens only and not healed; or by the
-    published rules.
-    """
+    """Return the request at a site: an editor's, or one by the published rules."""
     if bench.shape == "infilling":
         return infilling_request(site, bench.left_only)
-    request = replace(
-        infill_request(site.gap, site.shape),
-        language=site.gap.language,
-        snippets=site.snippets,
-        max_tokens=site.tokens,
-    )
-    if bench.left_only:
-        request = replace(request, suffix="")
-    return replace(request, shape="raw", heal=False) if bench.shape == "raw" else request
+    request = replace(infill_request(site.gap, site.shape), language=site.gap.language, max_tokens=site.tokens)
+    return replace(request, suffix="") if bench.left_only else request
 
 
 def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     """Return the configurations by label. Raise ConfigError for duplicates and unsuitable number formats."""
     names, config = [bench.config.target, *bench.compare], bench.config
     if len(set(names)) < len(names):
-        raise ConfigError("--compare names a target twice: give different ones.")
+        raise ConfigError("--compare names a target twice: name different ones.")
     formats = [config.dtype, *bench.formats]
     if len(set(formats)) < len(formats):
         raise ConfigError(f"--formats names a number format twice ({config.dtype} is the target's own): leave it out.")
@@ -221,26 +169,22 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
         found |= {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
     else:
         found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
-    for one in found.values():  # report missing weights before minutes of work
-        weights_folder(one.target, one.dtype, enlarged=one.target_shape != "own")
+    for settings in found.values():  # report missing weights before minutes of work
+        weights_folder(settings.target, settings.dtype, enlarged=settings.target_shape != "own")
     return found
 
 
 def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
-    if bench.shape == "infilling":
-        sites = infilling_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 0, limit=bench.limit or 0)
-    else:
-        sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 1, limit=bench.limit or 0)
-    if bench.sample:
-        sites = sample_sites(sites, bench.sample, bench.seed)
-    return add_definitions(sites, held_out) if bench.definitions else sites
+    choose = infilling_sites if bench.shape == "infilling" else choose_sites
+    sites = choose(held_out, _kinds(bench), seed=bench.seed, limit=bench.limit or 0)
+    return sample_sites(sites, bench.sample, bench.seed) if bench.sample else sites
 
 
 def _server(bench: QualityBench) -> LlamaClient | None:
     if not bench.llama_server:
         return None
     if bench.shape != "infilling":
-        raise ConfigError("llama-server can't be asked as an editor asks: use --shape infilling with --llama-server.")
+        raise ConfigError("llama-server accepts no editor's requests: use --shape infilling with --llama-server.")
     with _server_errors(bench.llama_server):
         server = LlamaClient(bench.llama_server)
         server.facts()  # fail before minutes are spent on the other contestants
@@ -327,7 +271,7 @@ def _write(
     """Return the texts, and the engine's notes about them."""
     done = engine.complete(requests)
     advance(len(done))
-    return [one.text for one in done], [note for one in done for note in one.stats.notes]
+    return [completion.text for completion in done], [note for completion in done for note in completion.stats.notes]
 
 
 def _kinds(bench: QualityBench) -> Sequence[str]:
@@ -335,10 +279,6 @@ def _kinds(bench: QualityBench) -> Sequence[str]:
     kinds = bench.kinds or ((*TASK_KINDS, *PROJECT_KINDS) if bench.prompts else PROJECT_KINDS)
     if bench.prompts is None and set(kinds) & set(TASK_KINDS):
         raise ConfigError(f"The kinds {', '.join(TASK_KINDS)} are cut out of HumanEval: name its file by --prompts.")
-    if bench.definitions and not set(kinds) & set(PROJECT_KINDS):
-        raise ConfigError(f"--definitions needs held-out code: add {' or '.join(PROJECT_KINDS)} to --kinds.")
-    if bench.definitions and bench.left_only:
-        raise ConfigError("--definitions needs text after the cursor in the prompt: leave out --left-only.")
     if bench.execute and not set(kinds) & set(TASK_KINDS):
         raise ConfigError("--execute runs HumanEval's tests: name its file by --prompts, and one of its kinds.")
     return kinds
@@ -365,7 +305,6 @@ def _conditions(bench: QualityBench, held_out: HeldOut) -> dict[str, Any]:
         "sample": bench.sample or 0,
         "shape": bench.shape,
         "left_only": bench.left_only,
-        "definitions": bench.definitions,
         "data": {name: digest for name, digest in held_out.digests.items() if kinds & set(used[name])},
         "note": held_out.note if kinds & set(PROJECT_KINDS) else "",
     }

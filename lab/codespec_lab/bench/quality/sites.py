@@ -19,19 +19,15 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 
-from codespec.contract.types import CompletionRequest, Shape, Snippet
+from codespec.contract.types import CompletionRequest, Shape
 from codespec.errors import ConfigError
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec_lab.bench.settings import LINE, MULTI, PROJECT_KINDS, SEED, SINGLE, SPAN, TASK_KINDS
-from codespec_lab.bench.sites import read_definitions
-from codespec_lab.corpus.documents import Document
+from codespec_lab.bench.settings import LINE, MULTI, SEED, SINGLE, SPAN, TASK_KINDS
 from codespec_lab.corpus.gaps import MAX_BLOCKS, MAX_LINES, MAX_TOKENS, Gap, block_gaps, line_gaps, spread, task_gaps
 from codespec_lab.corpus.held_out import HeldOut, Task
 
@@ -48,12 +44,11 @@ MOST_TOKENS = {SINGLE: 64, MULTI: 256, SPAN: 256}  # longest in Qwen's tokens: 4
 
 @dataclass(frozen=True, slots=True)
 class GapSite:
-    """A gap, its kind and its row in the report. `snippets` are other files' definitions for the prompt."""
+    """A gap, its kind and its row in the report."""
 
     kind: str
     row: str
     gap: Gap
-    snippets: tuple[Snippet, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -71,20 +66,18 @@ class GapSite:
         return self.gap.package, self.gap.path
 
 
-def choose_sites(
-    held_out: HeldOut, kinds: Sequence[str], *, seed: int = SEED, each: int = 1, limit: int = 0
-) -> list[GapSite]:
-    """Return the sites of `kinds`: up to `each` different ones for each HumanEval problem, and those of
-    `codespec train eval` in each language. `limit` restricts the problems and the sites a language (0: no limit).
-    Raise ConfigError if the texts hold no site of some kind.
+def choose_sites(held_out: HeldOut, kinds: Sequence[str], *, seed: int = SEED, limit: int = 0) -> list[GapSite]:
+    """Return the sites of `kinds`: one for each HumanEval problem, and those of `codespec train eval` in each language.
+    `limit` restricts the problems and the sites of a language (0: no limit). Raise ConfigError if the texts contain no
+    site of a kind.
     """
     found: list[GapSite] = []
     for kind in kinds:
-        sites = (
-            _in_tasks(held_out.tasks[: limit or None], kind, seed, each)
-            if kind in TASK_KINDS
-            else _in_projects(held_out, kind, seed, limit)
-        )
+        if kind in TASK_KINDS:
+            gaps = _FINDERS[kind](held_out.tasks[: limit or None], seed)
+            sites = [GapSite(kind, HUMANEVAL, gap) for gap in gaps]
+        else:
+            sites = _in_projects(held_out, kind, seed, limit)
         if not sites:
             raise ConfigError(f"The texts hold no site of the kind {kind}: name other files, or leave that kind out.")
         found += sites
@@ -157,12 +150,6 @@ def gap_between(task: Task, begin: int, end: int) -> Gap:
 _FINDERS: dict[str, Finder] = {SINGLE: task_gaps, MULTI: multi_line_gaps, SPAN: span_gaps}
 
 
-def _in_tasks(tasks: Sequence[Task], kind: str, seed: int, each: int) -> list[GapSite]:
-    """Return the sites in HumanEval; a problem's first site depends on the seed, further ones on the next seeds."""
-    gaps = dict.fromkeys(gap for turn in range(each) for gap in _FINDERS[kind](tasks, seed + turn))
-    return [GapSite(kind, HUMANEVAL, gap) for gap in gaps]
-
-
 def _in_projects(held_out: HeldOut, kind: str, seed: int, limit: int) -> list[GapSite]:
     total, find = (MAX_LINES, line_gaps(seed)) if kind == LINE else (MAX_BLOCKS, block_gaps(seed))
     count = math.ceil(total / max(1, len(held_out.rows)))
@@ -178,51 +165,13 @@ def _hash(seed: int, kind: str, task: Task) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
-def add_definitions(sites: Sequence[GapSite], held_out: HeldOut) -> list[GapSite]:
-    """Return the sites; those in held-out code get the definitions that their files import from the same package."""
-    packages: dict[str, list[Document]] = {}
-    for documents in held_out.rows.values():
-        for document in documents:
-            packages.setdefault(document.package, []).append(document)
-    with TemporaryDirectory(prefix="codespec-definitions-") as folder:
-        roots = {}
-        for number, name in enumerate(packages):
-            roots[name] = Path(folder).resolve() / str(number)
-            _write(roots[name], packages[name])
-        return [
-            _with_definitions(site, roots[site.gap.package]) if site.kind in PROJECT_KINDS else site for site in sites
-        ]
-
-
-def _with_definitions(site: GapSite, root: Path) -> GapSite:
-    """Add the definitions of imported files; the gap's own text is not read."""
-    text = site.gap.before + site.gap.behind
-    return replace(site, snippets=read_definitions(text, root / site.gap.path, root))
-
-
-def _write(root: Path, documents: Sequence[Document]) -> None:
-    for document in documents:
-        inside = PurePosixPath(document.path)
-        if not inside.is_absolute() and ".." not in inside.parts:
-            path = root / inside
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(document.text, encoding="utf-8")
-
-
-def infilling_sites(
-    held_out: HeldOut, kinds: Sequence[str], *, seed: int, each: int = 0, limit: int = 0
-) -> list[GapSite]:
-    """Return the sites of `kinds` in the first `limit` problems, `each` per problem (0: all). Held-out code is cut as
-    for an editor.
-    """
+def infilling_sites(held_out: HeldOut, kinds: Sequence[str], *, seed: int, limit: int = 0) -> list[GapSite]:
+    """Return all sites of `kinds` in the first `limit` problems (0: all). Held-out code is cut as for an editor."""
     found: list[GapSite] = []
     for kind in kinds:
         if kind in TASK_KINDS:
             for task in held_out.tasks[: limit or None]:
-                gaps = infilling_gaps(task, kind, seed)
-                if each and each < len(gaps):
-                    gaps = random.Random(f"{seed} {kind} {task.name} each").sample(gaps, each)
-                found += [GapSite(kind, HUMANEVAL, gap) for gap in gaps]
+                found += [GapSite(kind, HUMANEVAL, gap) for gap in infilling_gaps(task, kind, seed)]
         else:
             found += choose_sites(held_out, [kind], seed=seed, limit=limit)
     return found
@@ -247,7 +196,6 @@ def infilling_request(site: GapSite, left_only: bool) -> CompletionRequest:
         suffix=behind,
         path=site.gap.path,
         language=site.gap.language,
-        snippets=site.snippets,
         max_tokens=most_tokens(site),
         stop=stops(site),
         speculate=False,
@@ -264,7 +212,6 @@ def prompt_ids(tokenizer: TextTokenizer, site: GapSite, left_only: bool, context
         prefix=before,
         suffix=behind,
         path=site.gap.path,
-        snippets=[(snippet.path, snippet.text) for snippet in site.snippets],
         budget=context - most_tokens(site),
         heal=False,
     ).ids

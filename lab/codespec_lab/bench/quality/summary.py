@@ -23,7 +23,6 @@ MEASURES = (EXACT, FIRST_LINE, PASSED)  # true or false for a site
 TITLES = {EXACT: "exact", FIRST_LINE: "first line", PREFIX: "characters", PASSED: "passes"}
 REQUESTS = {
     "editor": "as an editor requests it: ended by its shape, the last word before the cursor healed",
-    "raw": "raw: ended by the target's own end tokens alone",
     "infilling": "by HumanEval-Infilling's rules: not healed, one line ends with it, all else at an end token",
 }
 SIDES = {
@@ -119,20 +118,25 @@ def _rows(sites: Sequence[GapSite]) -> Mapping[str, Mapping[str, list[int]]]:
     return found
 
 
-def _counts(sources: Sequence[tuple[str, str]], given: Sequence[Outcome]) -> dict[str, Any]:
-    counts: dict[str, Any] = {"sites": len(given)}
-    counts |= {EXACT: sum(one.exact for one in given), FIRST_LINE: sum(one.first_line for one in given)}
-    ends = Counter(one.ended for one in given if one.ended is not None)
+def _counts(sources: Sequence[tuple[str, str]], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    counts: dict[str, Any] = {"sites": len(outcomes)}
+    counts |= {
+        EXACT: sum(outcome.exact for outcome in outcomes),
+        FIRST_LINE: sum(outcome.first_line for outcome in outcomes),
+    }
+    ends = Counter(outcome.ended for outcome in outcomes if outcome.ended is not None)
     if ends:
         counts[PASSED] = ends["passed"]
         counts["ends"] = {end: ends[end] for end in ENDS if ends[end]}
     counts["intervals"] = {
-        measure: [round(bound, 4) for bound in wilson_interval(counts[measure], len(given))]
+        measure: [round(bound, 4) for bound in wilson_interval(counts[measure], len(outcomes))]
         for measure in MEASURES
         if measure in counts
     }
-    if any(one.chars for one in given):
-        counts[PREFIX] = _share(sources, [one.right for one in given], [one.chars for one in given])
+    if any(outcome.chars for outcome in outcomes):
+        counts[PREFIX] = _share(
+            sources, [outcome.right for outcome in outcomes], [outcome.chars for outcome in outcomes]
+        )
     return counts
 
 

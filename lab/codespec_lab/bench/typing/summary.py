@@ -4,7 +4,7 @@ characters, wasted tokens. Rows do not contain texts, only how much of them was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -178,7 +178,9 @@ def available(off: Sequence[Row], on: Sequence[Row]) -> dict[str, Any] | None:
     """Return the characters shown 600 ms after a change at pauses of that length, at the same sites without and with
     speculation; None if there is no pair.
     """
-    pairs = [pair for plain, drafted in _pairs(off, on) for pair in _available(plain, drafted)]
+    by_place = {session["place"]: session for session in on}
+    compared = [(plain, by_place[plain["place"]]) for plain in off if plain["place"] in by_place]
+    pairs = [pair for plain, drafted in compared for pair in _available(plain, drafted)]
     if not pairs:
         return None
     above, below = [drafted for _, drafted in pairs], [plain for plain, _ in pairs]
@@ -189,11 +191,6 @@ def available(off: Sequence[Row], on: Sequence[Row]) -> dict[str, Any] | None:
         "median_ratio": ratio_interval(above, below, median),
         "sum_ratio": ratio_interval(above, below),
     }
-
-
-def _pairs(off: Sequence[Row], on: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    by_place = {session["place"]: session for session in on}
-    return ((session, by_place[session["place"]]) for session in off if session["place"] in by_place)
 
 
 def _available(off: Row, on: Row) -> list[tuple[int, int]]:

@@ -105,8 +105,14 @@ def measure(engine: Engine, places: Sequence[Place], bar: StageBar) -> Measured:
     for start in range(0, len(requests), BATCH):
         done += engine.complete(requests[start : start + BATCH])
         bar.update(len(done) / len(requests), f"{len(done)} texts")
-    texts = [to_example(request, one) for request, one in zip(requests, done, strict=True) if one.text]
-    return Measured(sum(one.stats.accepted for one in done), sum(one.stats.rounds for one in done), texts)
+    texts = [
+        to_example(request, completion) for request, completion in zip(requests, done, strict=True) if completion.text
+    ]
+    return Measured(
+        sum(completion.stats.accepted for completion in done),
+        sum(completion.stats.rounds for completion in done),
+        texts,
+    )
 
 
 class Estimate:
@@ -208,7 +214,7 @@ def licence_of(name: str, folder: Path) -> tuple[str, str]:
         return entry.licence.lower(), f"an adapted work of {entry.title}, under its licence ({entry.licence})"
     stated = str(read_json(folder / "config.json").get("license") or _licence_line(folder / "README.md"))
     if stated:
-        return stated, f"an adapted work of its drafter, under that one's licence ({stated})"
+        return stated, f"an adapted work of its drafter, under the drafter's licence ({stated})"
     return "other", "that of the drafter it was made from"
 
 

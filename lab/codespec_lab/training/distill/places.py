@@ -101,7 +101,7 @@ def choose_places(documents: Sequence[Document], count: int, *, seed: int, fill_
     if not long:
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
     rng = np.random.default_rng([seed, 3])
-    by_language = _spread(long, [document.language for document in long], CANDIDATES * count, rng)
+    by_language = draw(long, [document.language for document in long], CANDIDATES * count, rng)
     candidates = [_cut(document, number, seed, fill_in) for number, document in enumerate(by_language)]
     return deal(candidates, [context_class(place) for place in candidates], count, rng)
 
@@ -159,7 +159,7 @@ def _pools(items: Sequence[T], keys: Sequence[Hashable]) -> list[list[T]]:
     return list(pools.values())
 
 
-def _spread(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
+def draw(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
     """Draw `count` items; a key is drawn with the square root of its frequency."""
     pools = _pools(items, keys)
     shares = np.sqrt([len(pool) for pool in pools])

@@ -146,7 +146,7 @@ class _Run:
     def _measure(self, engine: Engine, places: Places) -> dict[str, Measured]:
         bar, began = StageBar("measure"), self.work.seconds
         found = {"here": measure(engine, places.here, bar), "elsewhere": measure(engine, places.elsewhere, bar)}
-        rates = ", ".join(f"{one.a_round:.3f} {kind}" for kind, one in found.items())
+        rates = ", ".join(f"{measured.a_round:.3f} {kind}" for kind, measured in found.items())
         bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
         return found
 
@@ -206,7 +206,7 @@ class _Run:
                     lessons = [*lessons, *self._own_lessons(turn, training)]
                     training.learn_from(lessons, turn)
                 if not training.run(first, until, steps, work.checkpoint, bar, lambda: interruption.requested):
-                    work.keep_time()
+                    work.save()
                     return None
         bar.note(f"{training.position.step} steps, {work.seconds:.0f} s of the run used")
         return training

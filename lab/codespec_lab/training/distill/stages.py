@@ -199,9 +199,9 @@ def read_texts(
     until: float,
 ) -> list[tuple[DistillationExample, Expected]]:
     """Return the texts with the target's distributions: all parts, or those begun within `until` seconds of the run."""
-    what, found = f"{kind} taught", list[tuple[DistillationExample, Expected]]()
+    decision, found = f"{kind} taught", list[tuple[DistillationExample, Expected]]()
     for number, part in enumerate(parts):
-        if work.is_decided(what) and number >= work.decide(what, int):
+        if work.is_decided(decision) and number >= work.decide(decision, int):
             break
         kept = work.has_expected(kind, number)
         if not kept and number and work.seconds >= until:
@@ -209,7 +209,7 @@ def read_texts(
         found += zip(part, work.expected(kind, number, lambda part=part: teacher().read(part)), strict=True)  # type: ignore[misc]
         bar.update((number + 1) / len(parts), f"{len(found)} texts read")
         done = number + 1
-    work.decide(what, lambda: done if parts else 0)
+    work.decide(decision, lambda: done if parts else 0)
     return found
 
 

@@ -53,7 +53,7 @@ class Student:
         self.template = None if isinstance(found, FimMissing) else found
         torch.manual_seed(seed)
         network = _new_network(name.removeprefix(NEW)) if self.is_new else _load(self.folder)
-        self._dtype = torch.bfloat16 if self.is_new else _stored_dtype(network)
+        self._dtype = torch.bfloat16 if self.is_new else next(network.parameters()).dtype
         network = network.float().to(device)
         self.parameters = sum(value.numel() for value in network.parameters())
         self.lora = self.parameters > FULL_UP_TO if lora is None else lora
@@ -123,10 +123,6 @@ def _load(folder: Path) -> nn.Module:
     with quiet():
         network: nn.Module = loader.from_pretrained(folder, dtype="auto", trust_remote_code=False, use_safetensors=True)
     return network
-
-
-def _stored_dtype(network: nn.Module) -> torch.dtype:
-    return next(network.parameters()).dtype
 
 
 def _with_lora(network: nn.Module) -> nn.Module:

@@ -134,18 +134,18 @@ class Teacher:
         """Return the target's distributions in each text."""
         read = list[Expected]()
         for start in range(0, len(examples), SLOTS):
-            laid = [self._lay(example) for example in examples[start : start + SLOTS]]
-            for slot, one in enumerate(laid):
-                self._target.admit(slot, len(one.ids))
-            keep = [len(one.ids) - one.first + 1 for one in laid]
-            rows = [Rows(slot, 0, one.ids, keep=kept) for slot, (one, kept) in enumerate(zip(laid, keep, strict=True))]
+            tokenizer, some = self._target.tokenizer, examples[start : start + SLOTS]
+            laid = [lay_out(tokenizer, self._template, example, self._room) for example in some]
+            for slot, text in enumerate(laid):
+                self._target.admit(slot, len(text.ids))
+            keep = [len(text.ids) - text.first + 1 for text in laid]
+            rows = [
+                Rows(slot, 0, text.ids, keep=kept) for slot, (text, kept) in enumerate(zip(laid, keep, strict=True))
+            ]
             ids, probabilities = self._vocabularies.carry(self._target.forward(rows), KEPT)
             parts = zip(laid, ids.split(keep), probabilities.split(keep), strict=True)
-            read += [Expected(one.bounds, *found) for one, *found in parts]
+            read += [Expected(text.bounds, *found) for text, *found in parts]
         return read
-
-    def _lay(self, example: DistillationExample) -> Laid:
-        return lay_out(self._target.tokenizer, self._template, example, self._room)
 
 
 def save_expected(path: Path, texts: Sequence[Expected]) -> None:

@@ -64,7 +64,9 @@ def generate_examples(
 def write_group(complete: Complete, requests: Sequence[CompletionRequest]) -> list[DistillationExample]:
     """Return the target's completions of the requests as examples, without empty texts."""
     done = complete(requests)
-    return [to_example(request, one) for request, one in zip(requests, done, strict=True) if one.text]
+    return [
+        to_example(request, completion) for request, completion in zip(requests, done, strict=True) if completion.text
+    ]
 
 
 def to_example(request: CompletionRequest, done: Completion) -> DistillationExample:

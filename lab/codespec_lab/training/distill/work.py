@@ -63,7 +63,7 @@ class Settings:
             if value is True:
                 words.append(f"--{name}")
             elif isinstance(value, list):
-                words += [f"--{name}", *(Path(one).name for one in value)] if value else []
+                words += [f"--{name}", *(Path(folder).name for folder in value)] if value else []
             elif value != plain[name]:
                 words += [f"--{name}", Path(value).name if name == "out" else str(value)]
         return shlex.join(words)
@@ -105,7 +105,7 @@ class WorkFolder:
                 f"{self.folder} holds a run that has not ended: continue it with --resume, or remove the folder."
             )
         self._used, self._since = float(self._state["seconds"]), time.monotonic()
-        self._save()
+        self.save()
 
     @property
     def seconds(self) -> float:
@@ -122,16 +122,16 @@ class WorkFolder:
         """Folder of the drafter while it is measured, before it moves to the output."""
         return self.folder / "drafter"
 
-    def decide(self, what: str, make: Callable[[], Any]) -> Any:
-        """Return the stored decision `what`, or store the result of `make` (plain JSON values) and return it."""
-        if what not in self._state["decided"]:
-            self._state["decided"][what] = make()
-            self._save()
-        return self._state["decided"][what]
+    def decide(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return the stored decision `name`, or store the result of `make` (plain JSON values) and return it."""
+        if name not in self._state["decided"]:
+            self._state["decided"][name] = make()
+            self.save()
+        return self._state["decided"][name]
 
-    def is_decided(self, what: str) -> bool:
-        """Return whether the decision `what` is stored."""
-        return what in self._state["decided"]
+    def is_decided(self, name: str) -> bool:
+        """Return whether the decision `name` is stored."""
+        return name in self._state["decided"]
 
     def texts(self, kind: str, number: int) -> Path:
         """Return the file of a part's texts."""
@@ -140,7 +140,7 @@ class WorkFolder:
     def save_part(self, kind: str, number: int, examples: list[DistillationExample]) -> None:
         """Save a part's texts and the time used."""
         save_examples(self.texts(kind, number), examples)
-        self._save()
+        self.save()
 
     def load_part(self, kind: str, number: int) -> list[DistillationExample] | None:
         """Return a part's texts, or None if they are not written yet. Raise TrainingError if they cannot be read."""
@@ -161,15 +161,11 @@ class WorkFolder:
         file = self._expected(kind, number)
         if not file.exists():
             save_expected(file, read())
-            self._save()
+            self.save()
         return load_expected(file)
 
     def _expected(self, kind: str, number: int) -> Path:
         return self.folder / f"{kind}-{number:04}.safetensors"
-
-    def keep_time(self) -> None:
-        """Save the time used."""
-        self._save()
 
     def remove(self) -> None:
         """Delete the folder."""
@@ -189,7 +185,8 @@ class WorkFolder:
             )
         self._state = kept
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Save the decisions and the time used."""
         if hasattr(self, "_since"):
             self._state["seconds"] = round(self.seconds, 3)
         write_atomically(self.folder / STATE, json.dumps(self._state, indent=1).encode() + b"\n")

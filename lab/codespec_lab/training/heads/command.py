@@ -21,6 +21,7 @@ from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec_lab.corpus.documents import Document, read_documents, write_atomically
+from codespec_lab.training.distill.places import draw
 from codespec_lab.training.distill.texts import DistillationExample, read_examples
 from codespec_lab.training.heads.features import FeatureStore, collect_features
 from codespec_lab.training.heads.run import HeadRecipe, HeadRun, choose_vocabulary, head_shape, train_head
@@ -48,8 +49,8 @@ head. Made by `codespec train head`. It works with the target whose fingerprint 
 | recipe | {recipe}; Muon ({matrix_rate}) for matrices, AdamW ({other_rate}) for the rest; {dtype}; seed {seed} |
 | held-out | {scores} |
 
-**Data.** Prompts are places in permissively licensed source; what was learned is what the target writes and thinks
-likely there.
+**Data.** Prompts are positions in permissively licensed source; the head learned the target's texts and probabilities
+there.
 """
 BEFORE, SUFFIX, TEXT = 500, 300, 1500  # characters of a gap's prefix, suffix and text; together about 800 tokens
 START = 40  # characters before the beginning of a plain text
@@ -62,7 +63,7 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
     torch.set_num_threads(args.threads)
     checkpoint = args.out.with_name(args.out.name + ".ckpt")
     if not args.resume and (checkpoint.exists() or args.out.exists()):
-        raise TrainingError(f"{args.out} is there already: continue it with --resume, or choose another --out.")
+        raise TrainingError(f"{args.out} already exists: continue it with --resume, or choose another --out.")
     examples = _texts(args, work)
     dtype = faster_dtype(args.device)
     model = load_model(args.target, device=args.device, dtype=dtype, exact=False)
@@ -87,7 +88,7 @@ def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExamp
 
     Texts of one file stay adjacent. The last texts are held out, so at most one file is both trained on and held out.
     """
-    file = args.examples or work.find_distill_data()
+    file = args.examples or work.distill_data
     written = read_examples(file) if args.examples or not args.read or file.is_file() else []
     read = corpus_texts(read_documents(work.corpus), args.read, seed=args.seed) if args.read else []
     texts = [*written, *read]
@@ -167,13 +168,7 @@ def corpus_texts(documents: Sequence[Document], count: int, *, seed: int) -> lis
     if not long:
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
     rng = np.random.default_rng([seed, 7])
-    pools: dict[str, list[Document]] = {}
-    for document in long:
-        pools.setdefault(document.language, []).append(document)
-    languages = list(pools.values())
-    shares = np.sqrt([len(pool) for pool in languages])
-    picked = rng.choice(len(languages), size=count, p=shares / shares.sum())
-    return [_cut(languages[pool][int(rng.integers(len(languages[pool])))], rng) for pool in picked]
+    return [_cut(document, rng) for document in draw(long, [document.language for document in long], count, rng)]
 
 
 def _cut(document: Document, rng: np.random.Generator) -> DistillationExample:

@@ -113,7 +113,7 @@ def collect_features(
             break
         if not path.is_file():
             texts = examples[number * SHARD : (number + 1) * SHARD]
-            rows = [_read(model, admission, one, layers) for one in texts]
+            rows = [_read(model, admission, example, layers) for example in texts]
             _write_shard(path, [row for row in rows if row is not None])
         bar.advance()
     try:

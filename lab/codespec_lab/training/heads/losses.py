@@ -78,17 +78,17 @@ def eagle3_guesses(head: Eagle3, rotation: HeadRotary, embed: Any, lesson: Lesso
 
 
 def _attend_unrolled(q: Tensor, keys: list[Tensor], values: list[Tensor], begins: Tensor, scale: float) -> Tensor:
-    """Row t attends to the target's features up to t and to its own earlier steps: [N, heads, size]."""
-    groups, told = q.shape[1] // keys[0].shape[1], len(keys[0])
+    """Attend from row t to the target's features up to t and to its own earlier steps: [N, heads, size]."""
+    groups, length = q.shape[1] // keys[0].shape[1], len(keys[0])
     rows = (q * scale).unflatten(1, (-1, groups))  # [N, kv heads, groups, size]
     scores = torch.einsum("nkgs,tks->nkgt", rows, keys[0])
-    hidden = torch.arange(told, device=q.device)[None] > begins[:, None]
+    hidden = torch.arange(length, device=q.device)[None] > begins[:, None]
     scores = scores.float().masked_fill(hidden[:, None, None], -torch.inf)
     mine = [(rows * part[: len(q), :, None]).sum(-1, keepdim=True).float() for part in keys[1:]]
     probabilities = torch.cat([scores, *mine], dim=-1).softmax(-1).to(q.dtype)
-    seen = torch.einsum("nkgt,tks->nkgs", probabilities[..., :told], values[0])
+    seen = torch.einsum("nkgt,tks->nkgs", probabilities[..., :length], values[0])
     for step, part in enumerate(values[1:]):
-        seen = seen + probabilities[..., told + step, None] * part[: len(q), :, None]
+        seen = seen + probabilities[..., length + step, None] * part[: len(q), :, None]
     return seen.flatten(1, 2)
 
 
@@ -107,11 +107,11 @@ def dflash_guesses(
     rows = head.mask.to(context.dtype).expand(*places.shape, -1).clone()
     rows[:, 0] = embed(lesson.ids[picked]).to(context.dtype)
     rows = rows.flatten(0, 1)
-    told = rotation.at(torch.arange(length, device=device), context.dtype)
-    own = rotation.at(places.flatten(), context.dtype)
+    context_angles = rotation.at(torch.arange(length, device=device), context.dtype)
+    block_angles = rotation.at(places.flatten(), context.dtype)
     hidden = torch.arange(length, device=device)[None] >= picked.repeat_interleave(block)[:, None]
     for layer in head.layers:
-        rows = layer.finish(rows, _attend_blocks(layer, context, told, rows, own, hidden, block))  # type: ignore[operator]
+        rows = layer.finish(rows, _attend_blocks(layer, context, context_angles, rows, block_angles, hidden, block))  # type: ignore[operator]
     rows = head.norm(rows.unflatten(0, (-1, block))[:, 1:].flatten(0, 1))
     positions = places[:, 1:].flatten()
     decay = torch.arange(block - 1, device=device).div(-max(1.0, block / 2)).exp().repeat(len(picked))
@@ -121,11 +121,11 @@ def dflash_guesses(
 
 
 def _attend_blocks(
-    layer: Any, context: Tensor, told: Any, rows: Tensor, own: Any, hidden: Tensor, block: int
+    layer: Any, context: Tensor, context_angles: Any, rows: Tensor, block_angles: Any, hidden: Tensor, block: int
 ) -> Tensor:
-    """The rows of a block attend to the context before their anchor and to the whole block: [rows, heads, size]."""
-    keys, values = layer.context(context, told)
-    q, k, v = layer.read(rows, own)
+    """Attend from each row to the context before its anchor and to its whole block: [rows, heads, size]."""
+    keys, values = layer.context(context, context_angles)
+    q, k, v = layer.read(rows, block_angles)
     groups = q.shape[1] // k.shape[1]
     q = (q * layer.self_attn.scale).unflatten(1, (-1, groups))
     scores = torch.einsum("nkgs,tks->nkgt", q, keys).float().masked_fill(hidden[:, None, None], -torch.inf)
@@ -137,7 +137,7 @@ def _attend_blocks(
     return (seen + mixed.flatten(0, 1)).flatten(1, 2)
 
 
-class _ChanceLoss(torch.autograd.Function):
+class _SparseLoss(torch.autograd.Function):
     """Cross-entropy against sparse probabilities, chunk by chunk.
 
     The forward pass computes the gradient, so backward only scales it. The output head is the target's and is not
@@ -177,7 +177,7 @@ def guess_loss(guess: Guess, lesson: Lesson, vocabulary: Vocabulary) -> tuple[Te
     places = vocabulary.places[lesson.likely[before]]
     known = places >= 0
     probabilities = lesson.probabilities[before] * known
-    total: Tensor = _ChanceLoss.apply(  # type: ignore[no-untyped-call]
+    total: Tensor = _SparseLoss.apply(  # type: ignore[no-untyped-call]
         guess.states, vocabulary.rows, places.clamp(min=0), probabilities, guess.weights
     )
     return total, float((probabilities.sum(1) * guess.weights).sum())

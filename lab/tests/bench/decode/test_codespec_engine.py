@@ -1,4 +1,4 @@
-"""codespec's own contestants: many prompts in a batch that is kept full, and the steps that count."""
+"""codespec as a contestant: the batch stays full, and only steps of a full batch count."""
 
 from __future__ import annotations
 
@@ -53,11 +53,14 @@ def test_a_batch_is_kept_full_and_only_full_steps_count(models: Models) -> None:
     pair = plain.answer(Workload(tasks[:2], 12), VARIANT)
     assert (pair.tokens, pair.first_tokens, len(pair.steps)) == (22, 2, 11)
     five = plain.answer(Workload(tasks, 12, at_once=2), VARIANT)
-    assert (five.tokens, five.first_tokens) == (44, 16)  # the last text is alone: 12, and the others' first tokens
+    assert (five.tokens, five.first_tokens) == (
+        44,
+        16,
+    )  # the 12 tokens of the last text, which runs alone, and the first tokens of the others
 
 
 def test_texts_end_where_the_target_ends_them(models: Models) -> None:
-    """Everybody stops at the same id, alone and in a batch, and tokens behind it count for nobody."""
+    """Every contestant stops at the same id, alone and in a batch; tokens after it do not count."""
     own, config = OwnModels(config_of(models), 4), config_of(models)
     tasks = tasks_of(own)[:3]
     plain = OwnContestant(OFF, own, ())

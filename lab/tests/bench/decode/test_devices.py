@@ -1,4 +1,4 @@
-"""What `codespec bench decode` tries on a GPU, asked without one."""
+"""The variants that `codespec bench decode` tries on a GPU, on a machine without one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_int8_is_left_out_where_no_kernel_is_right(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("architecture", ["llama", "starcoder2"])
 def test_weights_are_named_the_same_whatever_was_converted_before(architecture: str, tmp_path: Path) -> None:
-    """The first run converts the file into further formats, and a later run goes on with its figures."""
+    """The first run converts the file to other formats; a later run continues its figures."""
     file = str(write_model(tmp_path / "m.gguf", architecture))
     config = EngineConfig(target=file, drafter="none")
     models, int8 = OwnModels(config, 4), OwnModels(config, 4, "int8")
@@ -115,7 +115,7 @@ def test_figures_of_two_gpus_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_codespecs_models_get_slots_and_graphs_as_in_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loaded on a CPU in place of the GPU; a capture that fails is told."""
+    """The models load on the CPU in place of the GPU; a failed capture is reported."""
     made: list[tuple[Need, int]] = []
 
     def make_room(needs: list[Need], graph_rows: int, tell: object, notes: list[str]) -> None:

@@ -1,6 +1,4 @@
-"""Passes over prompts: the fastest variant, turns, wrong texts that are counted, and the seconds a
-cost table predicts.
-"""
+"""Passes over prompts: the fastest variant, turns, counts of wrong texts, and seconds predicted by a cost table."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class Fake(Contestant):
 
 
 class Fakes(Family):
-    """A family of them."""
+    """A family of fake contestants."""
 
     name = "fakes"
 
@@ -83,7 +81,7 @@ def test_calibration_takes_the_fastest_and_reports_who_fails() -> None:
     quick = Fake("plain", {SLOW: 2.0, FAST: 1.0, BROKEN: -1.0})
     broken = Fake("broken", {BROKEN: -1.0})
     far = Fake("far", {SLOW: 1.0, FAST: HOPELESS * 1.1})
-    far.family = "others"  # with nobody to follow
+    far.family = "others"  # no plain contestant to follow
     family = Fakes(quick, broken, far, absent={"missing": "not installed"})
     lineup = Lineup([family])
     found = {one.name: rows for one, rows in calibrate(lineup, tasks(4), True, Deadline(None))}
@@ -92,7 +90,7 @@ def test_calibration_takes_the_fastest_and_reports_who_fails() -> None:
     assert [contestant.name for contestant in lineup.contestants] == ["plain", "far"] and family.kept == {FAST, SLOW}
     assert [row["tokens_per_second"] for row in found["plain"]] == [0.5, 1.0] * 2
     tried = [variant for variant, work in far.asked if work.tokens and len(work.tasks) == 1]
-    assert tried == [SLOW, FAST, SLOW]  # the hopeless one is not tried again
+    assert tried == [SLOW, FAST, SLOW]  # the slow variant is not tried again
 
 
 def test_who_guesses_follows_who_does_not() -> None:
@@ -111,7 +109,7 @@ def test_who_guesses_follows_the_fastest_of_several() -> None:
 
 
 class Clock(Deadline):
-    """A deadline after a number of questions for it."""
+    """A deadline that has passed after it was checked a number of times."""
 
     def __init__(self, questions: int) -> None:
         self.left = questions
@@ -122,7 +120,7 @@ class Clock(Deadline):
 
 
 def test_calibration_ends_at_its_deadline_and_a_later_run_goes_on() -> None:
-    """The one who is begun keeps what was measured; who comes later is absent, but not for good."""
+    """The contestant in progress keeps its measurements; later ones are absent in this run only."""
     quick, later = Fake("plain", {SLOW: 2.0, FAST: 1.0}), Fake("later", {FAST: 1.0, SLOW: 1.0})
     lineup = Lineup([Fakes(quick, later)])
     found = {one.name: rows for one, rows in calibrate(lineup, tasks(4), True, Clock(1))}
@@ -145,7 +143,7 @@ def lineup_of(*contestants: Fake) -> Lineup:
 
 
 def run(lineup: Lineup, work: list[Workload], repeat: int = 0) -> dict[str, list[dict[str, Any]]]:
-    references = References(lineup, None, [b"x"] * 64)  # type: ignore[arg-type]
+    references = References(lineup, [b"x"] * 64)
     return run_pass(lineup, references, None, repeat, work, lambda: None)  # type: ignore[arg-type]
 
 
@@ -157,7 +155,7 @@ def test_a_wrong_text_is_counted_and_the_others_take_turns() -> None:
     assert [record["loops"] for record in found["liar"]] == [0] * 4
     assert [record["work"] for record in found["plain"]] == [0, 1, 2, 3]
     assert [record["kind"] for record in found["plain"]] == [PROMPTS] * 3 + [PROJECTS]
-    # Prompt n counts up from n and ends behind 9, or after eight tokens.
+    # Prompt n counts up from n and ends after 9, or after eight tokens.
     assert [(r["written"], r["ended"]) for r in found["plain"]] == [(8, 0), (8, 1), (7, 1), (6, 1)]
 
 
@@ -174,7 +172,7 @@ def compared(*settings: tuple[str, str, str, Variant]) -> dict[str, list[str]]:
         made[-1].family, made[-1].reference, made[-1].plain = family, reference, name.startswith("plain")
     variants = {name: {"one": variant} for name, _, _, variant in settings}
     lineup = Lineup([Fakes(*made)], fastest=variants)
-    references = References(lineup, None, [])  # type: ignore[arg-type]
+    references = References(lineup, [])
     work = Workload(tuple(tasks(1)), 4)
     for contestant in made:
         variant = lineup.variant(contestant.name, 1)
@@ -190,7 +188,7 @@ def test_texts_are_compared_in_their_own_format() -> None:
 
 
 def test_another_programs_format_is_compared_with_a_float_one() -> None:
-    """Its int8 is another rounding than ours."""
+    """Another program's int8 rounds differently from codespec's."""
     ours = ("plain own", "own", "own", INT8)
     theirs = [("plain theirs", "theirs", "own", INT8), ("theirs draft", "theirs", "theirs", INT8)]
     assert compared(ours, *theirs) == {"plain own": ["int8", "float32"], "plain theirs": ["int8"]}
@@ -232,7 +230,7 @@ def test_a_plain_step_costs_a_forward_and_a_round() -> None:
 
 
 def test_drafts_cost_their_rows_whether_they_held_or_not() -> None:
-    """Seven drafted ids make eight rows; a lookup has no forwards of its own, a drafter one a unit."""
+    """Seven drafted ids make eight rows; a lookup needs no forwards, a drafter one per unit."""
     for accepted in (0, 7):
         lookup = predicted_seconds([StepRounds(64.0, [Round("suffix", 7, accepted, 1)])], TABLE)
         assert lookup == pytest.approx(1.4 + 0.01)

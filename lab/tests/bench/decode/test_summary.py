@@ -1,4 +1,4 @@
-"""Figures from records made up here: ratios are paired, kinds are apart, and no file is half written."""
+"""Figures from made-up records: ratios are paired and kinds are kept apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from codespec_lab.bench.decode.codespec_engine import NEVER_RIGHT, OFF, ON
 from codespec_lab.bench.decode.contest import Variant
-from codespec_lab.bench.decode.summary import ALL, charts, compare, headline, mismatches, report, summarize
+from codespec_lab.bench.decode.summary import ALL, charts, compare, mismatches, report, summarize
 from codespec_lab.bench.harness import condensed
 from codespec_lab.bench.sites import PROJECTS, PROMPTS
 
@@ -46,7 +46,7 @@ def one_pass(repeat: int, records: dict[str, list[dict[str, Any]]], concurrency:
 
 
 def test_ratios_are_paired_so_that_a_busy_repeat_does_not_count() -> None:
-    speeds = {0: 1.0, 1: 9.0, 2: 1.0, 3: 30.0, 4: 1.0}  # how slow the machine was
+    speeds = {0: 1.0, 1: 9.0, 2: 1.0, 3: 30.0, 4: 1.0}  # slowdown of the machine, by repeat
     passes = [
         one_pass(
             repeat,
@@ -119,7 +119,7 @@ def test_kinds_are_apart_and_failures_are_reported() -> None:
     assert rows[ON]["predicted"] == pytest.approx(2.0) and "predicted" not in rows["transformers"]
     prediction = found["summary"]["prediction"]
     assert prediction["rows"] == 4 and prediction["worst"] == f"{CELL}, {ON}"
-    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last was interrupted
+    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last section was interrupted
     text = "\n".join(report({"sections": sections}))
     assert "broken: one: float32, 1 thread(s) (tokens 5)" in text and "7b" not in text
     assert "some processor" in text and "broken failed: it broke" in text and "gone: it is not there" in text
@@ -128,29 +128,10 @@ def test_kinds_are_apart_and_failures_are_reported() -> None:
     assert len(charts({"sections": sections})) == 4
 
 
-def test_the_headline_is_a_table_of_ratios() -> None:
-    found = judged_section()
-    found["summary"] = summarize(found)
-    head, rule, one, four = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
-    assert head == [ON, "tokens/s", "× off", "× suffix", "× transformers", "never right, × off"]
-    assert len(rule) == len(one) == len(four) == len(head)
-    assert one[0] == CELL and one[2].startswith("3.75 (") and one[5].startswith("1.20 (")
-    assert four[2] == "2.50 (2.50–2.50)" and four[3:] == ["", "", ""]
-
-
-def test_the_headline_has_a_column_for_every_program() -> None:
-    paces = {OFF: 1.0, ON: 0.5, "llama.cpp": 0.8, "OpenVINO int8": 0.6, "OpenVINO int8 prompt lookup": 0.4}
-    found = section([one_pass(0, {name: [record(0, pace)] for name, pace in paces.items()})], *paces)
-    found["summary"] = summarize(found)
-    head, _, row = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
-    assert head[3:6] == ["× llama.cpp", "× OpenVINO int8", "× OpenVINO int8 prompt lookup"]
-    assert [cell.split(" ")[0] for cell in row[3:6]] == ["1.60", "1.20", "0.80"]
-
-
 def test_a_text_of_ours_that_differs_is_a_mismatch() -> None:
     found = judged_section()
     for one in found["passes"][0]["records"].values():
-        one[0]["equal"] = 0  # another program's may
+        one[0]["equal"] = 0  # other programs' texts may differ
     for records in found["passes"][1]["records"].values():
         records[0]["equal"] = 8
     found["summary"] = summarize(found)

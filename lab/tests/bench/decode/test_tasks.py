@@ -1,4 +1,4 @@
-"""Which prompts are decoded, and in which workloads."""
+"""The choice of prompts, and their division into workloads."""
 
 from __future__ import annotations
 

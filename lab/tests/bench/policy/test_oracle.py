@@ -1,4 +1,4 @@
-"""The oracle length is never dearer than any policy, and its plan costs what the replay of it costs."""
+"""The oracle costs no more than any policy, and a plan costs as much as its replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds follow rules: nothing of a project is learned from itself."""
+"""Folds keep projects apart: no policy learns from the project on which it is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay is the real engine: the same rounds, drafts and texts, and the same work of the drafter."""
+"""A replay matches the real engine: the same rounds, drafts, texts and forwards of the drafter."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_rounds_are_the_engines(kind: str, name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["fixed:3", "confidence:0.3", "ds4-80"])
 def test_in_a_batch_each_text_has_the_rounds_it_has_alone(kind: str, name: str) -> None:
-    """These policies look at one text only."""
+    """These policies depend on one text only."""
     alone, together = replayed(kind, POLICIES[name]()), replayed(kind, POLICIES[name](), BATCH)
     for recording in recordings(kind):
         assert rounds_of(alone, recording) == rounds_of(together, recording)
@@ -66,7 +66,7 @@ def test_in_a_batch_each_text_has_the_rounds_it_has_alone(kind: str, name: str) 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["fixed:3", "confidence:0.3", "cost+syntax"])
 def test_the_drafters_forwards_are_the_models(kind: str, name: str) -> None:
-    """How many, and of how many rows: what it reads first, then one a unit."""
+    """Number of the drafter's forwards and their rows: the unread text first, then one row per unit."""
     steps = replayed(kind, POLICIES[name]())
     real, seen, drafter = LanguageModel.forward, [], pair(kind).drafter
 
@@ -89,14 +89,14 @@ def test_a_step_counts_its_rows(kind: str) -> None:
 
 
 def test_another_text_than_the_recorded_one_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected token is committed: nothing can be priced by such rounds."""
+    """If a rejected token is committed, the rounds can't be priced."""
     correction_dropped(monkeypatch)
     with pytest.raises(MismatchError, match=r"rules out \(the replay of [abc]\.\w+"):
         replayed("bytes", FixedLength(4))
 
 
 def test_a_text_that_begins_like_an_earlier_one_goes_on_from_there() -> None:
-    """As the engine does: two end in the same step, and the beginning is copied from the slot that holds more of it."""
+    """Two texts end in the same step, and the common beginning is copied from the slot that holds more of it."""
     first, second, third = prompts()[2], prompts()[3], prompts()[4]
     texts = (first[:90], second[:150], second[:60] + third[:60], first[:40] + third[:40])
     allocate(pair("bytes"))
@@ -111,7 +111,7 @@ def test_a_text_that_begins_like_an_earlier_one_goes_on_from_there() -> None:
 
 
 def test_recorded_classes_are_the_trackers() -> None:
-    """In a language that is known, some tokens stand in a class; all positions where a draft is possible have one."""
+    """In a known language some tokens have a context class; every position with a possible draft has one."""
     for recording, site in zip(recordings("bytes"), sites(), strict=True):
         assert sorted(recording.contexts) == list(range(len(recording.ids) - 1))
         known = set(recording.contexts.values()) != {"unknown"}
@@ -120,7 +120,7 @@ def test_recorded_classes_are_the_trackers() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recorded_cut_is_what_the_target_agrees_with(kind: str) -> None:
-    """`cuts` says for every shorter draft what a fixed length of it would have accepted."""
+    """`cuts` holds, for every shorter draft, the tokens that a fixed length would have accepted."""
     allocate(pair(kind))
     for recording in recordings(kind):
         for drafts in recording.drafts.values():

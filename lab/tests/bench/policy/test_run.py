@@ -22,7 +22,7 @@ __all__ = ["command", "models", "plain_environment"]
 
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two projects, and nothing of this machine's library; costs are measured in a moment."""
+    """Two projects without this machine's library; measuring costs takes no time."""
     monkeypatch.setattr("codespec_lab.bench.steps.ALL_SECONDS", 0.0)
     monkeypatch.setattr("codespec_lab.bench.steps.SWEEP_SECONDS", 0.1)
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
@@ -42,7 +42,7 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
         and "cost+syntax learned" in done.out
         and "by the clock" in done.out
     )
-    assert "record [" in done.err and "replay own [" in done.err
+    assert "record [" in done.err and "replay [" in done.err
     found = json.loads(out.read_text(encoding="utf-8"))
     assert str(tmp_path) not in out.read_text(encoding="utf-8") and found["prompts"]["count"] == 2
     assert found["processor"] == processor().label and processor().label in done.out
@@ -57,18 +57,15 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
         assert summary["first_rounds"].keys() == summary["speed"].keys()
         assert sum(found["prompts"]["tokens_by_class"].values()) == found["prompts"]["tokens"]
     assert all(line["rounds_as_replayed"] == 1.0 for line in section["measured"]["policies"].values())
-    assert len(section["verdicts"]) == 8
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
-    again = command(*words, "--measure", "0", "--costs", out)
+    again = command(*words, "--measure", "0")
     assert again.code == 0 and "by the clock" not in again.out
-    table = [line for line in done.out.splitlines() if line.startswith(("fixed", "lookup", "confidence"))]
-    assert table == [line for line in again.out.splitlines() if line.startswith(("fixed", "lookup", "confidence"))]
 
 
 def test_a_wrong_text_is_an_error(
     held_out: Path, models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the clock, a rejected token is committed: figures are written, and the sentence names policy and place."""
+    """A rejected token is committed while policies are timed: figures are written; the error names policy and site."""
     measure, out = run.time_policies, tmp_path / "policy.json"
 
     def wrong(*given: Any) -> Timed:
@@ -90,11 +87,10 @@ def test_a_wrong_text_is_an_error(
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
         (["--prompts", "none.jsonl"], "none.jsonl can't be read"),
-        (["--prompts", "a", "--held-out", "b"], "give one of them"),
+        (["--prompts", "a", "--held-out", "b"], "name one of them"),
         (["--limit", "0"], "must be a whole number of 1 or more"),
         (["--measure", "few"], "must be a whole number of 0 or more"),
         (["--target", "./none", "--limit", "1"], "There is no model folder"),
-        (["--costs", "none.json", "--limit", "1"], "none.json holds no costs"),
         (["--warmup", "900", "--limit", "1"], "No place has enough text"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A tiny pair, what it wrote when it was recorded, and real engines around it. Checks nothing itself."""
+"""A tiny pair, recordings of it, and real engines around it. Contains no checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kin import cousin, sibling
 from tests.pairs import model, prompts
 
 CONTEXT, TOKENS = 1024, 28
-KINDS = ("bytes", "ids")  # how drafts cross: as text into another vocabulary, or as shared ids
+KINDS = ("bytes", "ids")  # drafts are passed as text to another vocabulary, or as shared ids
 Rounds = list[tuple[str, int, int]]
 
 
@@ -32,7 +32,7 @@ def pair(kind: str) -> Pair:
 
 
 def drafter(kind: str) -> LanguageModel:
-    """The target's own weights, a little disturbed."""
+    """The target's weights with a little noise."""
     return cousin("llama", noise=0.03) if kind == "bytes" else sibling("llama", "bytes", noise=0.03)
 
 
@@ -59,7 +59,7 @@ def sites() -> list[Site]:
 
 @cache
 def recordings(kind: str) -> tuple[Recording, ...]:
-    """What the pair wrote."""
+    """The recordings of the pair."""
     return tuple(record(pair(kind), sites(), TOKENS, lambda: None))
 
 
@@ -75,7 +75,7 @@ def rounds_of(steps: Sequence[ReplayedStep], recording: Recording) -> Rounds:
 
 
 def real_rounds(kind: str, policy: DraftLengthPolicy) -> list[Rounds]:
-    """The rounds of the real engine on the same places, one after another, and that it writes the same text."""
+    """Return the real engine's rounds at the same sites, one after another; check that the texts are equal."""
     made, found = pair(kind), []
     allocate(made)
     for recording in recordings(kind):

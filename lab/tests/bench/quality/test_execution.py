@@ -1,4 +1,4 @@
-"""What becomes of programs that a model wrote: real processes under real limits."""
+"""Execution of programs that a model wrote, in real processes under real limits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TEST = TaskTest("def check(f):\n    assert f(2) == 4\n", "double")
         ("    return y\n", "error"),
         ("    return ((\n", "error"),
         ("    raise SystemExit(0)\n", "error"),
-        ("    import os\n    os._exit(0)\n", "killed"),  # an end without a verdict is no pass
+        ("    import os\n    os._exit(0)\n", "killed"),  # an exit without a report does not count as passed
         ("    while True:\n        pass\n", "timeout"),
         ("    return double(x)\n", "error"),
-        ("    return len(b'x' * 2**29) and 2 * x\n", "error"),  # more memory than there is
-        ("    return 4 if input() == '4' else 5\n", "error"),  # nobody types anything
-        ("    print('x' * 2**24)\n    return 2 * x\n", "passed"),  # what it prints goes nowhere
+        ("    return len(b'x' * 2**29) and 2 * x\n", "error"),  # more memory than the limit
+        ("    return 4 if input() == '4' else 5\n", "error"),  # standard input is empty
+        ("    print('x' * 2**24)\n    return 2 * x\n", "passed"),  # its output is discarded
     ],
 )
 def test_how_programs_end(body: str, ended: str) -> None:
@@ -41,7 +41,7 @@ def test_how_programs_end(body: str, ended: str) -> None:
 
 
 def passes(program: str) -> bool:
-    """Whether a program's own assertions hold."""
+    """Return whether a program's assertions hold."""
     return Executor(SMALL).run(program) == "passed"
 
 
@@ -66,7 +66,7 @@ def test_files_are_small_and_few() -> None:
 
 def test_limits_cannot_be_raised() -> None:
     program = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))\n"
-    if is_root():  # of all users root alone may; outside of its own user namespace not even root
+    if is_root():  # only root may, and not even root outside its own user namespace
         executor = Executor(SMALL)
         assert executor.run(program) == ("error" if executor.networks == {"cut"} else "passed")
     else:
@@ -74,7 +74,7 @@ def test_limits_cannot_be_raised() -> None:
 
 
 def test_no_network_where_the_system_lets_us() -> None:
-    """A server on loopback that this process reaches, and the program does not; else the report says so."""
+    """A program can't reach a loopback server that this process reaches, or else the report says so."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         socket.create_connection(address, timeout=10).close()
@@ -85,7 +85,7 @@ def test_no_network_where_the_system_lets_us() -> None:
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:
-    """Not even a child that holds on; where processes are limited there is none."""
+    """No child process survives either; if processes are limited, no child can start."""
     note = tmp_path / "pid"
     program = (
         "import os, time\nchild = os.fork()\nif not child:\n    time.sleep(600)\n"
@@ -95,13 +95,13 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
     if is_root():
         assert ended == "passed"
         child = int(note.read_text())
-        assert any(not alive(child) or time.sleep(0.05) for _ in range(400))  # a kill takes effect in its own time
+        assert any(not alive(child) or time.sleep(0.05) for _ in range(400))  # a kill takes effect with a delay
     else:
         assert ended == "error" and not note.exists()
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet does not."""
+    """Return whether a process is running; a zombie is not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def test_a_system_without_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_limits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = Executor(SMALL)
-    assert executor.as_dict()["network"] == "open", "not claimed before it was seen"
+    assert executor.as_dict()["network"] == "open", "not reported before a program has run"
     executor.networks.add("cut")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert executor.as_dict() == {

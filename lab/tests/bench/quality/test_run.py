@@ -59,7 +59,7 @@ def projects(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random models end no text."""
+    """Shorten all texts: random models never write an end token."""
     monkeypatch.setattr("codespec_lab.bench.quality.sites.MANY_TOKENS", 12)
     monkeypatch.setattr("codespec_lab.bench.quality.sites.MOST_TOKENS", {})
     for shape in gaps.MAX_TOKENS:
@@ -68,7 +68,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Models that write the answers, but for the first so many sites; one number a target, in turn."""
+    """Models that write the answers except at the first sites; the list has the number of wrong sites by target."""
     wrong: list[int] = []
     chosen: list[GapSite] = []
     choose = run.choose_sites
@@ -96,7 +96,7 @@ def pair(models: Models) -> list[str | Path]:
 def test_two_targets_side_by_side(
     models: Models, command: Command, problems: Path, projects: Path, short: None, tmp_path: Path
 ) -> None:
-    """Real engines: random models are never right, and everything that was done is reported."""
+    """With real engines, random models are never right, and the report is complete."""
     out = tmp_path / "new" / "quality.json"
     words = [*pair(models), "--compare", models.drafter, "--prompts", problems, "--held-out", projects, "--execute"]
     done = command("bench", "quality", *words, "--limit", "1", "--json", out)
@@ -152,7 +152,7 @@ def test_right_answers_are_counted_and_compared(
 def test_figures_so_far_are_kept(
     models: Models, command: Command, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Group by group, at the deadline as well as when the user interrupts the command."""
+    """Figures are written after each group, at the deadline, and when the user interrupts the command."""
     groups: list[int] = []
 
     def write(engine: object, requests: Sequence[object], advance: object) -> tuple[list[str], list[str]]:
@@ -179,7 +179,7 @@ def test_figures_so_far_are_kept(
 def test_without_tests_nothing_runs(
     models: Models, command: Command, projects: Path, script: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither without --execute, nor at sites that have no tests."""
+    """No program runs without --execute, or at sites without tests."""
     monkeypatch.setattr(run.Executor, "run", lambda *_: pytest.fail("ran"))
     script[:] = [0]
     done = command("bench", "quality", *pair(models), "--held-out", projects, "--kinds", "line")
@@ -223,8 +223,6 @@ def test_requests_are_an_editors() -> None:
     assert (request.prefix, request.suffix, request.speculate) == ("func a() {\n", "\n}\n", False)
     left = request_for(replace(bench, left_only=True), SITE)
     assert left == replace(request, suffix="")
-    raw = request_for(replace(bench, shape="raw"), SITE)
-    assert (raw.shape, raw.heal, raw.suffix) == ("raw", False, request.suffix)
 
 
 def test_texts_depend_on_no_clock_and_no_drafter() -> None:

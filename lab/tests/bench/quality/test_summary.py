@@ -1,4 +1,4 @@
-"""Counting what is right, and how sure a difference is."""
+"""Counts of correct completions, and intervals of differences."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_counts_by_kind_and_row() -> None:
 
 
 def test_a_difference_counts_both_ways_once_a_site() -> None:
-    """The rows of a kind together, of all languages not twice."""
+    """The row of all languages is not counted twice."""
     sites = [site("block", row, f"{n}") for n, row in enumerate(["go"] * 20 + ["rust"] * 20)]
     ours = [UNTESTED] * 25 + [Outcome(False, False)] * 15
     others = [UNTESTED] * 5 + [Outcome(False, True)] * 30 + [UNTESTED] * 5
     found = differences(sites, ours, others)
-    assert set(found["block"]) == {"exact", "first_line"}, "nothing was run"
+    assert set(found["block"]) == {"exact", "first_line"}, "no program was run"
     exact = found["block"]["exact"]
     assert (exact["only_target"], exact["only_other"], exact["share"]["value"]) == (20, 5, 0.375)
     assert 0 < exact["share"]["low"] < 0.375 < exact["share"]["high"] < 0.7

@@ -29,7 +29,7 @@ TEXT = "".join(BODY.format(n=n) for n in range(40))
 
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two projects with the same text, and nothing of this machine's library."""
+    """Two projects with the same text, without this machine's library."""
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
     documents = [Document(name, f"{name}.py", "python", TEXT) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)
@@ -38,7 +38,7 @@ def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Type a key each 20 ms, and pause for 700 ms before each tenth."""
+    """Type a key every 20 ms and pause for 700 ms before every tenth."""
 
     def keys(text: str, seed: int) -> list[Key]:
         return [Key(at, character, 0.02 if at % 10 else 0.7) for at, character in enumerate(text)]
@@ -48,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake engine writes what follows in the text, up to the end of the line."""
+    """Make the fake engine write the rest of the line in the file."""
 
     def answer(request: CompletionRequest) -> str:
         rest = TEXT[len(request.prefix) :].partition("\n")[0] if TEXT.startswith(request.prefix) else ""
@@ -83,14 +83,16 @@ def test_a_team_that_fits(held_out: Path, command: Command, tmp_path: Path, monk
         found = run(command, tmp_path / "team.json", *words, "--developers", "3", "--seconds", "3", "--find")
     (one,) = found["runs"]
     assert one["fits"] and found["most"] == 3 and one["refused"] == 0 and len(sessions) >= 3
-    assert one["requests"] > 3 and one["from_memory"] > one["requests"], "keys that repeat the text ask nothing"
+    assert one["requests"] > 3 and one["from_memory"] > one["requests"], (
+        "keys that repeat the shown text send no request"
+    )
     assert one["pause_ms"]["p95"] < 600 and one["in_time"] == 1.0
     assert one["right_in_time"] > 3 and one["right_share"] == 1.0
 
 
 @pytest.mark.usefixtures("quick", "knows")
 def test_a_team_that_does_not_fit(held_out: Path, command: Command, tmp_path: Path) -> None:
-    """The engine takes so long that even one developer waits; the search ends at none."""
+    """The engine is too slow even for one developer, so the search returns 0."""
     with serving(FakeEngine(pause=0.08), slots=1) as served:
         words = ("--url", f"http://127.0.0.1:{served.port}", "--held-out", held_out)
         found = run(command, tmp_path / "team.json", *words, "--developers", "3", "--seconds", "3", "--find")
@@ -111,8 +113,8 @@ def test_a_daemon_of_its_own(held_out: Path, light_models: Models, command: Comm
 def test_mistakes_are_one_sentence(held_out: Path, command: Command) -> None:
     for words, sentence in (
         (["--url", "http://127.0.0.1:1"], "No codespec daemon answers there"),
-        (["--url", "nowhere"], "is no address"),
-        (["--prompts", "a"], "give one of them"),
+        (["--url", "nowhere"], "is not an address"),
+        (["--prompts", "a"], "name one of them"),
         (["--developers", "0"], "must be a whole number of 1 or more"),
     ):
         done = command("bench", "team", "--held-out", held_out, *words)
@@ -129,7 +131,7 @@ def test_refused_requests_are_counted_and_are_late(
 
 
 def test_only_pauses_decide() -> None:
-    """Answers that the next key cancelled are left out unless the pause was long enough for one."""
+    """Answers cancelled by the next key count only if the pause was long enough."""
     quick = [Change(0.0, pause=0.2, sent=True) for _ in range(50)]
     waited = [Change(0.0, pause=1.0, sent=True, answered=0.3, timely=4, right=4) for _ in range(19)]
     late = [Change(0.0, pause=2.0, sent=True, timely=1, right=5)]

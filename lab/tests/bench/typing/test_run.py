@@ -34,7 +34,7 @@ from tests.server.fakes import FakeEngine, FakeSequence
 __all__ = ["command", "models", "plain_environment"]
 
 EXACT = {"off": "exact", "on": "exact"}
-PATIENCE = 30.0  # seconds in which a suggestion comes on any machine
+PATIENCE = 30.0  # seconds after which a suggestion has arrived on any machine
 TYPED = "alpha = beta\n    gamma = delta"
 SITE = TypingSite("a.py", "python", f"if x:\n    {TYPED}\ny = 1\n", 10, 10 + len(TYPED))
 
@@ -67,7 +67,7 @@ def test_the_server_has_what_is_typed_and_old_requests_are_cancelled() -> None:
             assert bodies[-1]["prefix"] + bodies[-1]["suffix"] == SITE.text
             await until(lambda: all(asked.gone.is_set() for asked in fake.asked))
             superseded = [request for request in typed.requests if request.answered is None]
-            assert len(superseded) > len(typed.requests) / 2, "who types on does not wait"
+            assert len(superseded) > len(typed.requests) / 2, "a key does not wait for an answer"
 
     run(scenario())
 
@@ -78,7 +78,7 @@ def test_the_proxy_is_reached_by_a_socket_as_a_daemon_is() -> None:
             own = socket_of(urlsplit(proxy.url).port or 0)
             assert is_own_socket(own)
             await type_keys(editor, proxy, keystrokes(TYPED, 1, pace=3.0))
-            assert fake.asked, "over the port the proxy could prove nothing"
+            assert fake.asked, "over its port the proxy has no proof to offer"
         assert not own.exists()
 
     run(scenario())
@@ -137,7 +137,7 @@ def test_there_is_more_and_no_haste() -> None:
 
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two files, and nothing of this machine's library; nobody edits the code in between."""
+    """Two files without this machine's library; the digest of the code stays the same."""
     monkeypatch.setattr("codespec_lab.corpus.held_out.held_out_files", list)
     monkeypatch.setattr("codespec_lab.bench.harness.code_digest", lambda: "the code")
     text = "".join(f"def area{i}(width):\n    half = width * {i}\n    result = half + half\n\n\n" for i in range(20))
@@ -147,7 +147,7 @@ def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_sessions(section: dict[str, Any]) -> None:
-    """Every place was typed as often as it should be, and the daemon was asked."""
+    """Check that every site was typed the expected number of times and that the daemon got requests."""
     assert [session["cell"] for session in section["passes"]] == ["off", "on", "taking"]
     off, on, taking = section["passes"]
     assert off["place"] == on["place"] != taking["place"] and off["keys"] == on["keys"] > 40
@@ -163,7 +163,7 @@ def fake_daemon(_config: EngineConfig, _queue: int) -> Iterator[str]:
 
 
 class WrongEngine(FakeEngine):
-    """Writes another text than the plain one."""
+    """An engine whose text differs with speculation."""
 
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
         return super().submit(replace(request, prefix=f"{request.prefix}!"))
@@ -171,7 +171,7 @@ class WrongEngine(FakeEngine):
 
 @contextmanager
 def wrong_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
-    """As `fake_daemon`, but speculation changes texts."""
+    """Like `fake_daemon`, but speculation changes texts."""
     if not config.speculate:
         with fake_daemon(config, queue) as plain:
             yield plain
@@ -206,7 +206,7 @@ def test_the_bench_and_going_on_with_it(
     assert other.code == 2 and "measured with another pace" in other.err.splitlines()[-1]
 
     monkeypatch.setattr("codespec_lab.bench.typing.scenario.own_daemon", wrong_daemon)
-    wrong = command(*words)  # nothing is typed any more, but both are asked
+    wrong = command(*words)  # nothing is left to type, but both daemons are compared
     assert wrong.code == 1 and "both daemons write the same text at 0 of 1 places" in wrong.out, wrong.err
     differing = json.loads(out.read_text(encoding="utf-8"))["sections"]["own"]["texts"]["differing"]
     last = wrong.err.splitlines()[-1]
@@ -229,7 +229,7 @@ def test_with_real_daemons(held_out: Path, models: Models, command: Command, tmp
     ("words", "sentence"),
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
-        (["--prompts", "none.jsonl", "--held-out", "none.gz"], "give one of them"),
+        (["--prompts", "none.jsonl", "--held-out", "none.gz"], "name one of them"),
         (["--pace", "0"], "must be a number above 0 and at most 100"),
     ],
 )

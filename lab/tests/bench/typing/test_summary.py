@@ -1,4 +1,4 @@
-"""From what a typist saw to rows and figures."""
+"""Conversion of a typist's sessions to rows and figures."""
 
 from __future__ import annotations
 
@@ -36,12 +36,16 @@ def asked(at: int, text: str | None, cause: str = "key", changed: float = 0.0, t
     ("writing", "shown", "useful"),
     [
         (stream(1, "b = xx"), [asked(1, "b = xx")], 4 * 4 / 6),  # right up to the x
-        (stream(1, "b = xx"), [asked(1, "b ")], 4 * 2 / 6),  # and only a part of it was shown
+        (stream(1, "b = xx"), [asked(1, "b ")], 4 * 2 / 6),  # and only part of it was shown
         (stream(1, "b = xx"), [asked(1, None)], 0.0),
         (stream(1, "no"), [asked(1, "no")], 0.0),
-        (stream(1, "b = cd"), [asked(1, ""), asked(3, "= cd", changed=1.0)], 4.0),  # shown later, typed along
-        (stream(1, "b = cd", received=9.0), [asked(1, "b = cd")], 0.0),  # that was another's
-        (Stream(0.0, "x = 1\n    zz", 0, "ab", 2), [asked(0, "ab")], 0.0),  # behind what was never typed
+        (
+            stream(1, "b = cd"),
+            [asked(1, ""), asked(3, "= cd", changed=1.0)],
+            4.0,
+        ),  # shown later, while its text was typed
+        (stream(1, "b = cd", received=9.0), [asked(1, "b = cd")], 0.0),  # another stream's
+        (Stream(0.0, "x = 1\n    zz", 0, "ab", 2), [asked(0, "ab")], 0.0),  # after text that was never typed
     ],
 )
 def test_useful_tokens(writing: Stream, shown: list[EditorRequest], useful: float) -> None:
@@ -112,17 +116,11 @@ def test_what_is_there_after_600_ms() -> None:
     assert nothing is not None and nothing["median_ratio"] is None is nothing["sum_ratio"]
 
 
-def test_verdicts_can_fail() -> None:
+def test_report_and_charts_of_a_section() -> None:
     leg = {"work": "asked", "there_ms": 1.0, "pause_ms": 900.0}
-    fine = [session(cell, row(1, length, back_ms=1.0, **leg)) for cell, length in (("off", 2), ("on", 4))]
-    poor = [
-        session(cell, row(1, 2, back_ms=3.0, **leg), row(2, 0), row(3, 0), unhurried={"2": 5}) for cell in ("off", "on")
-    ]
+    sessions = [session(cell, row(1, length, back_ms=1.0, **leg)) for cell, length in (("off", 2), ("on", 4))]
     facts, settings = {"machine": {"cores": 2, "processor": "", "load": [0.0, 0.0]}}, {"dtype": "float32", "pace": 1.0}
-    for sessions, word in ((fine, "holds"), (poor, "FAILS")):
-        section = {"facts": facts, "configuration": settings, "note": "", "summary": summarize(sessions)}
-        for shape, claim in (("own", "an unhurried engine"), ("qwen2.5-0.5b", "1.3 times the characters")):
-            found = {"sections": {shape: section}}
-            verdicts = [line for line in report(found) if line.startswith(("holds: ", "FAILS: "))]
-            assert [line[:5] for line in verdicts] == [word] * 2 and any(claim in line for line in verdicts)
-            assert len(charts(found)) == 2
+    section = {"facts": facts, "configuration": settings, "note": "", "summary": summarize(sessions)}
+    found = {"sections": {"own": section}}
+    assert "characters 600 ms after a change, 1 pauses: median 2 and 4; × 2.00" in "\n".join(report(found))
+    assert len(charts(found)) == 2

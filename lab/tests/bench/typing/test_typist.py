@@ -1,4 +1,4 @@
-"""How a typist types, and where: keys and sites."""
+"""A typist's keys and sites."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def test_the_last_lines_of_prompts(tmp_path: Path) -> None:
     (site,), _ = typing_sites(None, file, 5)
     assert site.typed == "b = 1\nc = 2\nd =" and site.after(0) == "a\n\ne" and site.text.endswith("d =\ne")
     file.write_text('{"prompt": "too short"}\n')
-    with pytest.raises(ConfigError, match="no place to type in"):
+    with pytest.raises(ConfigError, match="no site to type at"):
         typing_sites(None, file, 5)

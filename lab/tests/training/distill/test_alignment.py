@@ -1,4 +1,4 @@
-"""Two vocabularies and one text: whose expectation goes where, which places are taught, what both losses say."""
+"""Two vocabularies and one text: mapping of probabilities, common boundaries, and both losses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_chance_goes_to_the_token_with_which_the_drafter_begins() -> None:
     ids, kept = found.carry(probabilities.log(), 4)
     assert dict(zip(ids[0].tolist(), kept[0].tolist(), strict=True)) == pytest.approx(
         {1: 0.5 / 0.9, 3: 0.2 / 0.9, 5: 0.1 / 0.9, 0: 0.1 / 0.9}, abs=2e-3
-    ), "what cannot be carried is left out, and the rest is one"
+    ), "unmapped probability is dropped, and the rest sums to one"
     ids, kept = found.carry(probabilities.log(), 1)
     assert ids.tolist() == [[1]] and kept.tolist() == [[1.0]]
 
@@ -73,7 +73,7 @@ def test_one_vocabulary_keeps_its_ids() -> None:
 def test_places_are_taught_where_both_begin_and_the_drafters_token_is_no_longer() -> None:
     #            0 2 6 7 | the target: "return", " x", "(" from 0: 0 6 8 9
     assert common_places([0, 2, 6, 7, 8, 9], [0, 6, 8, 9]) == [(0, 0), (2, 1), (4, 2)]
-    assert common_places([0, 6], [0, 2, 6]) == [], "only the first of two of the target's tokens would be known"
+    assert common_places([0, 6], [0, 2, 6]) == [], "only the first of the target's two tokens is known"
     assert common_places([-3, 0, 2], [-2, 0, 2]) == [(1, 1)]
 
 
@@ -99,7 +99,7 @@ def test_a_lesson_spells_the_text_and_learns_each_of_its_tokens(kind: str) -> No
     text = [n for n, weight in zip(lesson.labels, lesson.weights, strict=True) if weight == 1.0]
     assert tokenizer.decode_bytes(text) == example.middle.encode() and text[-1] in tokenizer.model_eos_ids
     assert [lesson.tokens[row + 1] for row in lesson.rows[:-1]] == lesson.labels[:-1]
-    assert len(lesson.taught) == rows - 1, "at each token of the text; the target's end is not known"
+    assert len(lesson.taught) == rows - 1, "at each token of the text except the target's end"
     rows_of_two = batch([lesson, lesson])
     logits = torch.zeros(2 * rows_of_two.tokens.shape[1], tokenizer.vocab_size)
     uniform = math.log(tokenizer.vocab_size)
@@ -119,10 +119,10 @@ def test_expectations_come_back_from_disk(tmp_path) -> None:  # type: ignore[no-
 
 def test_rounds_are_counted_as_speculation_counts_them() -> None:
     stops = [0, 2, 4, 6, 8]  # four tokens of the target
-    assert count_rounds([0, 2, 4, 6, 8], [True] * 4, stops) == (3, 1), "and the bonus"
+    assert count_rounds([0, 2, 4, 6, 8], [True] * 4, stops) == (3, 1), "with the bonus token"
     assert count_rounds([0, 2, 4, 6, 8], [False] * 4, stops) == (0, 4)
     assert count_rounds([0, 2, 4, 6, 8], [True, False, True, False], stops) == (2, 2)
-    assert count_rounds([0, 3, 8], [True, False], stops) == (1, 3), "half a token of the target counts for nothing"
+    assert count_rounds([0, 3, 8], [True, False], stops) == (1, 3), "half a token of the target does not count"
     assert count_rounds([0, 8], [True], stops) == (3, 1)
 
 

@@ -1,4 +1,4 @@
-"""`codespec distill` from flags to a folder, with the starter pair: what it makes, repeats, keeps and refuses."""
+"""`codespec distill` from flags to a folder, with the starter pair: results, repeatability, resuming and errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from codespec.errors import CodespecError, ModelError, PairError, TrainingError
 from codespec.pair.sample import held_out_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
-# Few places, short texts and small steps, by module; what they measure is chance, so nothing is asked of it.
+# Few positions, short texts and small steps, by module; the measured gains are chance, so no gain is required.
 SMALL = {
     stages: {"HERE": 3, "ELSEWHERE": 2, "PART": 16, "READ_TIMES": 2},
     places: {"MAX_TOKENS": 24},
     loop: {"TOKENS": 1024, "WARM_UP": 2},
 }
-# In a process of its own: the same small numbers, and a checkpoint after every step.
+# For a separate process: the same small numbers, and a checkpoint after every step.
 SCRIPT = """
 import sys
 from codespec_lab.training.distill import loop
@@ -53,7 +53,7 @@ SIGNS = ("written-0000.jsonl.gz", "read-0000.safetensors", "train.ckpt")  # of a
 
 @pytest.fixture(scope="module", autouse=True)
 def one_library() -> Iterator[None]:
-    """Read the standard library once, not in every run."""
+    """Read the standard library once for all runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("codespec_lab.training.distill.run.general_code", cache(general_code))
         yield
@@ -164,11 +164,11 @@ def killed(code: Path, spoiled: Path, tmp_path_factory: pytest.TempPathFactory) 
                 time.sleep(0.01)
             process.send_signal(signal.SIGSTOP)
             _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status), "it ended before"
+            assert os.WIFSTOPPED(status), "the run had ended"
             shutil.copytree(work, folder / sign)
             process.send_signal(signal.SIGCONT)
         process.kill()
-    assert not Path(one.out).exists(), "killed in the middle"
+    assert not Path(one.out).exists(), "killed during the run"
     shutil.rmtree(work)
     return one
 
@@ -205,12 +205,12 @@ def test_an_export_is_the_whole_drafter_as_it_was_trained(lora: bool, tmp_path: 
         for value in student.trained.values():
             value += 0.01 * torch.randn_like(value)
     student.export(tmp_path / "new")
-    assert {*contents(tmp_path / "new")} == {*contents(SHIPPED / "drafter")} - {"README.md"}, "and no adapter"
+    assert {*contents(tmp_path / "new")} == {*contents(SHIPPED / "drafter")} - {"README.md"}, "and has no adapter"
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "new", dtype=torch.float32)
     tokens = torch.arange(40)[None] + 300
     with torch.no_grad():
         wanted, before = student.logits(tokens), Student(str(SHIPPED / "drafter"), seed=0).logits(tokens)
-        assert (found(tokens).logits - wanted).abs().max() < 0.2 < (before - wanted).abs().max(), "bfloat16 rounds"
+        assert (found(tokens).logits - wanted).abs().max() < 0.2 < (before - wanted).abs().max(), "rounded to bfloat16"
     assert len(student.trained) == (2 * 7 * 3 if lora else 29)
 
 

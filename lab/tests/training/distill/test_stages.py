@@ -1,4 +1,4 @@
-"""The places of a run are of kinds that do not mix."""
+"""A run's kinds of positions do not overlap."""
 
 from __future__ import annotations
 

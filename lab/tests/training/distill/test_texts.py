@@ -1,4 +1,4 @@
-"""Distillation data: positions, files, and the rows that hold it."""
+"""Distillation data: positions, files and training rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLE = DistillationExample(
 
 
 def answer(requests: Sequence[CompletionRequest]) -> list[Completion]:
-    """A target that repeats the last word, and says nothing where the seed divides by seven."""
+    """A target that repeats the last word, and writes nothing if the seed is divisible by seven."""
     texts = ["" if request.seed % 7 == 0 else request.prefix[-5:] for request in requests]
     reasons = ["stop" if request.seed % 2 else "length" for request in requests]
     return [
@@ -38,7 +38,7 @@ def answer(requests: Sequence[CompletionRequest]) -> list[Completion]:
 
 
 def holds(ids: list[int], part: list[int]) -> bool:
-    """Whether the part stands in the ids."""
+    """Return whether the ids contain the part."""
     return any(ids[start : start + len(part)] == part for start in range(len(ids) - len(part) + 1))
 
 
@@ -53,7 +53,7 @@ def test_places_are_the_documents_own_text_and_depend_on_seed_and_number(documen
     assert places == choose_places([document], 200, seed=1) != choose_places([document], 200, seed=2)
     for place in places:
         assert place.prefix in document.text and place.suffix in document.text
-        assert not place.suffix or place.suffix.startswith("\n"), "the rest of the line is what is asked for"
+        assert not place.suffix or place.suffix.startswith("\n"), "the middle is the rest of the line"
         assert place.prefix + place.middle + place.suffix in document.text
     assert all(place.prefix or place.suffix for place in places)
     assert 60 < sum(bool(place.suffix) for place in places) < 140
@@ -109,7 +109,7 @@ def test_a_corpus_without_long_files_is_refused() -> None:
 
 
 def test_rows_hold_examples_in_the_prompts_layouts(documents: list[Document], tokenizer: Tokenizer) -> None:
-    """The middle whole, behind its prefix; in both orders, or plain without a suffix; an end where it ended."""
+    """Rows contain the whole middle after its prefix, in both orders or plain, and an end token if it ended."""
     fim = FimTokenizer(tokenizer)
     middle = fim.encode_inside(EXAMPLE.middle)
     plain = DistillationExample("b.py", EXAMPLE.prefix, EXAMPLE.middle, "", ended=False)
