@@ -105,9 +105,9 @@ class _Tracked:
 
     def cursor(self, parse: bool = True) -> Cursor:
         """Return the cursor at the tip, cached until the text changes."""
-        asked = (self.lexed.version, parse)
-        if self._answer is None or self._answer[0] != asked:
-            self._answer = (asked, self._work_out(parse))
+        key = (self.lexed.version, parse)
+        if self._answer is None or self._answer[0] != key:
+            self._answer = (key, self._work_out(parse))
         return self._answer[1]
 
     def _work_out(self, parse: bool) -> Cursor:
@@ -144,13 +144,13 @@ class _Tracked:
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
-            found = workers.look_up(
+            captures = workers.look_up(
                 self._grammar.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
             )
         except workers.Broken:
-            self.broke, found = True, None
-        self.given_up += found is None
-        return found or NOTHING
+            self.broke, captures = True, None
+        self.given_up += captures is None
+        return captures or NOTHING
 
 
 def _clean(text: bytes) -> bytes:
@@ -220,32 +220,32 @@ class Tip:
     state: LexState
 
 
-def decide(at: Tip, found: Captures) -> Context:
+def decide(at: Tip, captures: Captures) -> Context:
     """Return the context at the tip."""
-    inside = found.inside if found.clean else None
-    text = _text_by_lexer(at) if found.errors or inside is Context.STRING else None
+    inside = captures.inside if captures.clean else None
+    text = _text_by_lexer(at) if captures.errors or inside is Context.STRING else None
     if inside is Context.STRING and text is Context.DOCSTRING:
         return text
-    if inside in TEXT_LIKE and (text or not found.errors or inside is Context.FREE_TEXT):
+    if inside in TEXT_LIKE and (text or not captures.errors or inside is Context.FREE_TEXT):
         return inside
     if text:
         return Context.IMPORT if text is Context.STRING and _imports(at) else text
     inside = None if inside in TEXT_LIKE else inside
     line = at.text[at.text.rfind(b"\n", 0, at.tip) + 1 : at.tip]
     stripped = line.rstrip()
-    token = _token(at, found, stripped) if stripped else None
+    token = _token(at, captures, stripped) if stripped else None
     if token is Context.BLOCK_START:
         return token
-    if found.errors:
+    if captures.errors:
         inside = _corrected(at, inside)
     if (
         stripped
-        and not found.errors
+        and not captures.errors
         and len(stripped) == len(line)
-        and found.ended in _HEADS
+        and captures.ended in _HEADS
         and not stripped.endswith(b"}")
     ):
-        inside = found.ended
+        inside = captures.ended
     if inside in _HEADS:
         return inside
     if not stripped:
@@ -255,12 +255,12 @@ def decide(at: Tip, found: Captures) -> Context:
     return token or inside or Context(at.data.default)
 
 
-def _token(at: Tip, found: Captures, stripped: bytes) -> Context | None:
+def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
     """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
     if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START
-    if found.token or not found.errors:
-        return found.token
+    if captures.token or not captures.errors:
+        return captures.token
     if _opens_block(at, stripped):
         return Context.BLOCK_START
     if stripped.endswith(tuple(pair[1].encode() for pair in at.data.brackets)):

@@ -143,6 +143,7 @@ class LexedWindow:
         self._data = bytearray()
         self._seed: tuple[Entry, ...] = ()
         self.version = 0
+        self.checkpoint = LexState()
         self._begin(*window_start(rules, self._prefix, self._whole))
 
     @property
@@ -293,17 +294,17 @@ class Mender:
         """
         opener = stack[-1][0]
         inside = opener.inside
-        found = inside.search(suffix) if inside else None
-        while found and found.lastgroup in ("escape", "open"):
-            found = inside.search(suffix, found.end()) if inside else None
-        if found is None or found.lastgroup != "close":
+        event = inside.search(suffix) if inside else None
+        while event and event.lastgroup in ("escape", "open"):
+            event = inside.search(suffix, event.end()) if inside else None
+        if event is None or event.lastgroup != "close":
             return False
         if not opener.multiline or opener.open != opener.close:
             return True
-        line = suffix[suffix.rfind(b"\n", 0, found.start()) + 1 : found.start()].strip()
+        line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
         if line:
             return line[-1:] not in b"=([{,:"
-        if suffix[found.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
+        if suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
             return False
         after = Lexer(self.rules, suffix).run(LexState(stack=stack), len(suffix))
         return in_text(after) is None

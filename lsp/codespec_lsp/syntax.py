@@ -20,7 +20,7 @@ from codespec_grammars.workers import Worker, WorkerDied, prepare
 from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
 
-TREE_AFTER = 0.03  # seconds to wait after a change, so that the completion is answered first
+TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 REST = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
