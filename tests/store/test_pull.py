@@ -144,7 +144,7 @@ def test_other_bytes_under_the_same_name(kind: str, file: Path, folder: Path) ->
     wanted, changed = (file, file) if kind == "file" else (folder, folder / "config.json")
     model = pull(find_sources(str(wanted)), quiet)
     changed.write_bytes(changed.read_bytes() + b" ")
-    with pytest.raises(ConfigError, match=rf"other bytes .*: run `codespec models remove {model.name}` first\.$"):
+    with pytest.raises(ConfigError, match=rf"has changed since: run `codespec models remove {model.name}` first\.$"):
         pull(find_sources(str(wanted)), quiet)
     remove(model.name, quiet)
     assert pull(find_sources(str(wanted)), quiet).sha256 != model.sha256
