@@ -46,7 +46,7 @@ def _demand_bounds(data: bytes | bytearray, most_values: int) -> None:
     """Raise TooLarge if the data nests too deeply or holds too many values.
 
     Every value except the outermost follows a comma or an opening bracket, so these are counted. Strings (source text)
-    contain many of both, so if the raw count is too high, it is repeated outside quotes.
+    contain many of both. If the raw count is too high, the count is repeated without strings.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MOST_DEPTH and opened + data.count(b",") <= most_values:
@@ -78,4 +78,4 @@ def _outside_quotes(data: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

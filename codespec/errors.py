@@ -19,21 +19,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-FIELD = "\0"  # in a fault's `what`: the name of its field
+FIELD = "\0"  # stands for the name of the field in a fault's `what`
 
 
 def install_mend(extras: str = "engine", flags: str = "") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
 
-    It never installs `codespec` by name. The name is not registered on the package index, so whoever registers it could
-    run code on the machine of every user who follows the advice.
+    It never installs `codespec` by name. The name is not registered on the package index, so anyone could register it
+    and run code on the machines of users who follow the advice.
     """
-    what = f'".[{extras}]"' if extras else "."  # quoted, because zsh expands brackets
-    return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
+    package = f'".[{extras}]"' if extras else "."  # quoted, because zsh expands brackets
+    return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
 
 
 def quoted(sentence: str) -> Fault:
-    """Return a sentence of another process as a fault whose parts are not known."""
+    """Return a sentence from another process as a fault with unknown parts."""
     return Fault("", sentence.removesuffix("."))
 
 
@@ -44,7 +44,7 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A problem in parts, for code that must decide; `sentence` is what a person reads.
+    """A problem in parts, which code can test. `sentence` is the text for the user.
 
     `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
     `mend` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
@@ -62,7 +62,7 @@ class Fault:
         return self.what.replace(FIELD, self.field)
 
     def within(self, what: str) -> Fault:
-        """Return the larger problem `what`, of which this one is the cause."""
+        """Return the larger problem `what` with this one as its cause."""
         return replace(self, what=f"{what}, because {self.what}")
 
     @property
@@ -79,7 +79,7 @@ class Fault:
 class CodespecError(Exception):
     """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError.
 
-    Takes a `Fault`, a problem and its fix, or a whole sentence whose parts no code reads.
+    Takes a `Fault`, a problem and its fix, or a whole sentence.
     """
 
     def __init__(self, problem: Fault | str, mend: str = "") -> None:
@@ -144,8 +144,8 @@ class ServeError(CodespecError):
 class UpstreamError(ServeError):
     """A failure of the server that writes for the daemon.
 
-    `again`: the request did not reach it or got no answer, so it may be sent once more. `unwell`: the server itself has
-    a fault, which the next request would meet too.
+    `again`: the request did not reach the server or got no answer, so the daemon can repeat it. `unwell`: the fault is
+    the server's, so the next request would fail too.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Absent(DaemonError):
 
 
 class Unproven(DaemonError):
-    """A peer that has not proved that it is the user's daemon. `locked`: it may be, but requires a token."""
+    """A peer that has not proved that it is the user's daemon. `locked`: it requires a token first."""
 
     def __init__(self, problem: Fault | str, mend: str = "", locked: bool = False) -> None:
         super().__init__(problem, mend)

@@ -297,17 +297,17 @@ class IgnoreFiles:
         folders = [parent for parent in file.parents if parent.is_relative_to(top)]
         if len(folders) > MOST_FOLDERS:
             return f"{file.name} lies in more than {MOST_FOLDERS} folders, so it is not completed."
-        found: list[IgnoreFile] = []
+        files: list[IgnoreFile] = []
         for path in (folder / name for folder in folders for name in reversed(IGNORE_FILES)):
             try:
-                found += self._find(path, MOST_IGNORE_BYTES - sum(each.size for each in found))
+                files += self._find(path, MOST_IGNORE_BYTES - sum(each.size for each in files))
             except OSError as error:
                 why = str(error) if isinstance(error, Unreadable) else error.strerror or type(error).__name__
                 return f"{file.name} is not completed, because {path} can't be followed ({why}): fix or remove it."
-        state = tuple((each.folder, each.name, each.seen) for each in found)
+        state = tuple((each.folder, each.name, each.seen) for each in files)
         known = self._decided.get(file)
         if known is None or known[0] != state:
-            name = _named_by(found, file, folders)
+            name = _named_by(files, file, folders)
             known = (state, f"{file.name} is excluded by {name}." if name else "")
             with self._lock:
                 if len(self._decided) >= MOST_DECIDED:
@@ -356,14 +356,14 @@ def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
     return min(around, key=lambda root: len(root.parts)) if around else None
 
 
-def _named_by(found: Sequence[IgnoreFile], file: Path, folders: Sequence[Path]) -> str:
+def _named_by(files: Sequence[IgnoreFile], file: Path, folders: Sequence[Path]) -> str:
     """Return the name of the ignore file that excludes a file or a parent folder, or "".
 
     Checks the outermost folder first, because files in an excluded folder can't be included again.
     """
     for path in [*reversed(folders[:-1]), file]:
         for name in reversed(IGNORE_FILES):
-            if _ignores([each for each in found if each.name == name], path, is_folder=path != file):
+            if _ignores([each for each in files if each.name == name], path, is_folder=path != file):
                 return name
     return ""
 
@@ -372,7 +372,7 @@ def _ignores(files: Iterable[IgnoreFile], path: Path, is_folder: bool) -> bool:
     """Return whether a path is ignored, by the nearest ignore file with a matching pattern."""
     for each in files:
         if each.folder in path.parents:
-            found = each.patterns.match(path.relative_to(each.folder).as_posix(), is_folder)
-            if found is not None:
-                return not found.negated
+            pattern = each.patterns.match(path.relative_to(each.folder).as_posix(), is_folder)
+            if pattern is not None:
+                return not pattern.negated
     return False

@@ -1,4 +1,4 @@
-"""Results that are kept in small JSON files in the user's folders. Writes are atomic, and corrupt files are renamed."""
+"""Keep results in small JSON files in the user's folders. Writes are atomic, and corrupt files are renamed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Kept(Generic[Result]):
     """A file with one result. Errors of the file are noted, never raised.
 
     `parse` raises ArithmeticError, AttributeError, LookupError, TypeError or ValueError for content that `spell` never
-    returns. Notes name the result by `what`; `again` and `each` are the consequences of a corrupt file and of a folder
-    that can't be written.
+    returns. Notes call the result `what`. `again` is the consequence of a corrupt file, `each` that of a folder that
+    can't be written.
     """
 
     file: Path
@@ -51,7 +51,7 @@ class Kept(Generic[Result]):
     def load(self, notes: MutableSequence[str]) -> Result | None:
         """Return the kept result, or None if the file is missing or unusable.
 
-        A file that is corrupt or has another format is renamed, so that it is noted once and no data is lost.
+        A file that is corrupt or has another format is renamed: it is noted once, and no data is lost.
         """
         try:
             return self.parse(_content(read_json_file(self.file, finite=True)))

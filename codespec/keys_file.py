@@ -68,12 +68,12 @@ def read_keys(file: Path) -> tuple[Key, ...]:
     """Return the keys of a file. Raises ConfigError, with the line, for anything that `add_key` never writes."""
     try:
         with open_regular(file) as opened:
-            found = os.fstat(opened.fileno())
+            status = os.fstat(opened.fileno())
             data = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
         raise ConfigError(f"The keys file {file} can't be read ({why})", "make one with `codespec keys add`") from error
-    if sys.platform != "win32" and (found.st_mode & _OTHERS_WRITE or found.st_uid not in (0, os.geteuid())):
+    if sys.platform != "win32" and (status.st_mode & _OTHERS_WRITE or status.st_uid not in (0, os.geteuid())):
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
     if len(data) > MOST_BYTES:
         raise ConfigError(f"The keys file {file} is longer than {MOST_BYTES >> 10} KiB", "revoke old keys")

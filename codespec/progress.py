@@ -10,10 +10,13 @@ LIVE_SECONDS, LOG_SECONDS = 0.5, 20.0  # between two updates
 WIDTH = 24
 
 
-class ProgressLine:
-    """A status line that a terminal overwrites and a log repeats, at a limited rate."""
+class StageBar:
+    """A status line that a terminal overwrites and a log repeats, at a limited rate.
 
-    def __init__(self, name: str, stream: TextIO | None) -> None:
+    It shows the consecutive stages of a run, each with its own details.
+    """
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self.name = name
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
@@ -26,6 +29,11 @@ class ProgressLine:
             return False
         self._shown = now
         return True
+
+    def update(self, share: float, details: str, *, ended: bool = False) -> None:
+        """Show the stage's progress (0 to 1) and details, if an update is due or the stage has ended."""
+        if self.is_due(time.monotonic()) or ended:
+            self.show(min(1.0, share), details, ended=ended)
 
     def show(self, share: float, details: str, *, ended: bool = False) -> None:
         """Show the bar at `share` (0 to 1) and the details."""
@@ -47,23 +55,3 @@ class ProgressLine:
             self._stream.write("\n")
             self._stream.flush()
             self._open = False
-
-
-class StageBar:
-    """Show the consecutive stages of a run, each with its own details. `share` is the stage's progress."""
-
-    def __init__(self, name: str, stream: TextIO | None = None) -> None:
-        self._line = ProgressLine(name, stream)
-
-    def update(self, share: float, details: str, *, ended: bool = False) -> None:
-        """Show the stage's progress and details, if an update is due or the stage has ended."""
-        if self._line.is_due(time.monotonic()) or ended:
-            self._line.show(min(1.0, share), details, ended=ended)
-
-    def close(self) -> None:
-        """Finish the line of a stage that stopped early."""
-        self._line.close()
-
-    def note(self, text: str) -> None:
-        """Print a separate line."""
-        self._line.note(text)

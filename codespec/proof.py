@@ -3,13 +3,13 @@
 The client sends a challenge of 32 random bytes. Only a daemon with the user's secret, or the token, can answer it.
 
 A proof is bound to the address that the client connected to. An impostor that relays the challenge to the real daemon
-gets a proof for that daemon's address, which fails at the impostor's own. As a consequence, a daemon behind a
-translated address (a container's published port, a tunnel to another port) can't prove itself. Proofs may be given to
-any client: the secret is random, and each guess at a token costs one scrypt computation.
+gets a proof for that daemon's address, which fails at the impostor's own. As a consequence, a daemon at a translated
+address (a container's published port, a tunnel to another port) can't prove itself. The daemon answers any client: the
+secret is random, and each guess at a token costs one scrypt computation.
 
-A client with a key of the keys file sends, with the challenge, an id that only the key's hash yields. The daemon, which
-has the hash alone, answers under a secret derived from it. So whoever reads the keys file could pose as the daemon to
-that client, but could not use the key. The id reveals which client asks to whom it asks, and nothing about the key.
+A client with a key of the keys file sends an id, derived from the key's hash, with the challenge. The daemon has only
+the hash and answers under a secret derived from it. A reader of the keys file could therefore pose as the daemon to
+that client, but could not use the key. The id identifies the client to the daemon and reveals nothing about the key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATH = "/v1/codespec/proof"
 NONCE_BYTES = 32
 MOST_REPLY = 1024  # bytes
 KEY_ID = 32  # hexadecimal digits
-KEY_PREFIX = "csk-"  # of every key in a keys file, so that a client knows that its token is one
+KEY_PREFIX = "csk-"  # begins every key of a keys file, which distinguishes it from other tokens
 _LABEL = b"codespec daemon's proof 1"
 
 
@@ -69,7 +69,7 @@ def key_id(key_hash: str) -> str:
 
 @lru_cache(maxsize=4)
 def stretched(token: str) -> bytes | None:
-    """Derive a key from a token with scrypt, so that guessing is slow. Return None without a token."""
+    """Derive a key from a token with scrypt, which makes guessing slow. Return None without a token."""
     return hashlib.scrypt(token.encode(), salt=_LABEL, n=1 << 14, r=8, p=1, dklen=32) if token else None
 
 
@@ -88,13 +88,13 @@ def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
     return {"at": at, **{name: _proof(key, nonce, at) for name, key in _named(keys)}}
 
 
-def is_proven(said: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
+def is_proven(reply: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
     """Return whether an answer proves that the peer of a connection is the user's own daemon.
 
     `peer` is the socket's address.
     """
     at = address_of(peer)
-    return bool(at) and any(_fits(said.get(name), key, nonce, at) for name, key in _named(keys))
+    return bool(at) and any(_fits(reply.get(name), key, nonce, at) for name, key in _named(keys))
 
 
 def address_of(name: object) -> str:
@@ -110,11 +110,11 @@ def _named(keys: Keys) -> tuple[tuple[str, bytes | None], ...]:
     return ("by_secret", keys.secret), ("by_token", keys.token), ("by_key", keys.key)
 
 
-def _fits(given: object, key: bytes | None, nonce: bytes, at: str) -> bool:
+def _fits(proof: object, key: bytes | None, nonce: bytes, at: str) -> bool:
     expected = _proof(key, nonce, at)
-    if expected is None or not isinstance(given, str):
+    if expected is None or not isinstance(proof, str):
         return False
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+    return hmac.compare_digest(proof.encode("utf-8", "replace"), expected.encode())
 
 
 def _proof(key: bytes | None, nonce: bytes, at: str) -> str | None:

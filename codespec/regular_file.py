@@ -16,7 +16,7 @@ from pathlib import Path
 # Opening must neither block on a pipe nor acquire a controlling terminal. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
-_MARKS |= {codecs.BOM_UTF16_BE: "UTF-16"}  # after UTF-32, whose mark begins with UTF-16's
+_MARKS |= {codecs.BOM_UTF16_BE: "UTF-16"}  # after UTF-32, because its mark begins with UTF-16's
 
 
 MOST_NAMED = 256 << 20  # bytes of a file that a user names

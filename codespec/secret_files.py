@@ -50,10 +50,10 @@ def _lasts(path: str) -> Iterator[str]:
 
 
 def _names(last: str) -> set[str]:
-    """Return the variants of a last component: whole, split at `:` and `;`, and without characters that don't count.
+    """Return the variants of a last component: whole, split at `:` and `;`, and without ignored characters.
 
     Windows ignores trailing dots and spaces, and a colon introduces a stream's name; a semicolon introduces a URI's
-    parameter. Characters that nobody sees (zero width, direction) do not hide a name, and some Macs ignore them.
+    parameter. Some Macs ignore invisible characters (zero width, direction).
     """
     seen = last if last.isascii() else "".join(each for each in last if category(each) != "Cf")
     return {name for piece in (last, seen, *re.split("[:;]", seen)) for name in (piece, piece.rstrip(". "))}

@@ -45,7 +45,7 @@ class Cap:
         return own if own.tokens <= self.tokens else replace(own, tokens=self.tokens)
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Return whether the last unit's confidence reaches the minimum, so that it is kept and drafting continues.
+        """Return whether the last unit's confidence reaches the minimum. If so, it is kept and drafting continues.
 
         `confidences` must not be empty.
         """
@@ -71,7 +71,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A draft in target tokens, ready for verification. `reason` says what set its length.
+    """A draft in target tokens, ready for verification. `reason` explains its length.
 
     `confidences` come from the proposer, one per id. `units` is the number of the proposer's own units in the draft.
     `left_out` are the ids that a policy trimmed from the end. The target's next token shows for free whether the first

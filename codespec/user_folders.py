@@ -105,33 +105,33 @@ def own_folder() -> Path:
         make_state_folder()
         check_folder()
     except OSError as error:
-        said = f"The folder {folder} can't be made ({error.strerror})"
-        raise ConfigError(said, "make room for it, or set XDG_STATE_HOME") from error
+        problem = f"The folder {folder} can't be created ({error.strerror})"
+        raise ConfigError(problem, "make room for it, or set XDG_STATE_HOME") from error
     return folder
 
 
 def check_folder() -> None:
     """Raise ConfigError if other users can change the state folder, OSError if it does not exist."""
     folder = state_folder()
-    found = folder.stat()
-    if not _is_ours(found):
+    status = folder.stat()
+    if not _is_ours(status):
         raise ConfigError(f"{folder} belongs to another user", "set XDG_STATE_HOME to a folder of your own")
-    if _allows(found, _OTHERS_WRITE):
+    if _allows(status, _OTHERS_WRITE):
         raise ConfigError(f"Other users can write to {folder}", f"run `chmod 700 {folder}`")
 
 
 def read_secret() -> bytes:
-    """Return the user's secret, creating it on first use. Raises ConfigError if other users may know it."""
+    """Return the user's secret, creating it on first use. Raises ConfigError if other users could have read it."""
     file = own_folder() / "secret"
     try:
         if not os.path.lexists(file):
             _make_secret(file)
-        found = file.lstat()  # lstat: a link's mode allows everyone, so links are rejected
-        if not _is_ours(found) or _allows(found, _OTHERS):
-            raise ConfigError(f"Other users may know the secret in {file}", "remove it, and restart the daemon")
+        status = file.lstat()  # lstat: a link's mode allows everyone, so links are rejected
+        if not _is_ours(status) or _allows(status, _OTHERS):
+            raise ConfigError(f"Other users could have read the secret in {file}", "remove it, and restart the daemon")
         secret = read_regular(file, SECRET_BYTES)
         if len(secret) != SECRET_BYTES:
-            raise Unreadable("it is not whole")
+            raise Unreadable("it is incomplete")
     except OSError as error:
         why = error.strerror or error
         raise ConfigError(f"The secret in {file} can't be used ({why})", "remove it, and restart the daemon") from error
@@ -159,15 +159,15 @@ def is_own_socket(path: Path) -> bool:
     """Return whether the path is a socket that this user created and no other user can have placed."""
     try:
         check_folder()
-        found = path.lstat()
+        status = path.lstat()
     except (OSError, ConfigError):
         return False
-    return stat.S_ISSOCK(found.st_mode) and _is_ours(found)
+    return stat.S_ISSOCK(status.st_mode) and _is_ours(status)
 
 
-def _is_ours(found: os.stat_result) -> bool:
-    return sys.platform == "win32" or found.st_uid == os.geteuid()
+def _is_ours(status: os.stat_result) -> bool:
+    return sys.platform == "win32" or status.st_uid == os.geteuid()
 
 
-def _allows(found: os.stat_result, bits: int) -> bool:
-    return sys.platform != "win32" and bool(found.st_mode & bits)
+def _allows(status: os.stat_result, bits: int) -> bool:
+    return sys.platform != "win32" and bool(status.st_mode & bits)

@@ -41,7 +41,7 @@ PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
 REFUSALS = {
-    "locked": "asks for a token (CODESPEC_SERVE_TOKEN)",
+    "locked": "requires a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
     "silent": "does not answer as a daemon does",
 }
@@ -103,22 +103,25 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
         return _events(address, request)
     config = engine_config(options, **(PLAIN if options.no_speculation else {}))
     if address and found:
-        asked = ask_daemon(address, found, config, request, drafts=options.show_draft or options.json)
-        if not isinstance(asked, str):
-            return asked
-        reason = asked
+        events = ask_daemon(address, found, config, request, drafts=options.show_draft or options.json)
+        if not isinstance(events, str):
+            return events
+        reason = events
     if reason:
         say(f"loading the models here: {reason}")
     return load_and_complete(config, request)
 
 
 def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
-    """Return the address of a running program, what it is, and "", or None and why there is none ("": no fault)."""
+    """Return the address of a running program, its identity, and "".
+
+    If nothing answers, return None, None and the reason to report ("": nothing to report).
+    """
     try:
         address = find_address(options)
         found = address.look()
     except ConfigError as error:
-        return None, None, f"no daemon can be asked ({error.fault.clause})"
+        return None, None, f"no daemon can be used ({error.fault.clause})"
     if found.who != "nobody":
         return address, found, ""
     # Not worth a line in a script.
@@ -135,7 +138,7 @@ def ask_daemon(
     """
     where = f"the daemon at {address.url}"
     if reason := _why_not(found, config, request, drafts=drafts):
-        return f"{where} can't be asked ({reason})"
+        return f"{where} can't be used ({reason})"
     events = _events(address, request)
     try:
         first = next(events)
@@ -201,15 +204,15 @@ def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Itera
 
     Print its notes with the first event, so that a refused request prints only its error.
     """
-    engine, said = load_engine(config), 0
+    engine, printed = load_engine(config), 0
     for event in engine.stream(request):
-        if not said:
+        if not printed:
             say(*engine.notes)
-            said = len(engine.notes)
+            printed = len(engine.notes)
         yield event
-    said = len(engine.notes)
+    printed = len(engine.notes)
     engine.close()
-    say(*engine.notes[said:])
+    say(*engine.notes[printed:])
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
@@ -289,7 +292,7 @@ def as_json(event: DoneEvent) -> dict[str, Any]:
 
 
 class Painter:
-    """Writes a completion as it arrives, so that accepted, rejected and target text are distinguishable.
+    """Writes a completion as it arrives, with distinct marks for accepted, rejected and target text.
 
     On a terminal, accepted text is green, rejected text red and struck through, and the target's own text plain.
     Otherwise brackets mark them: [accepted], -rejected-.

@@ -1,6 +1,6 @@
 """The daemon's address for the commands, and its client without an event loop.
 
-The daemon is asked through its port, which `codespec doctor` reports on. Starts nothing.
+Connects to the daemon's port, never to its Unix socket, because `codespec doctor` checks that port. Starts nothing.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
     """Add --url and --token-file, and --config unless another function adds it."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
-        parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file that the daemon was given")
-    parser.add_argument("--token-file", metavar="FILE", help="the token that the daemon asks for")
+        parser.add_argument("--config", type=Path, metavar="FILE", help="the daemon's TOML file")
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the daemon's token")
 
 
 def find_address(options: argparse.Namespace) -> Address:

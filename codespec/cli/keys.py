@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     adding = actions.add_parser("add", help="make a key and print it, once", description="Makes a key and prints it.")
-    adding.add_argument("name", metavar="NAME", help="who gets the key: a label of metrics and audit log")
+    adding.add_argument("name", metavar="NAME", help="holder of the key, as shown in metrics and the audit log")
     for name in LIMITS:
         adding.add_argument(f"--{name.replace('_', '-')}", type=int, default=0, metavar="N", help=HELP[name])
     listing = actions.add_parser("list", help="list names and limits", description="Lists the keys' names and limits.")
@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
     revoking.add_argument("name", metavar="NAME", help="name of the key, as in `codespec keys list`")
     for action, run in ((adding, run_add), (listing, run_list), (revoking, run_revoke)):
         action.add_argument("--keys", metavar="FILE", help="the keys file (default: the setting `keys` of the daemon)")
-        action.add_argument("--config", type=Path, metavar="FILE", help="the TOML file that the daemon was given")
+        action.add_argument("--config", type=Path, metavar="FILE", help="the daemon's TOML file")
         action.set_defaults(run=run)
 
 

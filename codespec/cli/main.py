@@ -56,10 +56,10 @@ def add_laboratory(commands: Any, modules: Mapping[str, str] | None = None) -> N
 
     `modules` maps commands to modules; by default they come from the entry points.
     """
-    found = modules if modules is not None else {point.name: point.value for point in entry_points(group=GROUP)}
+    installed = modules if modules is not None else {point.name: point.value for point in entry_points(group=GROUP)}
     for name, purpose in NAMES.items():
-        if name in found:
-            importlib.import_module(found[name]).add_parser(commands)
+        if name in installed:
+            importlib.import_module(installed[name]).add_parser(commands)
         else:
             _add_missing(commands, name, purpose)
 

@@ -1,7 +1,7 @@
 """`codespec models`: list, pull and remove models.
 
-The list is a table of the catalogue, of other pulled models and of the recommended pairs. `codespec.store` knows the
-models and how to fetch them.
+The list is a table of the catalogue, of other pulled models and of the recommended pairs. `codespec.store` reads the
+catalogue and fetches the models.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def add_parser(commands: Any) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the table, or the JSON object; return 0."""
-    found = overview()
-    print(json.dumps(found) if options.json else "\n".join(render(found)))
+    listed = overview()
+    print(json.dumps(listed) if options.json else "\n".join(render(listed)))
     return 0
 
 
@@ -126,13 +126,13 @@ def _percent(name: str, percent: int) -> None:
 
 
 def overview() -> dict[str, Any]:
-    """Return what the list shows, as a JSON-compatible object."""
-    there, begun, memory = pulled(), pulls.partly(), machine_memory()
+    """Return the content of the list as a JSON-compatible object."""
+    present, begun, memory = pulled(), pulls.partly(), machine_memory()
     best = recommend(gpu=has_gpu())
     entries = read_catalogue()
-    rows = [_entry_row(entry, _state(entry.name, there, begun), memory) for entry in entries.values()]
-    others = [name for name in [*there, *begun] if name not in entries]
-    rows += [_other_row(name, there) for name in dict.fromkeys(others)]
+    rows = [_entry_row(entry, _state(entry.name, present, begun), memory) for entry in entries.values()]
+    others = [name for name in [*present, *begun] if name not in entries]
+    rows += [_other_row(name, present) for name in dict.fromkeys(others)]
     return {
         "home": str(models_home()),
         "memory": memory,
@@ -143,28 +143,28 @@ def overview() -> dict[str, Any]:
     }
 
 
-def render(found: Mapping[str, Any]) -> list[str]:
+def render(listed: Mapping[str, Any]) -> list[str]:
     """Return the table as lines for a terminal."""
-    table = [_COLUMNS, *(_cells(row) for row in found["models"])]
+    table = [_COLUMNS, *(_cells(row) for row in listed["models"])]
     widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
     lines = [_line(cells, widths) for cells in table]
-    machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
-    lines += ["", f"{machine}models are in {found['home']}", "", "the recommended pair by free memory:"]
-    for advice in found["recommended"]:
+    machine = f"this machine has {written(listed['memory'])} of memory; " if listed["memory"] else ""
+    lines += ["", f"{machine}models are in {listed['home']}", "", "the recommended pair by free memory:"]
+    for advice in listed["recommended"]:
         drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
-        here = "  <- for this machine" if advice["target"] == found["best"] else ""
+        here = "  <- for this machine" if advice["target"] == listed["best"] else ""
         lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
-    lines += ["", f"for this machine: {found['best']}, since {found['why']}"]
-    for row in found["models"]:
+    lines += ["", f"for this machine: {listed['best']}, since {listed['why']}"]
+    for row in listed["models"]:
         if row.get("packaging"):
             lines.append(f"{row['name']} on the package index: {row['packaging']}")
-    for row in found["models"]:
+    for row in listed["models"]:
         lines += [f"{row['name']}: {Rounding(**figures)}" for figures in row.get("int8", ())]
     return [*lines, "", "get one: codespec models pull NAME"]
 
 
-def _state(name: str, there: Mapping[str, Any], begun: list[str]) -> str:
-    return "pulled" if name in there else "partly" if name in begun else ""
+def _state(name: str, present: Mapping[str, Any], begun: list[str]) -> str:
+    return "pulled" if name in present else "partly" if name in begun else ""
 
 
 def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
@@ -196,8 +196,8 @@ def _packaging(entry: Entry) -> str:
     return provenance(entry.file) if packed and entry.file else ""
 
 
-def _other_row(name: str, there: Mapping[str, Any]) -> dict[str, Any]:
-    model = there.get(name)
+def _other_row(name: str, present: Mapping[str, Any]) -> dict[str, Any]:
+    model = present.get(name)
     if model is None:
         return {"name": name, "here": "partly"}
     return {"name": name, "here": "pulled", "bytes": model.bytes, "licence": model.licence, "source": model.source}

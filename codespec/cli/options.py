@@ -97,7 +97,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
-    """Return the settings for the given flags, and why target and drafter were chosen. The models may be missing."""
+    """Return the settings for the given flags, and the reason for the models, which need not be present."""
     flags = {name: getattr(options, name) for name in SETTINGS}
     return choose({**flags, **overrides}, options.config)
 

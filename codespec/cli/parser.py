@@ -1,8 +1,8 @@
 """The command line's grammar and exit codes, with one sentence for every mistake.
 
 `Parser` is argparse without abbreviated flags, and with rarely used settings only in --help-all. `run_to_exit_code`
-converts the end of a command: a user's mistake prints one sentence and returns 2, a wrong text returns 1, and a closed
-output pipe ends quietly.
+converts the end of a command: a user's mistake prints one sentence and returns 2, a text that differs from plain
+decoding returns 1, and a closed output pipe returns 0 silently.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         if error.errno not in FULL:
             raise
         _discard(sys.stdout)
-        what = error.filename2 or error.filename or "The output"
-        return _complain(f"{what} can't be written ({FULL[error.errno]}): free some, or write elsewhere.", MISTAKE)
+        file = error.filename2 or error.filename or "The output"
+        return _complain(f"{file} can't be written ({FULL[error.errno]}): free some, or write elsewhere.", MISTAKE)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -134,7 +134,7 @@ def _complain(sentence: str, code: int) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """Redirect the stream to /dev/null, so that the interpreter's final flush does not fail."""
+    """Redirect the stream to /dev/null, because the interpreter's final flush would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from codespec.scale.up import run as run_replicas
 
     own = ("replicas", "cpus", "gpus", "token_file", "config")
-    given = [name for name in (*own, *declared(ServeConfig), *SETTINGS) if name not in ("host", "port", *REPLICAS)]
-    settings = {name: spelled(getattr(options, name)) for name in given if getattr(options, name) is not None}
+    names = [name for name in (*own, *declared(ServeConfig), *SETTINGS) if name not in ("host", "port", *REPLICAS)]
+    settings = {name: spelled(getattr(options, name)) for name in names if getattr(options, name) is not None}
     host, port = options.host or ServeConfig().host, ServeConfig().port if options.port is None else options.port
     return run_replicas(host, port, settings)
 

@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
-    """Serve what another server writes, without torch."""
+    """Serve the completions of another server, without torch."""
     named = [f"--{name}" for name in PAIR if getattr(options, name) is not None]
     if named:
-        what = f"{' and '.join(named)} can't go with an upstream server ({settings.upstream}), which has its own model"
-        raise ConfigError(what, "leave one of the two out")
+        problem = f"{' and '.join(named)} can't be used with an upstream server ({settings.upstream})"
+        raise ConfigError(f"{problem}, which has its own model", "leave one of the two out")
     for level in read_levels(EngineConfig, {}, options.config, None):
         unused = [name for name in PAIR if level.values.get(name)]
         if unused:

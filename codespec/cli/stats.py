@@ -100,7 +100,7 @@ def upstream_line(upstream: Mapping[str, Any]) -> str:
 def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
     """Return the table of learned acceptance rates, grouped by pair."""
     if not rows:
-        return ["nothing was learned yet"]
+        return ["nothing has been learned yet"]
     lines = []
     for pair in dict.fromkeys(row.pair for row in rows):
         lines += [f"pair {pair}", f"{'proposer':<14}{'context':<14}{'judged':>8}{'right':>8}"]
@@ -123,16 +123,16 @@ def _forget() -> int:
 class Figures:
     """The samples of /v1/codespec/stats, to be summed by their labels."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._samples = [sample for family in told["families"] for sample in family["samples"]]
+    def __init__(self, stats: Mapping[str, Any]) -> None:
+        self._samples = [sample for family in stats["families"] for sample in family["samples"]]
 
     def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
         """Return a metric's sums, grouped by labels."""
-        found: Counter[tuple[str, ...]] = Counter()
+        sums: Counter[tuple[str, ...]] = Counter()
         for sample in self._samples:
             if sample["name"] == f"codespec:{name}":
-                found[tuple(sample["labels"][label] for label in labels)] += sample["value"]
-        return found
+                sums[tuple(sample["labels"][label] for label in labels)] += sample["value"]
+        return sums
 
     def sum(self, name: str) -> float:
         """Return a metric's total."""
@@ -150,9 +150,9 @@ class Figures:
         return next(bound for bound, count in buckets if count >= share * buckets[-1][1])
 
 
-def render(told: Mapping[str, Any]) -> list[str]:
+def render(stats: Mapping[str, Any]) -> list[str]:
     """Return the lines for the daemon's numbers since it started."""
-    figures = Figures(told)
+    figures = Figures(stats)
     lines = [
         _line("requests", _requests(figures)),
         _line("ended", _parts(figures, "request_success_total", "finished_reason")),
@@ -178,24 +178,24 @@ def render(told: Mapping[str, Any]) -> list[str]:
     return [line for line in lines if line] + _places(figures)
 
 
-def render_keys(told: Mapping[str, Any]) -> list[str]:
+def render_keys(stats: Mapping[str, Any]) -> list[str]:
     """Return the table of usage by key."""
-    figures = Figures(told)
+    figures = Figures(stats)
     parts = {name: figures.parts(f"key_{name}", "key") for name in ("prompt_tokens_total", "generation_tokens_total")}
     requests, running = figures.by("key_requests_total", "key"), figures.parts("key_requests_open", "key")
     refused = figures.parts("key_requests_refused_total", "key")
     if not requests:
         return ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
     lines = [f"{'key':<24}{'requests':>10}{'prompts':>12}{'written':>12}{'open':>6}{'refused':>9}"]
-    for (name,), count in sorted(requests.items(), key=lambda one: (-one[1], one[0])):
+    for (name,), count in sorted(requests.items(), key=lambda item: (-item[1], item[0])):
         counts = (parts["prompt_tokens_total"], parts["generation_tokens_total"], running, refused)
         prompts, written, now, no = (int(part.get(name, 0)) for part in counts)
         lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
     return lines
 
 
-def _line(label: str, said: str) -> str:
-    return f"{label:<14} {said}" if said else ""
+def _line(label: str, text: str) -> str:
+    return f"{label:<14} {text}" if text else ""
 
 
 def _requests(figures: Figures) -> str:
@@ -209,9 +209,9 @@ def _parts(figures: Figures, name: str, label: str) -> str:
 
 
 def _times(figures: Figures, name: str) -> str:
-    found = [(f"p{100 * share:.0f}", figures.quantile(name, share)) for share in (0.5, 0.95, 0.99)]
-    said = [f"{name} {_at_most(value)}" for name, value in found if value is not None]
-    return ", ".join(said) + " ms" if said else ""
+    quantiles = [(f"p{100 * share:.0f}", figures.quantile(name, share)) for share in (0.5, 0.95, 0.99)]
+    texts = [f"{name} {_at_most(value)}" for name, value in quantiles if value is not None]
+    return ", ".join(texts) + " ms" if texts else ""
 
 
 def _at_most(seconds: float) -> str:
@@ -219,12 +219,10 @@ def _at_most(seconds: float) -> str:
 
 
 def _prompts(figures: Figures) -> str:
-    asked, found = (
-        figures.parts("prefix_cache_queries_total", "model"),
-        figures.parts("prefix_cache_hits_total", "model"),
-    )
+    queries = figures.parts("prefix_cache_queries_total", "model")
+    hits = figures.parts("prefix_cache_hits_total", "model")
     return "; ".join(
-        f"{model} {count:,} tokens, {found.get(model, 0) / count:.0%} cached" for model, count in asked.items()
+        f"{model} {count:,} tokens, {hits.get(model, 0) / count:.0%} cached" for model, count in queries.items()
     )
 
 

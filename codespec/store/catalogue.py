@@ -1,6 +1,6 @@
 """The catalogue: models suitable for completion, as data in catalogue.toml.
 
-Holds the facts of each model's card and its recommended drafter, independent of what is installed.
+Holds the facts of each model's card and its recommended drafter, whether or not the model is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The single file of a model, identified by its hash, regardless of who packed it.
+    """The single file of a model, identified by its hash, whatever package it came in.
 
     `maker` is the publisher of a file with this hash; "" if the model's maker publishes none.
     """
@@ -93,9 +93,9 @@ class Rounding:
     date: str
 
     def __str__(self) -> str:
-        said = f"int8 differs from float32 by {self.kl:.4f} nat; the first choice is the same in "
+        same = f"the first choice is the same in {100 * self.same_first:.1f} %"
         how = f"weights within ±{self.most}, {self.tokens:,} tokens, {self.date}"
-        return f"{said}{100 * self.same_first:.1f} % ({how})"
+        return f"int8 differs from float32 by {self.kl:.4f} nat; {same} ({how})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def default_model() -> str:
 
 
 def default_depends_on_speed() -> bool:
-    """Return whether both larger default models are pulled and fit in memory, so that speed decides."""
+    """Return whether both larger default models are pulled and fit in memory. If so, speed decides."""
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
@@ -154,15 +154,15 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
-        return Recommendation(fitting[-1], "the largest that the memory takes, on a GPU")
+        return Recommendation(fitting[-1], "the largest that fits in memory, on a GPU")
     if memory is None:
-        return Recommendation(SMALLER, "how much memory there is here is not known")
+        return Recommendation(SMALLER, "the size of this machine's memory is unknown")
     if SMALLER not in fitting:
-        return Recommendation(SMALLEST, f"there are {written(memory)} of memory here")
+        return Recommendation(SMALLEST, f"this machine has {written(memory)} of memory")
     if LARGER not in fitting:
         return Recommendation(SMALLER, f"the 1.5B model needs more than {written(memory)} of memory")
     if step is None:
-        return Recommendation(SMALLER, "how fast this machine computes has not been measured yet")
+        return Recommendation(SMALLER, "the speed of this machine has not been measured yet")
     if step == inf:
         return Recommendation(SMALLER, "int8 does not run on this processor")
     took = f"a token of the 1.5B model takes {step:.0f} ms here"
@@ -170,7 +170,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
 
 
 def takes_larger() -> bool:
-    """Return whether the larger default model fits in memory, so that the speed decides."""
+    """Return whether the larger default model fits in memory. If so, speed decides."""
     return decide(machine_memory(), 0.0).model == LARGER
 
 
@@ -198,17 +198,17 @@ def _merge(
 def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     """Return the configuration with a model's pair, except for values that are set explicitly."""
     pair = named_pair(name)
-    found = {**values, "model": model_name(name)}
+    settings = {**values, "model": model_name(name)}
     if "target" in values or not (pair.dtype or name == STARTER_NAME):
-        found = {**_with_format(found)}
+        settings = {**_with_format(settings)}
     if "target" not in values:
-        found["target"] = _on_this_machine(pair.target)
-        dtype = _fitting_format(pair.dtype, found.get("device", "cpu"))
+        settings["target"] = _on_this_machine(pair.target)
+        dtype = _fitting_format(pair.dtype, settings.get("device", "cpu"))
         if dtype:
-            found.setdefault("dtype", dtype)
+            settings.setdefault("dtype", dtype)
     if "drafter" not in values:
-        found["drafter"] = _on_this_machine(pair.drafter)
-    return make_config(found)
+        settings["drafter"] = _on_this_machine(pair.drafter)
+    return make_config(settings)
 
 
 def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:

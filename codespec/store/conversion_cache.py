@@ -1,7 +1,7 @@
 """Cache of converted models: each folder is converted once, in a separate process, and named by a hash of its source.
 
 A corrupt file can at worst kill the converter, which is reported as a ModelError. A folder is complete or absent:
-it is written under a temporary name and renamed. Independent of what a converter does.
+it is written under a temporary name and renamed. Independent of the converters.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _has_base(config: Path, sha256: Mapping[str, str], digest: str) -> bool:
 
 
 def remove_converted(folder: Path) -> None:
-    """Delete a converted folder under its lock, after renaming it so that no process reads half of it."""
+    """Delete a converted folder under its lock, after renaming it, because no process may read half of it."""
     from filelock import FileLock
 
     part = folder.with_suffix(".part")

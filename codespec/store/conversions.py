@@ -32,7 +32,7 @@ GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.model
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings beyond a model's own layers
-_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings whose entries peft matches as patterns
+_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings with entries that peft matches as patterns
 _LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name or its end: as a regex it never backtracks
 _ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)")
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
@@ -130,8 +130,8 @@ def _fits_int8(source: Path) -> bool:
         config = read_json(source / "config.json")
         return fits_int8(config) and not int8_recipe(config)
     with open_regular(source) as stream:
-        found = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
-    return found is not None and found[2][: found[1][0]].decode() in INT8_GGUF
+        match = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
+    return match is not None and match[2][: match[1][0]].decode() in INT8_GGUF
 
 
 def int8_recipe(config: Any) -> str:
@@ -163,7 +163,7 @@ def check_adapter(adapter: Path) -> None:
     """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
-        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers", "take another one")
+        raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "take another one")
     for name in _NAMING:
         if not _names_layers(settings.get(name) or [], most=len(tensors)):
             raise ModelError(f"The adapter {adapter} has more in {name} than names of layers", "take another one")
@@ -189,8 +189,8 @@ def adapted_layers(adapter: Path) -> list[str]:
 
     The settings may name them by patterns, which are untrusted and never matched: one can take a regex engine minutes.
     """
-    found = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
-    return sorted({match[1] for match in found if match is not None})
+    matches = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
+    return sorted({match[1] for match in matches if match is not None})
 
 
 def _names_layers(values: Any, most: int) -> bool:

@@ -1,4 +1,4 @@
-"""Files and folders of the store: free space, sizes and their growth, locks, and no links in their place.
+"""Handle the store's files and folders: free space, sizes, growth, locks, and protection against links.
 
 Also the line on stderr by which the store reports progress.
 """
@@ -48,7 +48,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed + MARGIN > free:
         raise NoRoom(
-            f"{what} takes {written(needed)} of disk and {written(free)} are free in {folder}: free some, or set "
+            f"{what} needs {written(needed)} of disk, and {folder} has {written(free)} free: free some, or set "
             "XDG_DATA_HOME and XDG_CACHE_HOME to folders on another disk."
         )
 
@@ -114,7 +114,7 @@ def drop(path: Path) -> None:
 def check_own_folder(path: Path) -> None:
     """Raise ModelError if a link or a file takes the place of one of codespec's own folders."""
     if os.path.lexists(path) and not is_own_folder(path):
-        raise ModelError(f"{path} is no folder of codespec's own but a link or a file", "remove it")
+        raise ModelError(f"{path} is a link or a file, not a folder of codespec's own", "remove it")
 
 
 def make_own_folder(path: Path) -> None:

@@ -106,7 +106,7 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
     expected = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     if not isinstance(sibling.size, int) or not _HASH.fullmatch(expected):
         raise ModelError(
-            f"The hub states no size and hash for {sibling.rfilename} of {repository}, so that it cannot be checked",
+            f"The hub states no size and hash for {sibling.rfilename} of {repository}, so it can't be checked",
             "download it yourself and run `codespec models pull FOLDER`",
         )
     return HubFile(sibling.rfilename, sibling.size, expected)

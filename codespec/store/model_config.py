@@ -1,11 +1,11 @@
-"""Read a model's config.json: its architecture and layers, whether it can be drafted for, and whether its sizes hold.
+"""Read a model's config.json: architecture and layers, whether it can be drafted for, and whether its sizes are true.
 
 Unsupported architectures are refused by name before anything is loaded; the loader's own ragged check has the final
 say. The layers decide what a rollback costs: keys and values are cut to a length, while a recurrent state is restored
 from a checkpoint and the accepted rows are computed again.
 
-Sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that
-are each plausible but whose product exceeds the files are left to the loader (`models.model_check`).
+Sizes are compared with the headers of the weight files before anything of that size is allocated. If each size is
+plausible but their product exceeds the files, the loader refuses the model (`models.model_check`).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Config = Mapping[str, Any]
 
 _WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "hybrid")
-# Model types with recurrent layers whose configuration may not list its layers.
+# Model types with recurrent layers, for configurations that do not list their layers.
 _UNLISTED = ("falcon_mamba", "jamba", "lfm2", "mamba", "recurrent_gemma", "rwkv", "xlstm", "zamba")
-# Sizes that only configurations have whose recurrent layers `models.recurrent` computes; the loader's check has the
-# final say.
+# Sizes in the configurations of the recurrent layers that `models.recurrent` computes; the loader's check has the final
+# say.
 _GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
 _MAMBA2 = (("mamba_n_heads", "mamba_d_head"), ("mamba_num_heads", "mamba_head_dim"), ("n_groups", "state_size"))
 _SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
-# Classes whose blocks are attention and a gated feed-forward, each after a root-mean-square norm.
+# Classes with blocks of attention and a gated feed-forward, each after a root-mean-square norm.
 INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same architectures in a GGUF file
-_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings whose frequencies depend on a request's length
+_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings with frequencies that depend on a request's length
 
 HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
 _LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
@@ -49,11 +49,11 @@ _SIZE = re.compile(
 )
 _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
 
-# What each kind of layer is called, and the settings that count layers and experts.
+# Names of the kinds of layers, and the settings that count layers and experts.
 _SLIDING = ("sliding", "chunked")
 _RECURRENT_KINDS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "lightning")
 _PURE = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")  # model types without any attention
-_BOTH = ("falcon_h1",)  # model types whose every layer has attention and a recurrent state
+_BOTH = ("falcon_h1",)  # model types with attention and a recurrent state in every layer
 _EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN_COUNTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k")
 
@@ -78,7 +78,7 @@ def why_unsuitable(config: Config) -> Fault | None:
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
         return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
     if _has_recurrent(config, kind) and not _runs_recurrent(text_config(config)):
-        what = f"{name} has recurrent layers of a kind whose state can't be rolled back yet"
+        what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
         return Fault(_CODE, what, "choose a model of attention, gated delta nets, Mamba2 or short convolutions")
     if kind in _OWN_ATTENTION:
         return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
@@ -150,11 +150,11 @@ def _count_numbered(names: Iterable[str]) -> int:
 
     `model.layers.7.mlp` belongs to the eighth layer.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    parts: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for match in _NUMBERED.finditer(name):
-            found[name[: match.start()]].add(match[1])
-    return max((len(numbers) for numbers in found.values()), default=0)
+            parts[name[: match.start()]].add(match[1])
+    return max((len(numbers) for numbers in parts.values()), default=0)
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -169,9 +169,9 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """How many layers have full attention, a sliding window, and a recurrent state; experts, and how many run a token.
+    """Numbers of layers with full attention, a sliding window and a recurrent state, and of experts.
 
-    A layer with both attention and a recurrent state counts twice.
+    A layer with both attention and a recurrent state counts twice. `chosen` is the number of experts per token.
     """
 
     attention: int
@@ -198,7 +198,7 @@ class Layers:
 
 
 def read_layers(config: Config) -> Layers:
-    """Return what a configuration says about the layers. Unknown settings count as full attention."""
+    """Return the layers that a configuration declares. Unknown settings count as full attention."""
     text = text_config(config)
     count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     experts, chosen = _number(text, *_EXPERT_COUNTS), _number(text, *_CHOSEN_COUNTS)
@@ -230,5 +230,5 @@ def _kinds(text: Config, count: int) -> list[str]:
 
 
 def _number(values: Config, *names: str) -> int:
-    found = (values.get(name) for name in names)
-    return next((value for value in found if isinstance(value, int) and not isinstance(value, bool)), 0)
+    candidates = (values.get(name) for name in names)
+    return next((value for value in candidates if isinstance(value, int) and not isinstance(value, bool)), 0)

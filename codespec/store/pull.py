@@ -56,7 +56,7 @@ def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[ModelSo
     sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kinds))
     if not sources:
         other = _PLACES[INDEX if where == HUB else HUB]
-        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}", f"leave out --source, and {other} is asked")
+        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}", f"leave out --source to use {other}")
     return sources
 
 
@@ -106,13 +106,13 @@ def pull(sources: Sequence[ModelSource], say: Say, arrived: Tell | None = None) 
     """
     name = sources[0].name
     with _in_words(name, "pulled"), alone(name, say):
-        there = read_pulled(name)
-        if there:
-            _check_same(sources[0], there)
-            say(f"{there.name} is there already ({written(there.bytes)})")
-            return there
+        present = read_pulled(name)
+        if present:
+            _check_same(sources[0], present)
+            say(f"{present.name} has been pulled already ({written(present.bytes)})")
+            return present
         if os.path.lexists(folder_of(name)):
-            raise ModelError(f"{folder_of(name)} is in the way and no model that was pulled", "move it elsewhere")
+            raise ModelError(f"{folder_of(name)} is in the way and is not a pulled model", "move it elsewhere")
         folder = part_of(name)
         try:
             plan, fetched = _fetch_any(sources, folder, say, arrived)
@@ -146,16 +146,17 @@ def _fetch(source: ModelSource, folder: Path, say: Say, arrived: Tell | None) ->
         return plan, source.fetch(folder, say)
 
 
-def _check_same(source: ModelSource, there: Pulled) -> None:
+def _check_same(source: ModelSource, present: Pulled) -> None:
     """Raise ConfigError if the user's own model is already present from another source, or has changed."""
     if not isinstance(source, LocalSource):
         return
-    if there.source != source.plan().label:
-        raise ConfigError(f"{there.name} is there already, from {there.source}", "choose another name with --name")
-    if there.sha256 != source.digests():
+    if present.source != source.plan().label:
+        what = f"{present.name} has been pulled already, from {present.source}"
+        raise ConfigError(what, "choose another name with --name")
+    if present.sha256 != source.digests():
         raise ConfigError(
-            f"{there.name} is there already, with other bytes than {there.source} has now",
-            f"run `codespec models remove {there.name}` first",
+            f"{present.name} has been pulled already, and {present.source} has changed since",
+            f"run `codespec models remove {present.name}` first",
         )
 
 
@@ -188,11 +189,11 @@ def remove(name: str, say: Say) -> int:
     if read_pulled(name) is None and not os.path.lexists(part):
         raise ModelError(f"{name} has not been pulled", _what_is_there())
     with _in_words(name, "removed"), alone(name, say):
-        there = read_pulled(name)
-        gone = folders_of(there) if there else []
+        present = read_pulled(name)
+        gone = folders_of(present) if present else []
         freed = sum(_freed(folder) for folder in [*gone, part])
         drop(part)
-        # Rename each folder before deleting it, so that a half-deleted one is never taken for a complete one.
+        # Rename each folder before deleting it: a half-deleted one must not be taken for a complete one.
         for folder in gone:
             if folder == folder_of(name):
                 make_own_folder(part.parent)

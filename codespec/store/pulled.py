@@ -80,7 +80,7 @@ def folder_name(name: str) -> str:
 
 
 def name_of(folder: str) -> str:
-    """Return the name whose `folder_name` this is."""
+    """Return the model's name, the inverse of `folder_name`."""
     return re.sub("--(?=[A-Za-z0-9])", "/", folder, count=1)
 
 
@@ -91,8 +91,8 @@ def pulled() -> dict[str, Pulled]:
         folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
     except OSError as error:
         raise ConfigError(f"{home} can't be read ({error.strerror})", "check its permissions") from error
-    found = [manifest for folder in folders if (manifest := read_manifest(folder))]
-    return {manifest.name: manifest for manifest in found}
+    manifests = [manifest for folder in folders if (manifest := read_manifest(folder))]
+    return {manifest.name: manifest for manifest in manifests}
 
 
 def find_pulled(name: str) -> Path | None:

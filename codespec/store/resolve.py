@@ -49,7 +49,7 @@ DRAFT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model's name and what it stands for on this machine.
+    """A model's name and its files on this machine.
 
     name   as the settings give it
     form   the form of its weights; "hub": a hub id that has not been pulled
@@ -144,14 +144,14 @@ class ModelRef:
 
 
 def resolve(name: str) -> ModelRef:
-    """Return what a name stands for, without querying the hub or its cache.
+    """Resolve a name without querying the hub or its cache.
 
     Raises ModelError for a name that is neither on this machine nor a hub id.
     """
     try:
         path, hub = Path(name).expanduser(), is_hub_id(name)
         path.exists()
-    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, a user who is unknown
+    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, an unknown user
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"The model {name[:80]} can't be looked up ({why})", "check its name or path") from error
     entry = find_entry(name)
@@ -159,7 +159,8 @@ def resolve(name: str) -> ModelRef:
     if pulled is not None:  # takes precedence over a folder of the same name
         return _local(name, pulled, entry)
     if hub and path.exists():
-        raise ModelError(f"{name} means a model of the hub, and here is a folder of that name", f"write ./{name}")
+        what = f"{name} means a model of the hub, but a folder here has that name"
+        raise ModelError(what, f"write ./{name} for the folder")
     if hub:
         return ModelRef(name, "hub", None, entry)
     if entry is None and (path.is_dir() or (is_gguf(name) and path.is_file())):
@@ -256,6 +257,6 @@ def _fetch(name: str) -> Path:
         return Path(str(snapshot_download(name, allow_patterns=_WANTED)))
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{name} is no folder here and the hub does not give it ({first_line(error)})",
+            f"{name} is not a folder here, and the hub does not provide it ({first_line(error)})",
             "check the name and the network, or give a local folder",
         ) from error

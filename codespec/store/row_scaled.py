@@ -1,7 +1,7 @@
-"""Recognize folders whose int8 weights our products can take as they are: W8A8 of compressed-tensors.
+"""Recognize folders with int8 weights that need no dequantization: W8A8 of compressed-tensors.
 
-Our products need symmetric weights with one scale an output, and rows of activations that are scaled as they come.
-Other int8 folders are dequantized first (`conversions.convert_quantized`).
+codespec's int8 products take symmetric weights with one scale per output, and scale each row of activations
+dynamically. Other int8 folders are dequantized first (`conversions.convert_quantized`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from codespec.store.model_config import fits_int8
 from codespec.store.weights import StoredTensor, read_header, weight_files
 from codespec.text.control_tokens import read_json
 
-SCALE = "_scale"  # added to a matrix's name: its scales
+SCALE = "_scale"  # suffix of a matrix's name, for its scales
 _KNOWN = (".weight", ".bias", f".weight{SCALE}")
 _FLOATS = ("F32", "BF16", "F16")
-_MORE = ("sparsity_config", "transform_config")  # what else may change the weights
+_MORE = ("sparsity_config", "transform_config")  # further settings that change the weights
 
 
 def is_row_scaled(folder: Path) -> bool:
@@ -47,7 +47,7 @@ def _has_scheme(quantization: Any) -> bool:
 
 
 def _is_int8(settings: Any, **wanted: object) -> bool:
-    """Return whether settings are those of symmetric numbers of 8 bits, and as wanted."""
+    """Return whether settings describe symmetric 8-bit integers and have the wanted values."""
     if not isinstance(settings, dict):
         return False
     defaults = {"num_bits": 8, "type": "int", "symmetric": True}  # compressed-tensors' own
@@ -56,7 +56,7 @@ def _is_int8(settings: Any, **wanted: object) -> bool:
 
 
 def _fits(matrix: StoredTensor, scale: StoredTensor) -> bool:
-    """Return whether a tensor is a matrix of a layer, or the head, with one scale an output."""
+    """Return whether a tensor is a matrix of a layer, or the head, with one scale per output."""
     if len(matrix.shape) != 2 or not matrix.name.endswith(("_proj.weight", "lm_head.weight")):
         return False
     return scale.dtype in _FLOATS and scale.shape in (matrix.shape[:1], (matrix.shape[0], 1))

@@ -101,7 +101,7 @@ def _why_no_weights(files: Collection[str]) -> tuple[str, str]:
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:
-    """Return the path of an unfinished file, named by its hash so that every source of the same file can resume it."""
+    """Return the path of an unfinished file, named by its hash: every source of the same file can resume it."""
     return folder / f"{name}.{digest[:16]}{PARTIAL}"
 
 
@@ -145,7 +145,7 @@ def _hash_like(expected: str, file: Path) -> str:
 class LocalSource:
     """The user's own GGUF file, or folder in the Hugging Face layout.
 
-    Files are copied, never linked: a later write to the user's file must not change a model whose hash is recorded.
+    Files are copied, never linked: a later write to the user's file must not change the pulled model.
     """
 
     def __init__(self, path: Path, name: str = "") -> None:

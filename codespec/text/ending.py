@@ -8,7 +8,6 @@ reported as certain that a later byte could remove. Operates on bytes, not on to
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_language, only_closer_missing, read_surroundings
 
@@ -26,6 +25,7 @@ from codespec.text.filters import (
     RestOfLine,
     has_word,
 )
+from codespec.text.fim_templates import FAMILIES, family_tokens
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
@@ -95,40 +95,18 @@ def _is_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-# Control tokens of common model families, as models that saw them as text spell them.
+# Control tokens of common model families, as models that saw them as text spell them. Tokens that look like ordinary
+# code, such as [SUFFIX], are left out.
 MARKERS = (
-    *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|fim_prefix|>", "<|fim_suffix|>"),
-    *("<|fim_middle|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<fim_prefix>", "<fim_suffix>"),
-    *("<fim_middle>", "<file_sep>", "<reponame>", "<EOT>", "</s>", "\n```"),
-    *("<|im_start|>", "<|file_separator|>", "<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    *("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "<|prefix|>", "<|suffix|>", "<|middle|>"),
-    *("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"),
-    *(
-        f"<\uff5c{name}\uff5c>"
-        for name in ("fim\u2581begin", "fim\u2581hole", "fim\u2581end", "end\u2581of\u2581sentence")
-    ),
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|fim_pad|>", "<EOT>", "</s>", "\n```"),
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    *(name for family in FAMILIES for name in family_tokens(family) if name.startswith("<")),
 )
 
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
 
 MOST_LINES = 12  # non-blank lines, the default limit for shape "auto"
 LOOKED_AT = 2048  # bytes around the cursor checked for repetition
-
-
-class EndFinder(Protocol):
-    """Finder of the shape's end in a growing text."""
-
-    cut: Cut | None
-
-    def advance(self, data: bytes) -> None:
-        """Append bytes."""
-
-    def finish(self) -> None:
-        """Mark the text as complete."""
-
-    @property
-    def certain(self) -> int:
-        """Number of leading bytes that no later byte can remove."""
 
 
 class Ending:
@@ -153,7 +131,7 @@ class Ending:
         ]
         scope = resolve_scope(shape, place, before, self._right)
         self._rest = RestOfLine(self._right)
-        self._finder: EndFinder = _finder(place, scope, before, self._right)
+        self._finder = CodeEnd(place, scope) if place else IndentEnd(scope, before, self._right)
         self._text = bytearray()
         self.idle = why_not(place, before, self._right) if shape == "auto" else ""
         self.cut: int | None = None
@@ -164,15 +142,15 @@ class Ending:
         self._text += data
         self._finder.advance(data)
         self._rest.advance(data)
-        for one in self._filters:
-            one.advance(self._text)
+        for filter_ in self._filters:
+            filter_.advance(self._text)
         self._decide()
 
     def finish(self) -> None:
         """Mark the text as complete and decide everything that waited for more bytes."""
         self._finder.finish()
-        for one in self._filters:
-            one.finish(self._text)
+        for filter_ in self._filters:
+            filter_.finish(self._text)
         self._decide()
         if self.cut is None:
             self.cut = self._finished(bytes(self._text))
@@ -183,11 +161,11 @@ class Ending:
         if self.cut is not None:
             return self.cut
         text = bytes(self._text)
-        certain = min(len(text.rstrip()), self._finder.certain, *(one.certain for one in self._filters))
+        certain = min(len(text.rstrip()), self._finder.certain, *(filter_.certain for filter_ in self._filters))
         return self._sure(text[:certain])
 
     def _decide(self) -> None:
-        cuts = [cut for cut in (self._finder.cut, *(one.cut for one in self._filters)) if cut]
+        cuts = [cut for cut in (self._finder.cut, *(filter_.cut for filter_ in self._filters)) if cut]
         if self.cut is None and cuts:
             first = min(cuts)
             self.reason = first.reason
@@ -297,7 +275,3 @@ class IndentEnd:
                 Cut(len(self._text), len(self._text) - 1, "its end is to the right of the cursor") if known else None
             )
             self._closer = b""
-
-
-def _finder(place: Surroundings | None, scope: Scope, before: bytes, right: bytes) -> EndFinder:
-    return CodeEnd(place, scope) if place else IndentEnd(scope, before, right)

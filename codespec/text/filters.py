@@ -4,7 +4,7 @@ Each filter follows a growing text and reads each byte once. `cut` is the end of
 and later bytes do not move it. `certain` is the number of bytes that no later byte can remove. No filter changes a
 byte: indentation and line ends stay as written. Operates on bytes and lines, independent of language and tokens.
 
-`RestOfLine` recognizes the rest of the cursor's line at the end of a completion, so that it is not inserted twice.
+`RestOfLine` recognizes the rest of the cursor's line at the end of a completion, where it would be inserted twice.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class StopFinder:
         If several match, the one completed first wins, then the longest, as if read byte by byte, so the cut does not
         depend on the number of bytes per round.
         """
-        found: list[tuple[int, int]] = []
+        matches: list[tuple[int, int]] = []
         for stop in self.stops:
             place = text.find(stop, max(0, start - len(stop) + 1))
             if place >= 0:
-                found.append((place + len(stop), place))
-        return min(found)[1] if found else None
+                matches.append((place + len(stop), place))
+        return min(matches)[1] if matches else None
 
     def held_back(self, text: bytes | bytearray) -> int:
-        """Return how many trailing bytes may be the beginning of a stop string."""
+        """Return the number of trailing bytes that can begin a stop string."""
         lengths = range(min(self._longest - 1, len(text)), 0, -1)
         return next((size for size in lengths if self._may_begin(bytes(text[-size:]))), 0)
 
@@ -169,7 +169,7 @@ class LineLoop(Lines):
         lines.append(self._shown(line, end))
         for lag in range(1, MOST_LINES + 1):
             runs[lag] = runs[lag] + 1 if index >= lag and lines[index - lag][1] == lines[index][1] else 0
-            if runs[lag] >= _needed(lag) and any(has_word(one) for _, one in lines[index - lag + 1 :]):
+            if runs[lag] >= _needed(lag) and any(has_word(content) for _, content in lines[index - lag + 1 :]):
                 self._end(end + 1, lines[index - runs[lag]][0], "it repeats itself")
                 return
 
@@ -308,7 +308,7 @@ class _Stem:
         self._border = [0, 0]  # the longest proper border of each prefix of the stem, by its size
         for size in range(1, len(stem)):
             self._border.append(self._grown(self._border[size], stem[size]))
-        self._whole = [0, 0]  # the longest border that may be cut
+        self._whole = [0, 0]  # the longest border that can be cut
         for size in range(2, len(stem) + 1):
             border = self._border[size]
             fits = border and self._may_end(border) and self._may_begin(stem[size - border - 1])

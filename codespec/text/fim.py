@@ -29,8 +29,8 @@ class TokenPrompt:
     """Ids to prefill, with the facts that the engine needs.
 
     `context` is the prefix's text in the prompt without `held`, the bytes that healing held back and that the
-    completion must spell first. `continues` is true if the ids end with the prefix, so that the completion continues
-    it. `prefix_start` is the character of the prefix at which the window begins.
+    completion must spell first. `continues` is true if the ids end with the prefix, which the completion then
+    continues. `prefix_start` is the character of the prefix at which the window begins.
     """
 
     ids: list[int]
@@ -69,21 +69,21 @@ def build_prompt(
         plain_notes = ("snippets are left out: they need a fill-in-the-middle prompt",) if snippets else ()
         return _plain(tokenizer, prefix, budget, heal, layout, offset, plain_notes)
     room = _demand_room(budget - len(tokenizer.bos_ids) - 3)
-    starts, behind_before = layout.starts[:1], layout.suffix
+    starts, suffix_before = layout.starts[:1], layout.suffix
     share = room // _SNIPPET_SHARE
     if renew or not layout.keeps_block(path, snippets, share):
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
-    before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
-    moved = layout.starts[:1] != starts or (layout.suffix != behind_before and template.order != "psm")
+    before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
+    moved = layout.starts[:1] != starts or (layout.suffix != suffix_before and template.order != "psm")
     if moved and layout.block.snippets != tuple(snippets):  # most of the prompt changes: new ones cost little more
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
-        before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
+        before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
     held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else HeldBytes()
-    body = _arrange(template, before.ids[: len(before.ids) - held.count], behind.ids)
+    body = _arrange(template, before.ids[: len(before.ids) - held.count], after.ids)
     ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
     continues = template.order == "spm" or (template.order == "suffix_first" and template.middle_id is None)
-    return _prompt(ids, before, held, continues, before.cut or behind.cut, layout.block.notes)
+    return _prompt(ids, before, held, continues, before.cut or after.cut, layout.block.notes)
 
 
 def _plain(
@@ -125,23 +125,23 @@ def _windows(
     """Return prefix and suffix whole if they fit together, else the suffix cut to its share, the prefix to the rest."""
     encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
     if len(prefix) + len(suffix) <= room * MOST_CHARS:
-        before, behind = tokenizer.encode(prefix), encode(suffix)
-        if len(before) + len(behind) <= room - (room // _SLACK if layout.split else 0):
+        before, suffix_ids = tokenizer.encode(prefix), encode(suffix)
+        if len(before) + len(suffix_ids) <= room - (room // _SLACK if layout.split else 0):
             layout.split, layout.suffix = False, suffix
             layout.keep_start(0, prefix, offset)
-            return Window(before, prefix, 0, False), Window(behind, suffix, 0, False)
+            return Window(before, prefix, 0, False), Window(suffix_ids, suffix, 0, False)
     after = suffix_window(encode, tokenizer.token_bytes, suffix, room // _SUFFIX_SHARE[template.order])
     layout.split, layout.suffix = True, after.text
     return prefix_window(tokenizer, prefix, room - len(after.ids), layout, offset), after
 
 
-def _arrange(template: FimTemplate, before: list[int], behind: list[int]) -> list[int]:
+def _arrange(template: FimTemplate, before: list[int], after: list[int]) -> list[int]:
     middle = [] if template.middle_id is None else [template.middle_id]
     if template.order == "psm":
-        return [template.prefix_id, *before, template.suffix_id, *behind, *middle]
+        return [template.prefix_id, *before, template.suffix_id, *after, *middle]
     if template.order == "spm":
-        return [template.prefix_id, template.suffix_id, *behind, *middle, *before]
-    return [template.suffix_id, *behind, template.prefix_id, *before, *middle]
+        return [template.prefix_id, template.suffix_id, *after, *middle, *before]
+    return [template.suffix_id, *after, template.prefix_id, *before, *middle]
 
 
 def _block(

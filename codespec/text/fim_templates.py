@@ -1,7 +1,7 @@
 """The fill-in-the-middle markers of model families: find a model's template, and take ready-made prompts apart.
 
-A template comes from the tokenizer's vocabulary, never from the model's name; only for a model that another server
-runs, whose vocabulary is unknown, `family_named` goes by the name. `split_ready_made` recognizes the prompts that
+A template comes from the tokenizer's vocabulary, not from the model's name. Only if another server runs the model, its
+vocabulary is unknown, and `family_named` uses the name. `split_ready_made` recognizes the prompts that
 Continue, Zed, Tabby, twinny, minuet and llm-ls assemble themselves, whatever the model, and needs no vocabulary.
 """
 
@@ -76,7 +76,7 @@ _GLM = ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>")
 _SEED = ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>")
 _FALCON = ("<|prefix|>", "<|suffix|>", "<|middle|>")
 _DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
-# The first family whose spellings and marks are all in the vocabulary wins.
+# The first family with all its spellings and marks in the vocabulary wins.
 _FAMILIES = (
     _Family("qwen", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>", "<|repo_name|>")),
     _Family("codegemma", *_PIPED, separator="<|file_separator|>", marks=("<|file_separator|>",)),
@@ -118,6 +118,9 @@ _NAMES = tuple(
 )
 
 
+FAMILIES = tuple(family.name for family in _FAMILIES)
+
+
 def family_named(model: str) -> str:
     """Return the family of a model by its name, a hub id or a file's path, or "" if it is not known."""
     name = re.sub(r"[_\s]", "-", model.replace("\\", "/").rpartition("/")[2])
@@ -125,7 +128,7 @@ def family_named(model: str) -> str:
 
 
 def family_tokens(name: str) -> tuple[str, ...]:
-    """Return the control tokens by which `find_template` knows a family."""
+    """Return the control tokens by which `find_template` recognizes a family."""
     family = next(family for family in _FAMILIES if family.name == name)
     return tuple(dict.fromkeys((*family.needed, *((family.separator,) if family.separator else ()), *family.marks)))
 
@@ -177,8 +180,7 @@ def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
 class ReadyMade:
     """Parts of a ready-made prompt.
 
-    `files` are (path, text) of the files before the prefix, without the first ones if there are more than MOST_FILES,
-    whose number is `left_out`.
+    `files` are (path, text) of the last MOST_FILES files before the prefix; `left_out` is the number of earlier ones.
     """
 
     prefix: str
@@ -251,7 +253,7 @@ class _Spelling:
         return (marks[0].start(), dividing[0], marks[-1].start()) if whole else None
 
 
-# The first match wins; of two spellings with the same markers, the one whose files are present.
+# The first match wins. Of two spellings with the same markers, the one with files wins.
 _SPELLINGS = (
     _Spelling(*_PIPED, separator="<|file_sep|>"),  # Qwen, Granite
     _Spelling(*_PIPED, separator="<|file_separator|>"),  # CodeGemma

@@ -28,7 +28,7 @@ class HeldBytes:
 
 
 class HeldVocabulary:
-    """Vocabulary sorted by bytes, so that bisection finds the ids consistent with held bytes."""
+    """Vocabulary sorted by bytes. Bisection finds the ids that are consistent with held bytes."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         table = tokenizer.token_bytes
@@ -56,19 +56,19 @@ class HeldVocabulary:
         return self._ids[first:stop]
 
     def _within(self, held: bytes) -> list[int]:
-        found: list[int] = []
+        ids: list[int] = []
         for end in range(1, len(held)):
             place = bisect_left(self._bytes, held[:end])
             while place < len(self._bytes) and self._bytes[place] == held[:end]:
-                found.append(self._ids[place])
+                ids.append(self._ids[place])
                 place += 1
-        return found
+        return ids
 
     def _range(self, start: bytes) -> tuple[int, int]:
         """Return the index range of the tokens that start with `start`, in byte order."""
         rest = start.rstrip(b"\xff")
-        behind = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
-        stop = len(self._bytes) if behind is None else bisect_left(self._bytes, behind)
+        successor = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
+        stop = len(self._bytes) if successor is None else bisect_left(self._bytes, successor)
         return bisect_left(self._bytes, start), stop
 
 

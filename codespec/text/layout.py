@@ -1,6 +1,6 @@
 """Choose which part of a long text goes into a prompt, and keep that layout while the user types.
 
-A window is anchored, so that consecutive prompts of a document share a prefix. A prompt depends on its own document's
+A window is anchored, so consecutive prompts of a document share a prefix. A prompt depends on its own document's
 layout and on no other earlier request. The cost is bounded by the token budget, not by the length of the text.
 """
 
@@ -19,7 +19,7 @@ from codespec.text.tokenizer import TextTokenizer
 HEAD = 128  # characters that identify the start of a window
 PLACES = 4  # starts remembered for one document
 PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
-OLDEST = 60.0  # seconds that snippets stay at most, however fast the user types
+OLDEST = 60.0  # maximum seconds to keep snippets while the user types
 MOST = 256  # documents
 Snippets = Sequence[tuple[str, str]]  # (path, text)
 
@@ -53,17 +53,17 @@ class Layout:
     now: float = 0.0
 
     def find_starts(self, prefix: str, offset: int) -> list[int]:
-        """Return the characters of `prefix` at which windows began, without those whose text is gone.
+        """Return the characters of `prefix` at which windows began, without those that are gone.
 
         `prefix` begins at character `offset` of the document.
         """
-        found = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
-        return [place for place in found if place >= 0]
+        offsets = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
+        return [place for place in offsets if place >= 0]
 
     def keep_start(self, start: int, prefix: str, offset: int) -> None:
         """Remember the start of a window of `prefix`."""
         place, head = offset + start, prefix[start : start + HEAD]
-        others = [one for one in self.starts if one[0] != place and one[1] != head]
+        others = [known for known in self.starts if known[0] != place and known[1] != head]
         self.starts = [(place, head), *others][:PLACES]
 
     def keeps_block(self, path: str, snippets: Snippets, room: int) -> bool:
@@ -105,10 +105,10 @@ def _find(head: str, text: str, expected: int) -> int:
     """Return the offset of `head` in a text, the one nearest to `expected`, or -1 if absent."""
     if not head or text.startswith(head, expected):
         return expected if head else -1
-    before, behind = text.rfind(head, 0, expected + len(head)), text.find(head, expected)
-    if min(before, behind) < 0:
-        return max(before, behind)
-    return before if expected - before <= behind - expected else behind
+    before, after = text.rfind(head, 0, expected + len(head)), text.find(head, expected)
+    if min(before, after) < 0:
+        return max(before, after)
+    return before if expected - before <= after - expected else after
 
 
 MOST_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
@@ -129,8 +129,8 @@ def prefix_window(
 ) -> Window:
     """Return the end of a text that begins at character `offset` of its document, at most `budget` tokens.
 
-    The window starts at a line. It keeps the start of the layout's last window as long as that fits and fills half of
-    the budget. When the window is full, the start advances so that three quarters of the budget are used. Without a
+    The window starts at a line. It keeps the start of the layout's last window while that fits and fills half of the
+    budget. When the window is full, the start advances until three quarters of the budget are used. Without a
     previous window, the start lies on a grid of a quarter of the budget.
     """
     layout = Layout() if layout is None else layout
@@ -189,8 +189,8 @@ def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full:
         first = clipped + len(data[: gone[-1] if gone else 0].decode("utf-8", errors="ignore"))
     for least in range(first, len(text), step):
         start = _line_start(text, least, least + step)
-        behind = len(text[clipped:start].encode("utf-8"))
-        if start and len(ends) - bisect_right(ends, behind) <= budget:
+        skipped = len(text[clipped:start].encode("utf-8"))
+        if start and len(ends) - bisect_right(ends, skipped) <= budget:
             yield start
 
 

@@ -1,8 +1,7 @@
 """The bytes that each id of a vocabulary spells, and how to spell bytes with its ids.
 
 Verifies each spelling against the tokens' own bytes, and handles strings that the encoder would not treat as plain
-text. Independent of prompts, files and the roles of
-special tokens.
+text. Independent of prompts, files and the roles of special tokens.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class TextTokenizer:
     def _find_notes(self) -> tuple[str, ...]:
         notes = []
         if "NFC" in self.normalizer:
-            notes.append("the NFC normalizer is skipped, so that text in other forms keeps its bytes")
+            notes.append("the NFC normalizer is skipped, so text in other forms keeps its bytes")
         missing = len(missing_bytes(self.token_bytes))
         if missing:
             notes.append(f"{missing} bytes of UTF-8 text have no token: text that contains them is refused")
@@ -289,8 +289,8 @@ def _load_backend(document: Document) -> Tokenizer:
     except BaseException as error:  # bad documents raise bare Exception; panics are wider still
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
-        said = " ".join(str(error).split())[:200]
-        raise TokenizerError(f"tokenizer.json cannot be loaded ({said})", "fetch the model again") from error
+        reason = " ".join(str(error).split())[:200]
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({reason})", "fetch the model again") from error
     backend.encode_special_tokens = True
     return backend
 

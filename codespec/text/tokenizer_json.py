@@ -2,7 +2,7 @@
 
 The private copy drops everything that would lose or invent bytes. It has no NFC normalizer and no dummy prefix (a
 text starts with an ordinary space instead); truncation, padding and dropout are off. Marker-like added tokens count
-as special, so that source text stays text.
+as special, and source text stays text.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
     for part in _components(document.get("normalizer")):
         if not _keeps_text(part, marker):
             raise TokenizerError(
-                f"the tokenizer's normalizer {part['type']} changes text, so code would not come back to the byte",
+                f"the tokenizer's normalizer {part['type']} changes text, so code would not survive byte for byte",
                 "use a model whose tokenizer keeps text as it is",
             )
 

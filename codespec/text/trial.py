@@ -57,7 +57,7 @@ def try_out(pre_tokenizer: Any) -> None:
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:
     """Yield runs of one and of two characters, from the usual ones and those that the expressions name."""
-    named = "".join(dict.fromkeys(character for one in _expressions(pre_tokenizer) for character in one))
+    named = "".join(dict.fromkeys(character for expression in _expressions(pre_tokenizer) for character in expression))
     characters = [*dict.fromkeys(_USUAL + named[:MOST_CHARACTERS])]
     end = END + named[:MOST_CHARACTERS]  # a match is not attempted if a required character is missing
     for place, character in enumerate(characters):

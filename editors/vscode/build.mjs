@@ -1,5 +1,5 @@
 // Bundles the extension into dist/extension.js; `--tests` bundles the tests into .tests instead, `--server` puts the
-// server that the extension carries into server/. Knows esbuild, and that a Python builds the server.
+// server that the extension carries into server/. Uses esbuild, and Python to build the server.
 import { build } from "esbuild";
 import { spawnSync } from "node:child_process";
 import { readdir, rm } from "node:fs/promises";

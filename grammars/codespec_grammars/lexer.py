@@ -73,7 +73,7 @@ def compile_rules(data: Language) -> LexerRules:
         flat=_words(data.flat_words),
         goes_on=_words(data.continuation_words),
         item=re.compile(_item(data)),
-        anchors=tuple(re.compile(rb"\n(?=" + one + b")") for one in _anchors(data)),
+        anchors=tuple(re.compile(rb"\n(?=" + anchor + b")") for anchor in _anchors(data)),
         terminator=data.terminator.encode(),
         docs=tuple(mark.encode() for mark in data.doc_comments),
         line_comments=tuple(mark.encode() for mark in data.line_comments),
@@ -231,12 +231,12 @@ class Lexer:
         pos, text, stack, code = state.pos, self.text, self._stack, self.rules.code
         while pos < end:
             inside = stack[-1][0].inside if stack else None
-            found = (inside or code).search(text, pos, end)
-            if found is None:
+            match = (inside or code).search(text, pos, end)
+            if match is None:
                 break
-            pos = found.end()
-            if found.lastgroup not in _SKIPPED:
-                self._event(found, inside is not None, end)
+            pos = match.end()
+            if match.lastgroup not in _SKIPPED:
+                self._event(match, inside is not None, end)
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
@@ -247,35 +247,35 @@ class Lexer:
             self.repairs.pop()
         self.dropped.clear()
 
-    def _event(self, found: re.Match[bytes], inside: bool, end: int) -> None:
-        group = found.lastgroup
+    def _event(self, match: re.Match[bytes], inside: bool, end: int) -> None:
+        group = match.lastgroup
         if group == "open" or group == "long":
-            self._stack.append((self._opener(found), found.start()))
+            self._stack.append((self._opener(match), match.start()))
         elif group == "close" and inside:
             self._stack.pop()
         elif group == "close":
-            self._close(found)
+            self._close(match)
         elif group == "line":
-            self._line(found.end())
+            self._line(match.end())
         elif group == "end":
-            self._drop(len(self._stack) - 1, found.start())
-            self._line(found.end())
-        elif group == "comment" and found.end() == end:
-            self._comment = found.start()
+            self._drop(len(self._stack) - 1, match.start())
+            self._line(match.end())
+        elif group == "comment" and match.end() == end:
+            self._comment = match.start()
         elif group == "heredoc":
-            self._pending.append(self._heredoc_word(found))
+            self._pending.append(self._heredoc_word(match))
 
-    def _opener(self, found: re.Match[bytes]) -> Opener:
-        opener = self.rules.openers[found.group()]
+    def _opener(self, match: re.Match[bytes]) -> Opener:
+        opener = self.rules.openers[match.group()]
         if opener.block and opener.open == b"{":
-            before = self.text[max(0, found.start() - 32) : found.start()]
+            before = self.text[max(0, match.start() - 32) : match.start()]
             if self.rules.value.search(before[before.rfind(b"\n") + 1 :]):
                 return self.rules.values[opener.open]
         return opener
 
-    def _heredoc_word(self, found: re.Match[bytes]) -> bytes:
+    def _heredoc_word(self, match: re.Match[bytes]) -> bytes:
         assert self.rules.heredoc is not None
-        again = self.rules.heredoc.match(found.group())
+        again = self.rules.heredoc.match(match.group())
         return again[1] if again else b""
 
     def _line(self, start: int) -> None:
@@ -336,16 +336,16 @@ class Lexer:
             self.repairs.append((pos, opener.close))
         del self._stack[depth:]
 
-    def _close(self, found: re.Match[bytes]) -> None:
-        wanted = found.group()
+    def _close(self, match: re.Match[bytes]) -> None:
+        wanted = match.group()
         for depth in range(len(self._stack) - 1, -1, -1):
             opener, start = self._stack[depth]
             if opener.sort != BRACKET:
                 break
             if opener.close == wanted:
-                self._drop(depth + 1, found.start())
+                self._drop(depth + 1, match.start())
                 del self._stack[depth:]
-                self._closed = (found.start(), start)
+                self._closed = (match.start(), start)
                 return
 
 

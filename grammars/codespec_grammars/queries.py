@@ -50,9 +50,9 @@ def _with_inherited(path: Path, above: tuple[Path, ...]) -> list[tuple[Path, str
     source = path.read_text(encoding="utf-8")
     if path in above:
         raise GrammarDataError(path, 1, "this file inherits from itself")
-    found = _INHERITS.match(source)
+    header = _INHERITS.match(source)
     sources: list[tuple[Path, str]] = []
-    for name in found[1].replace(" ", "").split(",") if found else []:
+    for name in header[1].replace(" ", "").split(",") if header else []:
         parent = path.parent.parent / name / path.name
         if not parent.is_file():
             raise GrammarDataError(path, 1, f"inherits from {name!r}, which has no {path.name}")

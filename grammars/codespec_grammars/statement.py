@@ -93,13 +93,13 @@ _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 def indent_unit(data: Language, text: bytes) -> int:
     """Return the columns of one indent level: as used in the last lines, else the language's default."""
-    found = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
+    indents = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
     if data.indent == "0":
         return 0
-    tabs = sum(white[:1] == b"\t" for white in found)
-    if tabs * 2 > len(found) or (not found and data.indent == "tab"):
+    tabs = sum(white[:1] == b"\t" for white in indents)
+    if tabs * 2 > len(indents) or (not indents and data.indent == "tab"):
         return 1
-    widths = [0, *(len(white) for white in found if white[:1] == b" ")]
+    widths = [0, *(len(white) for white in indents if white[:1] == b" ")]
     steps = [later - earlier for earlier, later in pairwise(widths) if 1 < later - earlier <= 8]
     if steps:
         return min(set(steps), key=lambda step: (-steps.count(step), step))

@@ -137,18 +137,18 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
     closers = re.compile(b"|".join(re.escape(mark) for mark in {opener.close for opener, _ in stack}))
     first_line = suffix.find(b"\n") if b"\n" in suffix else len(suffix)
     lexer, state = Lexer(rules, suffix), LexState(stack=_still_open(marked, suffix[:first_line]))
-    for found in list(closers.finditer(suffix))[:MOST_CLOSERS]:
-        if found.end() <= state.pos:
+    for closer in list(closers.finditer(suffix))[:MOST_CLOSERS]:
+        if closer.end() <= state.pos:
             continue
-        earlier, state = state, lexer.run(state, found.end())
-        index = _closed_by(found, earlier, state)
+        earlier, state = state, lexer.run(state, closer.end())
+        index = _closed_by(closer, earlier, state)
         if index is None:
             continue
-        line = suffix.rfind(b"\n", 0, found.start()) + 1
-        if line and not suffix[line : found.start()].strip():
-            index = _of_width(before, stack, index, width(suffix[line : found.start()]))
+        line = suffix.rfind(b"\n", 0, closer.start()) + 1
+        if line and not suffix[line : closer.start()].strip():
+            index = _of_width(before, stack, index, width(suffix[line : closer.start()]))
             state = LexState(state.pos, marked[:index])
-        result[index] = Closed.SAME_LINE if found.start() < first_line else Closed.LATER
+        result[index] = Closed.SAME_LINE if closer.start() < first_line else Closed.LATER
     return tuple(result)
 
 
@@ -162,13 +162,13 @@ def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
     return stack[:-1] if last.sort == STRING and code and last.close not in right else stack
 
 
-def _closed_by(found: re.Match[bytes], earlier: LexState, now: LexState) -> int | None:
+def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int | None:
     """Return the index of the marked entry that the closer closed, or None."""
-    if now.closed[0] == found.start() and now.closed[1] <= -2:
+    if now.closed[0] == closer.start() and now.closed[1] <= -2:
         return -now.closed[1] - 2
     if len(now.stack) < len(earlier.stack) and earlier.stack[-1][0].sort != BRACKET:
         entry = earlier.stack[-1]
-        return -entry[1] - 2 if entry[1] <= -2 and entry[0].close == found.group() else None
+        return -entry[1] - 2 if entry[1] <= -2 and entry[0].close == closer.group() else None
     return None
 
 

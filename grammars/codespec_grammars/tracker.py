@@ -1,7 +1,7 @@
-"""Track the context at the tip of a text that grows and is rolled back.
+"""Find the context at the tip of a text that may grow.
 
-Pipeline: lexer → parsable text → tree → decision, reconciled with the cursor that a language server sent. All state is
-a cache: a tracker that has followed a text gives the same result as a fresh one.
+Pipeline: lexer → parsable text → tree → decision, reconciled with the cursor that a language server sent. A tracker
+whose text has grown gives the same result as a fresh one.
 
 The tree decides if there is no error between the tip and the captured node. Otherwise the lexer does: it reads left to
 right, so text after the tip can't mislead it.
@@ -32,7 +32,7 @@ _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
 
 
 class ContextTracker:
-    """Tracks the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
+    """Finds the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
 
     `language` is a name or an editor's language id; the context of an unknown language is always `unknown`, and `note`
     gives the reason. `sent` is the language server's view of the cursor before anything is appended. It takes
@@ -42,18 +42,12 @@ class ContextTracker:
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
         grammar = load_grammar(language)
         self.note = grammar.note if isinstance(grammar, Missing) else ""
-        self._length = 0
         self._sent = sent
         self._tracked: _Tracked | None = None
         if isinstance(grammar, Grammar):
             self._tracked = _Tracked(grammar, prefix, suffix)
             if sent is not None:
                 self._tracked.seed(reconcile(sent, self._tracked.cursor(), grammar.rules))
-
-    @property
-    def appended(self) -> int:
-        """The number of bytes that were appended and not rolled back."""
-        return self._length
 
     @property
     def lexed(self) -> LexedWindow | None:
@@ -70,24 +64,22 @@ class ContextTracker:
         """The number of parses that were abandoned so far because they took too long or broke the parser."""
         return self._tracked.given_up if self._tracked else 0
 
+    @property
+    def broke_parser(self) -> bool:
+        """Whether the text broke the parser. It is not parsed again."""
+        return self._tracked is not None and self._tracked.broke
+
     def advance(self, data: bytes) -> None:
         """Append bytes at the tip. They may end inside a UTF-8 character."""
-        self._length += len(data)
         if self._tracked:
             self._tracked.lexed.append(data)
-
-    def rollback(self, length: int) -> None:
-        """Cut the appended text back to `length` bytes. Raises ValueError if it is shorter than that."""
-        if not 0 <= length <= self._length:
-            raise ValueError(f"cannot roll back to {length} bytes: {self._length} were appended")
-        self._length = length
-        if self._tracked:
-            self._tracked.lexed.cut(length)
+        elif data:
+            self._sent = None
 
     def context(self, *, parse: bool = True) -> Cursor:
         """Return the cursor at the tip. Without `parse`, use the lexer only, which needs no other process."""
         if self._tracked is None:
-            return self._sent if self._sent and not self._length else Cursor()
+            return self._sent or Cursor()
         return self._tracked.cursor(parse)
 
 
@@ -100,7 +92,7 @@ class _Tracked:
         self._suffix = suffix
         self._mender = Mender(grammar.data, grammar.rules)
         self.bytes_parsed = self.given_up = 0
-        self._broke = False
+        self.broke = False
         self._sent: Sent | None = None
         self._answer: tuple[tuple[int, bool], Cursor] | None = None
 
@@ -113,9 +105,9 @@ class _Tracked:
 
     def cursor(self, parse: bool = True) -> Cursor:
         """Return the cursor at the tip, cached until the text changes."""
-        asked = (self.lexed.version, parse)
-        if self._answer is None or self._answer[0] != asked:
-            self._answer = (asked, self._work_out(parse))
+        key = (self.lexed.version, parse)
+        if self._answer is None or self._answer[0] != key:
+            self._answer = (key, self._work_out(parse))
         return self._answer[1]
 
     def _work_out(self, parse: bool) -> Cursor:
@@ -132,7 +124,7 @@ class _Tracked:
         return Cursor(context, brackets, indent, data.name)
 
     def _look_up(self, at: Tip) -> Captures:
-        if len(at.state.stack) > DEEPEST or self._broke:
+        if len(at.state.stack) > DEEPEST or self.broke:
             return NOTHING
         start = parse_start(self.lexed.lexer, at.tip, at.state.stack)
         if start is None:
@@ -152,13 +144,13 @@ class _Tracked:
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
-            found = workers.look_up(
+            captures = workers.look_up(
                 self._grammar.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
             )
         except workers.Broken:
-            self._broke, found = True, None
-        self.given_up += found is None
-        return found or NOTHING
+            self.broke, captures = True, None
+        self.given_up += captures is None
+        return captures or NOTHING
 
 
 def _clean(text: bytes) -> bytes:
@@ -228,32 +220,32 @@ class Tip:
     state: LexState
 
 
-def decide(at: Tip, found: Captures) -> Context:
+def decide(at: Tip, captures: Captures) -> Context:
     """Return the context at the tip."""
-    inside = found.inside if found.clean else None
-    text = _text_by_lexer(at) if found.errors or inside is Context.STRING else None
+    inside = captures.inside if captures.clean else None
+    text = _text_by_lexer(at) if captures.errors or inside is Context.STRING else None
     if inside is Context.STRING and text is Context.DOCSTRING:
         return text
-    if inside in TEXT_LIKE and (text or not found.errors or inside is Context.FREE_TEXT):
+    if inside in TEXT_LIKE and (text or not captures.errors or inside is Context.FREE_TEXT):
         return inside
     if text:
         return Context.IMPORT if text is Context.STRING and _imports(at) else text
     inside = None if inside in TEXT_LIKE else inside
     line = at.text[at.text.rfind(b"\n", 0, at.tip) + 1 : at.tip]
     stripped = line.rstrip()
-    token = _token(at, found, stripped) if stripped else None
+    token = _token(at, captures, stripped) if stripped else None
     if token is Context.BLOCK_START:
         return token
-    if found.errors:
+    if captures.errors:
         inside = _corrected(at, inside)
     if (
         stripped
-        and not found.errors
+        and not captures.errors
         and len(stripped) == len(line)
-        and found.ended in _HEADS
+        and captures.ended in _HEADS
         and not stripped.endswith(b"}")
     ):
-        inside = found.ended
+        inside = captures.ended
     if inside in _HEADS:
         return inside
     if not stripped:
@@ -263,12 +255,12 @@ def decide(at: Tip, found: Captures) -> Context:
     return token or inside or Context(at.data.default)
 
 
-def _token(at: Tip, found: Captures, stripped: bytes) -> Context | None:
+def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
     """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
     if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START
-    if found.token or not found.errors:
-        return found.token
+    if captures.token or not captures.errors:
+        return captures.token
     if _opens_block(at, stripped):
         return Context.BLOCK_START
     if stripped.endswith(tuple(pair[1].encode() for pair in at.data.brackets)):

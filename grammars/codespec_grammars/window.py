@@ -1,6 +1,6 @@
 """The window of bytes around the tip that is lexed, and the part of it that is parsed, made parsable.
 
-The window's bounds depend on the text alone, so an incremental tracker uses the same bytes as a fresh one. `Mender`
+The window's bounds depend on the text alone, so a tracker that advanced uses the same bytes as a fresh one. `Mender`
 inserts a placeholder at the tip and the closers that the suffix lacks, using the lexer only; parsing happens elsewhere.
 """
 
@@ -24,7 +24,6 @@ HEADS, HEAD = 12, 160
 # Parsed after the tip.
 AFTER, LINES_AFTER = 512, 25
 LONG_INDENT = 256
-MOST_CHECKPOINTS = 32
 
 
 def kept_from(length: int) -> int:
@@ -133,7 +132,8 @@ def _begins_item(rules: LexerRules, text: bytes, start: int) -> bool:
 class LexedWindow:
     """The end of a prefix with the bytes appended to it.
 
-    `text` and `tip` refer to the window, which begins `start` bytes into the kept text.
+    `text` and `tip` refer to the window, which begins `start` bytes into the kept text. `checkpoint` is the lexer state
+    at the last line end that `state` passed, from which lexing resumes.
     """
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
@@ -143,6 +143,7 @@ class LexedWindow:
         self._data = bytearray()
         self._seed: tuple[Entry, ...] = ()
         self.version = 0
+        self.checkpoint = LexState()
         self._begin(*window_start(rules, self._prefix, self._whole))
 
     @property
@@ -173,36 +174,6 @@ class LexedWindow:
     def append(self, data: bytes) -> None:
         """Append bytes at the tip."""
         self._data += data
-        self._move()
-
-    def cut(self, length: int) -> None:
-        """Keep only the first `length` appended bytes."""
-        del self._data[length:]
-        self._move()
-        # A checkpoint lies before a line break, which must not have been cut off.
-        while len(self._checkpoints) > 1 and self._checkpoints[-1].pos >= self.tip:
-            self._checkpoints.pop()
-
-    def state(self) -> LexState:
-        """Return the lexer state at the tip. Lexes the last line and the bytes appended since the last checkpoint."""
-        lexer, tip = self.lexer, self.tip
-        last = self._checkpoints[-1]
-        lexer.forget(last.pos)
-        newline = lexer.text.rfind(b"\n", last.pos, tip)
-        while newline > last.pos and lexer.text.endswith((b"\\", b"\\\r"), newline - 2, newline):
-            newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line end are one event
-        if newline > last.pos:
-            last = lexer.run(last, newline)
-            self._checkpoints.append(last)
-            del self._checkpoints[1:-MOST_CHECKPOINTS]
-        return lexer.run(last, tip)
-
-    @property
-    def checkpoint(self) -> LexState:
-        """The lexer state at the last line end that `state` passed, from which lexing resumes."""
-        return self._checkpoints[-1]
-
-    def _move(self) -> None:
         self.version += 1
         whole = self._prefix + self._data
         start, at_line = window_start(self._rules, whole, self._whole)
@@ -211,12 +182,24 @@ class LexedWindow:
         else:
             self.lexer.text = whole[start:]
 
+    def state(self) -> LexState:
+        """Return the lexer state at the tip. Lexes the last line and the bytes appended since the last checkpoint."""
+        lexer, tip = self.lexer, self.tip
+        last = self.checkpoint
+        lexer.forget(last.pos)
+        newline = lexer.text.rfind(b"\n", last.pos, tip)
+        while newline > last.pos and lexer.text.endswith((b"\\", b"\\\r"), newline - 2, newline):
+            newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line end are one event
+        if newline > last.pos:
+            last = self.checkpoint = lexer.run(last, newline)
+        return lexer.run(last, tip)
+
     def _begin(self, start: int, at_line: bool) -> None:
         self.start, self._at_line = start, at_line
         self.lexer = Lexer(self._rules, (self._prefix + self._data)[start:])
         if at_line and not (self._seed and self._seed[-1][0].sort != BRACKET):
             self.lexer.lines.append((0, len(self._seed)))
-        self._checkpoints = [LexState(stack=self._seed)]
+        self.checkpoint = LexState(stack=self._seed)
 
 
 WORD = "CSPEC"
@@ -243,15 +226,14 @@ def repaired(lexer: Lexer, start: int, tip: int) -> bytes:
 
 
 class Mender:
-    """Mends the text around a tip. The closers depend only on the open entries and the suffix, and are cached."""
+    """Mends the text around a tip."""
 
     def __init__(self, data: Language, rules: LexerRules) -> None:
         self.data, self.rules = data, rules
-        self._known: dict[tuple[tuple[tuple[bytes, bytes, bool], ...], bytes], tuple[bytes, bytes]] = {}
 
     def mend(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
         """Return the text to put after the tip. `suffix` is already cut to its window."""
-        at_tip, at_end = self._closers(state.stack, suffix)
+        at_tip, at_end = self._find_closers(state.stack, suffix)
         placeholder = self._placeholder(text, tip, state)
         end = suffix.find(b"\n")
         line = suffix if end < 0 else suffix[:end]
@@ -279,14 +261,6 @@ class Mender:
         """Return whether only blocks are still open after the closers at the tip."""
         left = len(state.stack) - len(at_tip.strip())
         return in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)
-
-    def _closers(self, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-        key = (tuple((opener.open, opener.close, opener.block) for opener, _ in stack), suffix)
-        if key not in self._known:
-            if len(self._known) > 256:
-                self._known.clear()
-            self._known[key] = self._find_closers(stack, suffix)
-        return self._known[key]
 
     def _find_closers(self, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
         """Return the closers for the tip and those for the end of the suffix, so that each entry is closed once."""
@@ -320,17 +294,17 @@ class Mender:
         """
         opener = stack[-1][0]
         inside = opener.inside
-        found = inside.search(suffix) if inside else None
-        while found and found.lastgroup in ("escape", "open"):
-            found = inside.search(suffix, found.end()) if inside else None
-        if found is None or found.lastgroup != "close":
+        event = inside.search(suffix) if inside else None
+        while event and event.lastgroup in ("escape", "open"):
+            event = inside.search(suffix, event.end()) if inside else None
+        if event is None or event.lastgroup != "close":
             return False
         if not opener.multiline or opener.open != opener.close:
             return True
-        line = suffix[suffix.rfind(b"\n", 0, found.start()) + 1 : found.start()].strip()
+        line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
         if line:
             return line[-1:] not in b"=([{,:"
-        if suffix[found.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
+        if suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
             return False
         after = Lexer(self.rules, suffix).run(LexState(stack=stack), len(suffix))
         return in_text(after) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from codespec.progress import ProgressLine
+from codespec.progress import StageBar
 
 SMOOTHING = 0.98
 
@@ -14,7 +14,7 @@ class TrainingBar:
     """Show the loss, tokens per second and remaining time of a training run."""
 
     def __init__(self, name: str) -> None:
-        self._line = ProgressLine(name, None)
+        self._line = StageBar(name)
         self._loss, self._rate = 0.0, 0.0
 
     def update(self, *, step: int, progress: float, loss: float, tokens: int, seconds: float, used: float) -> None:
@@ -37,7 +37,7 @@ class ProgressBar:
     """Show how many of `total` equal steps are done, and the remaining time."""
 
     def __init__(self, name: str, total: int, stream: TextIO | None = None) -> None:
-        self._line = ProgressLine(name, stream)
+        self._line = StageBar(name, stream)
         self._total, self._done = max(1, total), 0
         self._started = time.monotonic()
         self._line.is_due(self._started)

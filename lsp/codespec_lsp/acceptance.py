@@ -1,6 +1,6 @@
 """Count shown, accepted and dismissed suggestions, and suppress automatic ones where three were dismissed in a row.
 
-Acceptance is detected from the item's command, from client reports and from edits, so that it works in every editor.
+Acceptance is detected from the item's command, from client reports and from edits, because editors differ.
 All three may report the same piece, in any order, so only the furthest position of each suggestion counts. The counters
 stay in this process and are never sent.
 """

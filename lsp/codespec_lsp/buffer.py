@@ -34,7 +34,7 @@ class Edit:
     row: int = 0
 
     def least(self) -> Edit:
-        """Return the edit without the common prefix and suffix of both texts, which leaves what was really typed."""
+        """Return the edit without the common prefix and suffix of both texts, which leaves the typed text."""
         removed, text = self.removed, self.text
         same = _common(removed, text)
         removed, text = removed[same:], text[same:]
@@ -42,15 +42,15 @@ class Edit:
         return Edit(self.start + same, removed[: len(removed) - end], text[: len(text) - end], self.row)
 
 
-def _common(one: str, other: str) -> int:
+def _common(text: str, other: str) -> int:
     """Return the length of the common prefix.
 
     Halves are compared as wholes: a client that sends the whole text for each key may have opened a file of megabytes.
     """
-    same, end = 0, min(len(one), len(other))
+    same, end = 0, min(len(text), len(other))
     while same < end:
         middle = (same + end + 1) // 2
-        if one[same:middle] == other[same:middle]:
+        if text[same:middle] == other[same:middle]:
             same = middle
         else:
             end = middle - 1
@@ -90,16 +90,16 @@ class Deletions:
         The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
         MOST_TYPED characters on each side.
         """
-        found = ""
+        longest = ""
         for place in self._places:
             typed = offset - place.start
             if not 0 <= typed <= min(MOST_TYPED, len(before)):
                 continue
             written = before[len(before) - typed :]
             text = place.text[typed:] if place.text.startswith(written) else place.text
-            if len(text) > len(found) and len("".join(text.split())) >= LEAST and not after.startswith(text):
-                found = text
-        return found
+            if len(text) > len(longest) and len("".join(text.split())) >= LEAST and not after.startswith(text):
+                longest = text
+        return longest
 
     def _joins(self, edit: Edit) -> bool:
         """Merge text removed right before (backspace) or after (delete) the latest deletion; return whether it was."""

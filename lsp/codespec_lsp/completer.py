@@ -192,22 +192,22 @@ class Completer:
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
             # Second condition: of two equivalent requests, a newer one elsewhere in the document superseded only one.
             raise ContentModified
-        told = state.follows_notification(request)
-        several = alternatives if request.explicit and not told else 1
+        was_notified = state.follows_notification(request)
+        several = alternatives if request.explicit and not was_notified else 1
         state.answering.append(request)
         state.notified = False
         try:
-            found = self._find_cached(state, request)
-            completion = self._find_or_generate(state, request, found)
-            if several > max(1, len(found)) and not _is_nothing(completion):
-                self._generate_alternatives(state, request, several - max(1, len(found)))
+            cached = self._find_cached(state, request)
+            completion = self._find_or_generate(state, request, cached)
+            if several > max(1, len(cached)) and not _is_nothing(completion):
+                self._generate_alternatives(state, request, several - max(1, len(cached)))
             await self._wait(state, request, completion, budget, several)
             before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
-            found_now = self._suggestions(state, request, completion, several)
-            if before is not None and not told and _is_longer(state.shown, before):
+            suggestions = self._suggestions(state, request, completion, several)
+            if before is not None and not was_notified and _is_longer(state.shown, before):
                 # An equivalent request, answered earlier, could not be notified while this one waited.
                 self._tell_more(request.document)
-            return found_now
+            return suggestions
         finally:
             state.answering.remove(request)
             left = state.newest is not None and state.newest.is_beside(request) and not state.answering
@@ -219,15 +219,15 @@ class Completer:
 
     def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[tuple[CachedCompletion, str]]:
         """Return the cached completions that fit, the one that was shown last first."""
-        found = self.cache.find(request.prompt)
-        return sorted(found, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
+        cached = self.cache.find(request.prompt)
+        return sorted(cached, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
 
     def _find_or_generate(
-        self, state: DocumentState, request: PendingRequest, found: list[tuple[CachedCompletion, str]]
+        self, state: DocumentState, request: PendingRequest, cached: list[tuple[CachedCompletion, str]]
     ) -> CachedCompletion:
         """Return a cached or growing completion for the request, or start a new one."""
-        if found:
-            completion, rest = found[0]
+        if cached:
+            completion, rest = cached[0]
             self._counters.from_memory += 1
             if not completion.growing and not completion.done and completion.resumed < 1:
                 self._resume(state, request, completion, rest)

@@ -30,7 +30,7 @@ ACCEPT = "codespec.accept"
 MOST_LABEL = 80
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
-REPEATED = 512  # an item repeats one to two times as many characters of a long line, so that its start rarely moves
+REPEATED = 512  # an item repeats one to two times as many characters of a long line; its start rarely moves
 MOST_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
 
 
@@ -88,15 +88,15 @@ class CompletionCache:
         A completion that was typed to its end does not fit. One that finished empty does, and means that there is
         nothing to complete.
         """
-        found = []
+        matches = []
         for completion in reversed(self._completions.values()):
             rest = completion.prompt.rest(prompt, completion.text)
             if rest is None or (not rest and not self._may_be_empty(completion)):
                 continue
-            found.append((completion, rest))
-        for completion, _ in reversed(found):
+            matches.append((completion, rest))
+        for completion, _ in reversed(matches):
             self._completions.move_to_end(completion.number)
-        return found
+        return matches
 
     def forget(self, uri: str) -> None:
         """Drop the completions of a document."""
@@ -279,11 +279,11 @@ def one_line_label(typed: str, rest: str) -> str:
 def repeats_from(buffer: Buffer, here: TextPosition) -> int:
     """Return the start column of the repeated text: 0, or the end of the last character with two UTF-16 units.
 
-    VS Code shows no suggestion whose replaced text contains such a character (seen in 1.100).
+    VS Code shows no suggestion that replaces such a character (seen in 1.100).
     """
     line = buffer.lines[here.row][: here.column]
-    found = None if line.isascii() else _TO_LAST_PAIR.match(line)
-    return found.end() if found else 0
+    match = None if line.isascii() else _TO_LAST_PAIR.match(line)
+    return match.end() if match else 0
 
 
 def word_start(buffer: Buffer, here: TextPosition) -> int:

@@ -120,7 +120,7 @@ class ConfiguredDaemon:
             return  # the next request reports it
 
     def _session_of(self, body: Mapping[str, Any]) -> str:
-        """Return the x-session-id of a document: a hash of workspace and file, keyed so that no one can guess them."""
+        """Return the x-session-id of a document: a hash of workspace and file, with a secret key against guessing."""
         named = "\n".join([*sorted(map(str, self._workspace())), str(body.get("document", ""))])
         return hashlib.blake2b(named.encode("utf-8", "replace"), key=self._secret, digest_size=16).hexdigest()
 
@@ -198,7 +198,7 @@ class Streamer:
         raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
 
     async def _once_ready(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        """Stream one answer. Retry while the daemon asks for it."""
+        """Stream one answer. Retry while the daemon requests it."""
         while True:
             try:
                 await self._read(completions, body, newline)

@@ -26,11 +26,11 @@ from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
-MOST_NEAR = 64  # documents whose text may go along with a request: the file system is read for each of them
+MOST_NEAR = 64  # documents that can add text to a request; the file system is read for each
 _revisions = itertools.count(1)
 WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
 CELL = "vscode-notebook-cell"
-NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
+NAMES_FILES = ("file", "untitled")  # schemes with a file's path, saved or not
 MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -142,7 +142,7 @@ class Documents:
 
 
 class Newest:
-    """Delayed work for one document at a time, as a user who clicks through many documents needs it for the last only.
+    """Delayed work for one document at a time: a user who clicks through many documents needs it for the last only.
 
     `start` begins the work, `delay` seconds after it was planned. It returns the work's task, or None if there is none.
     """
@@ -241,9 +241,9 @@ def notebook_of(uri: str) -> str:
 
 
 def other_paths(uri: str) -> list[str]:
-    """Return other paths that a careless client may mean by a URI.
+    """Return other paths that a careless client could mean by a URI.
 
-    A `?` or `#` may begin a query or fragment after all, or the host may be the first folder.
+    A `?` or `#` could begin a query or fragment after all, or the host could be the first folder.
     """
     path, host = path_of(uri), split_uri(uri).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
@@ -268,7 +268,7 @@ def _without_dots(path: bytes) -> bytes:
     """Resolve `.` and `..` and drop empty names, as RFC 3986 and editors do; a folder may end with a slash.
 
     Otherwise one file would be two documents, and an anchored pattern of an ignore file would miss it. A path with a
-    `?` or `#` stays, since what follows it may be no path (`other_paths`).
+    `?` or `#` stays, since the rest need not be a path (`other_paths`).
     """
     if not path.startswith(b"/") or _MARK.search(path):
         return path
@@ -279,12 +279,12 @@ def _without_dots(path: bytes) -> bytes:
             del kept[max(root, len(kept) - 1) :]
         elif name not in (b"", b"."):
             kept.append(name)
-    found = b"/" + b"/".join(kept)
-    return found + b"/" if _DRIVE.fullmatch(found) else found
+    resolved = b"/" + b"/".join(kept)
+    return resolved + b"/" if _DRIVE.fullmatch(resolved) else resolved
 
 
 def _composed(path: bytes) -> bytes:
-    """Return a path in one normal form on a Mac, whose file systems take every form for the same file."""
+    """Return a path in one normal form on a Mac, where all forms name the same file."""
     if not MAC or path.isascii():
         return path
     return normalize("NFC", path.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -45,7 +45,7 @@ class Rules:
             return f"{name} may hold secrets, so it is not completed."
         if path.count("/") + path.count("\\") > MOST_FOLDERS:  # each folder is looked at, by its whole path
             return f"{name[:80]} lies in more than {MOST_FOLDERS} folders, so it is not completed."
-        return next(filter(None, (self._reason_of(meant, name, scheme == "file") for meant in _meant(uri))), "")
+        return next(filter(None, (self._reason_of(each, name, scheme == "file") for each in _possible_paths(uri))), "")
 
     def _reason_of(self, path: str, name: str, saved: bool) -> str:
         if self._by_globs(Path(path)):
@@ -78,9 +78,9 @@ class Rules:
         """
         top, roots = repository.resolve(), [root.resolve() for root in self.roots]
         for path in paths:
-            meant = path.resolve()
-            if repository_of(meant, roots) == top and self.lets_out(path) and self.lets_out(meant):
-                yield path, meant
+            target = path.resolve()
+            if repository_of(target, roots) == top and self.lets_out(path) and self.lets_out(target):
+                yield path, target
 
     def _by_globs(self, file: Path) -> bool:
         roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
@@ -159,7 +159,7 @@ class _Decision:
     began: float
 
 
-def _meant(uri: str) -> list[str]:
+def _possible_paths(uri: str) -> list[str]:
     """Return the paths that a URI may mean: its own and, if that doesn't exist, existing files by other readings."""
     path = path_of(uri)
     if os.path.lexists(path):
@@ -178,7 +178,7 @@ def _links(path: str) -> Iterator[str]:
 def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
     """Return whether a pattern matches a path or a folder above it."""
     return any(
-        found is not None and not found.negated
+        pattern is not None and not pattern.negated
         for count in range(1, len(parts) + 1)
-        for found in [patterns.match("/".join(parts[:count]), count < len(parts))]
+        for pattern in [patterns.match("/".join(parts[:count]), count < len(parts))]
     )

@@ -102,7 +102,7 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
         return _find_go(rows, folders, tree, file)
     if file.suffix == ".rs" and file.name not in _RUST_ROOTS:
         folders.insert(0, file.with_suffix(""))
-    found = dict[Path, None]()
+    paths = dict[Path, None]()
     for named in (named for row in _joined(rows) for named in parse_import(row)):
         if _is_elsewhere(named, file.suffix):
             continue
@@ -110,13 +110,13 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
             tried += 1
             if tree.holds(start, name) and (path := start / name).is_file():
                 if path != file:
-                    found[path] = None
+                    paths[path] = None
                 break
             if tried >= MOST_TRIED:
-                return list(found)
-        if len(found) >= MOST_FILES:
+                return list(paths)
+        if len(paths) >= MOST_FILES:
             break
-    return list(found)
+    return list(paths)
 
 
 def parse_import(row: str) -> list[Import]:
@@ -166,7 +166,7 @@ def _is_elsewhere(named: Import, suffix: str) -> bool:
 def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Path) -> list[Path]:
     """Find the files of Go imports: a package is a folder of the module that go.mod declares."""
     top = next((folder for folder in folders if tree.holds(folder, "go.mod")), None)
-    found = list[Path]()
+    files = list[Path]()
     try:
         declared = _GO_MODULE.search(read_regular(top / "go.mod", 64 << 10)) if top else None
     except (OSError, ValueError):
@@ -180,8 +180,8 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
             folder = top.joinpath(*words)
             names = sorted(name for name in tree.names(str(folder)) if name.endswith(".go"))
             paths = [folder / name for name in names if not name.endswith("_test.go")][:MOST_EACH]
-            found += [path for path in paths if path != file and path.is_file()]
-    return found[:MOST_FILES]
+            files += [path for path in paths if path != file and path.is_file()]
+    return files[:MOST_FILES]
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -195,7 +195,7 @@ def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) 
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """Yield the possible paths: the last words may be names that a file defines, the first a repository alias."""
+    """Yield the possible paths: the last words can be names that a file defines, the first a repository alias."""
     words = named.words
     if words and named.above is None and words[0] in _ALIASES:
         words = words[1:]
@@ -259,10 +259,10 @@ def _left_inside(row: str, inside: int) -> int:
 
 
 class File(NamedTuple):
-    """An imported file: its path, the resolved path, and the modification time and size of that."""
+    """An imported file: its path, the resolved path `target`, and the modification time and size of that."""
 
     path: str
-    meant: str
+    target: str
     time: int
     size: int
 
@@ -294,13 +294,13 @@ class ImportedFiles:
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        found, left = list[Snippet](), MOST_CHARACTERS
+        snippets, left = list[Snippet](), MOST_CHARACTERS
         for file in imports.files:
             text = self._outlines.get(file, "")
             if text and len(text) <= left:
                 left -= len(text)
-                found.append(Snippet(file.path, text))
-        return tuple(found)
+                snippets.append(Snippet(file.path, text))
+        return tuple(snippets)
 
     async def look(self, document: Document) -> None:
         """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.
@@ -354,25 +354,25 @@ class ImportedFiles:
             while len(self._outlines) >= MOST_KEPT:
                 del self._outlines[next(iter(self._outlines))]
             self._outlines[file] = ""
-            language = find_language(path=file.meant)
+            language = find_language(path=file.target)
             if not language:
                 continue
             with contextlib.suppress(WorkerDied):
                 worker = Worker(SERVICE, language)
                 try:
-                    self._outlines[file] = await worker.ask_beside(file.meant, READING)
+                    self._outlines[file] = await worker.ask_beside(file.target, READING)
                 finally:
                     worker.close()
 
 
 def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
     """Find the imported files of the document's repository that may be sent. Runs in the thread."""
-    found = list[File]()
+    files = list[File]()
     try:
         file, repository = rules.repository_of(uri)
-        for path, meant in rules.sendable(find_imported(rows, file, repository), repository) if repository else ():
-            state = meant.stat()
-            found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
+        for path, target in rules.sendable(find_imported(rows, file, repository), repository) if repository else ():
+            state = target.stat()
+            files.append(File(str(path), str(target), state.st_mtime_ns, state.st_size))
     except (OSError, ValueError, RuntimeError):  # a missing file, an invalid name, or a cycle of links
         return ()
-    return tuple(found[:MOST_OUTLINED])
+    return tuple(files[:MOST_OUTLINED])

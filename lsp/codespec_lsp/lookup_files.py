@@ -24,7 +24,7 @@ from codespec_lsp.exclusions import Rules
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.prompt import clean
 
-DELAY = 0.3  # seconds before files are sent, so that passing through many documents sends only the last one's files
+DELAY = 0.3  # seconds before files are sent: passing through many documents sends only the last one's files
 WAIT = 2.0  # seconds before another try if no daemon answers
 TRIES = 60
 MOST_TOGETHER = 256 * 1024  # characters of all files sent
@@ -76,8 +76,8 @@ class LookupFiles:
             return
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
         loop, uri = asyncio.get_running_loop(), document.file
-        found = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
-        files: list[FileBody] = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
+        others = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
+        files: list[FileBody] = [{"path": path, "text": text} for path, text in _within((*wanted.open, *others))]
         if files or document.uri in self._sent:
             self._sent[document.uri] = wanted.name
             await self._try({"document": wanted.name, "files": files}, TRIES)
@@ -102,7 +102,7 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
     Only files of the document's repository are returned that the rules allow, without the `known` paths. Blocks on the
     file system.
     """
-    found = list[tuple[str, str]]()
+    files = list[tuple[str, str]]()
     try:
         file, repository = rules.repository_of(uri)
         if repository is None:
@@ -110,12 +110,12 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
         beside = _beside(file) if file.suffix != NOTEBOOK else []  # notebook files are JSON
         paths = dict.fromkeys((*find_imported(rows, file, repository), *beside))
         unknown = [path for path in paths if str(path) not in known]
-        for path, meant in rules.sendable(unknown, repository):
-            text = _read(meant)
-            found += [(str(path), text)] if text else []
+        for path, target in rules.sendable(unknown, repository):
+            text = _read(target)
+            files += [(str(path), text)] if text else []
     except (OSError, ValueError, RuntimeError):  # a missing folder, an invalid name, or a cycle of links
-        return found
-    return found
+        return files
+    return files
 
 
 def _beside(file: Path) -> list[Path]:

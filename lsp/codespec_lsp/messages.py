@@ -14,8 +14,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Awaitable
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from codespec_grammars.workers import start_fork_server
 from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE, ResponseError
@@ -39,19 +38,8 @@ MOST_TOLD = 100  # different sentences on stderr
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
+Reader = asyncio.StreamReader | StdinAsyncReader
 _CHANGE = re.compile(rb"[dD]idChange\"")  # the end of a quoted method that changes documents
-
-
-class Reader(Protocol):
-    """A stream of bytes from a client."""
-
-    def readline(self) -> Awaitable[bytes]:
-        """Read up to the end of a line, or to the end of the stream."""
-        ...
-
-    def readexactly(self, n: int) -> Awaitable[bytes]:
-        """Read `n` bytes."""
-        ...
 
 
 class Skipped(bytes):
@@ -124,7 +112,7 @@ class Messages:
         return False
 
     def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
-        """Report a failed notification, which gets no response, on stderr, which editors show. Each sentence once."""
+        """Report a failed notification, which gets no response, on stderr. Each sentence appears once."""
         self._protocol.left_out(data)
         if sentence not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(sentence)
@@ -181,8 +169,8 @@ async def _read_body(reader: Reader) -> bytes | str | None:
             line = await reader.readline()
             if not line.endswith(b"\n"):
                 return None
-            if found := _LENGTH.fullmatch(line):
-                length = int(found[1])
+            if match := _LENGTH.fullmatch(line):
+                length = int(match[1])
             elif not line.strip():
                 break
             elif not _TYPE.fullmatch(line):

@@ -46,8 +46,8 @@ def record(**readers: Reader) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         if value not in (None, []) and not isinstance(value, Mapping):
             raise Misread("must be an object")
-        found = {name: _read_field(name, reader, (value or {}).get(name)) for name, reader in readers.items()}
-        return {name: each for name, each in found.items() if each is not None}
+        fields = {name: _read_field(name, reader, (value or {}).get(name)) for name, reader in readers.items()}
+        return {name: each for name, each in fields.items() if each is not None}
 
     return read
 
@@ -148,15 +148,16 @@ def _capabilities(value: Any) -> dict[str, Any]:
     general, document = _part(value, "general") or {}, _part(value, "textDocument") or {}
     inline, named = _part(document, "inlineCompletion"), general.get("positionEncodings")
     encodings = [each for each in named if each in ENCODINGS] if isinstance(named, list) else []
-    found: dict[str, Any] = {"textDocument": {}}
+    capabilities: dict[str, Any] = {"textDocument": {}}
     if encodings:
-        found["general"] = {"positionEncodings": encodings}
+        capabilities["general"] = {"positionEncodings": encodings}
     if inline is not None:
-        found["textDocument"]["inlineCompletion"] = {"dynamicRegistration": inline.get("dynamicRegistration") is True}
+        is_dynamic = inline.get("dynamicRegistration") is True
+        capabilities["textDocument"]["inlineCompletion"] = {"dynamicRegistration": is_dynamic}
     if _part(value, "notebookDocument") is not None:
-        found["notebookDocument"] = {"synchronization": {}}
-    found["workspace"] = {"configuration": (_part(value, "workspace") or {}).get("configuration") is True}
-    return found
+        capabilities["notebookDocument"] = {"synchronization": {}}
+    capabilities["workspace"] = {"configuration": (_part(value, "workspace") or {}).get("configuration") is True}
+    return capabilities
 
 
 def _part(value: Any, name: str) -> Mapping[str, Any] | None:

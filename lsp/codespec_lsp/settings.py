@@ -90,7 +90,7 @@ def camel(name: str) -> str:
 
 
 def _read(name: str, value: object, default: Any, facts: Setting) -> Any:
-    """Return the value in the setting's type. Raises ValueError that says what it must be."""
+    """Return the value in the setting's type. Raises ValueError with the requirement."""
     if isinstance(default, tuple | Mapping) and value in ([], {}):  # Lua and PHP have one empty table for both
         return () if isinstance(default, tuple) else {}
     if isinstance(default, tuple):

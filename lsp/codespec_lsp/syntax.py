@@ -1,13 +1,14 @@
 """Find the context, open brackets and indent at a document's cursor.
 
-A `ContextTracker` covers a window around the cursor. The tree of the whole file, held in a separate process, adds
-brackets that were opened above that window. If a text breaks that process or exceeds its time or memory limit, the
-document has no tree until it is opened again.
+A `ContextTracker` reads a window around the cursor, anew for each request (1 to 2 ms). The tree of the whole file, held
+in a separate process, adds brackets that were opened above that window. If a text breaks that process or exceeds its
+time or memory limit, the document has no tree until it is opened again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from codespec_grammars import Context, ContextTracker, Cursor
@@ -19,9 +20,9 @@ from codespec_grammars.workers import Worker, WorkerDied, prepare
 from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
 
-TREE_AFTER = 0.03  # seconds to wait after a change, so that the completion is answered first
+TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
-MOST_APPENDED = 4096  # typed bytes after which a new tracker is created
+REST = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
@@ -41,7 +42,8 @@ class DocumentSyntax:
         parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
         if parsed:
             prepare(parsed)
-        self._cursors = CursorFinder(parsed)
+        self._language = parsed
+        self._parse_from = 0.0  # time after which windows are parsed again
         self.tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_soon()
@@ -59,7 +61,13 @@ class DocumentSyntax:
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
-        return self._cursors.find(prefix, suffix, self.tree if in_document else None, bytes_before)
+        data, now = prefix.encode(), time.monotonic()
+        tracker = ContextTracker(self._language, data, suffix[:MOST_AFTER].encode())
+        tree = self.tree if in_document else None
+        cursor = find_cursor(tracker, data, tree, bytes_before, parse=now >= self._parse_from)
+        if tracker.broke_parser:
+            self._parse_from = now + REST
+        return cursor
 
     def _refresh_soon(self) -> None:
         if self._refreshing is None or self._refreshing.done():
@@ -166,64 +174,18 @@ class Trees:
         self._held = [each for each in self._held if each is not tree]
 
 
-class CursorFinder:
-    """Finds the cursor's context in one document, incrementally while the user types.
+def find_cursor(
+    tracker: ContextTracker, prefix: bytes, tree: DocumentTree | None, bytes_before: int, *, parse: bool = True
+) -> Cursor:
+    """Return the cursor at the end of a prefix, whose last bytes are the tracker's window.
 
-    `language` is one with a grammar, or "".
+    `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
     """
-
-    def __init__(self, language: str) -> None:
-        self._language = language
-        self._followed: _FollowedText | None = None
-
-    def find(self, prefix: str, suffix: str, tree: DocumentTree | None = None, bytes_before: int = 0) -> Cursor:
-        """Return the cursor between prefix and suffix.
-
-        `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
-        """
-        if not self._language:
-            return Cursor()
-        data = prefix.encode()
-        followed = self._follow(data, suffix[:MOST_AFTER].encode())
-        own = followed.tracker.context()
-        if tree is None:
-            return own
-        outside = tree.outside(bytes_before + len(data), bytes_before + followed.seen_from)
-        if outside.text is None or own.context in TEXT_LIKE:
-            return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
-        return Cursor(Context(outside.text), outside.brackets, own.indent, own.language)
-
-    def _follow(self, prefix: bytes, suffix: bytes) -> _FollowedText:
-        if self._followed is None or not self._followed.leads_to(prefix, suffix):
-            self._followed = _FollowedText(self._language, prefix, suffix)
-        self._followed.go_to(prefix)
-        return self._followed
-
-
-class _FollowedText:
-    """A tracker with its initial text and the bytes appended to it."""
-
-    def __init__(self, language: str, prefix: bytes, suffix: bytes) -> None:
-        self.tracker = ContextTracker(language, prefix, suffix)
-        self._prefix, self._suffix = prefix, suffix
-        self._appended = b""
-
-    @property
-    def seen_from(self) -> int:
-        """The offset of the first byte in the tracker's window."""
-        lexed = self.tracker.lexed
-        return kept_from(len(self._prefix)) + (lexed.start if lexed else 0)
-
-    def leads_to(self, prefix: bytes, suffix: bytes) -> bool:
-        """Return whether another text is the initial one plus at most MOST_APPENDED bytes."""
-        near = 0 <= len(prefix) - len(self._prefix) <= MOST_APPENDED
-        return near and suffix == self._suffix and prefix.startswith(self._prefix)
-
-    def go_to(self, prefix: bytes) -> None:
-        """Roll back and append until the tracker's text is `prefix`."""
-        before, appended = self._appended, prefix[len(self._prefix) :]
-        if not appended.startswith(before):
-            before = appended if before.startswith(appended) else b""
-            self.tracker.rollback(len(before))
-        self.tracker.advance(appended[len(before) :])
-        self._appended = appended
+    own, lexed = tracker.context(parse=parse), tracker.lexed
+    if tree is None or lexed is None:
+        return own
+    window = bytes_before + kept_from(len(prefix)) + lexed.start
+    outside = tree.outside(bytes_before + len(prefix), window)
+    if outside.text is None or own.context in TEXT_LIKE:
+        return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
+    return Cursor(Context(outside.text), outside.brackets, own.indent, own.language)

@@ -97,7 +97,7 @@ def test_local_does_not_ask(asking: Asking) -> None:
 )
 def test_another_text_is_loaded_here_and_said(words: list[str], reason: str, asking: Asking) -> None:
     done = asking.complete(*words, torch=False)
-    said = f"{LOADING}the daemon at http://127.0.0.1:{asking.served.port} can't be asked ({reason})"
+    said = f"{LOADING}the daemon at http://127.0.0.1:{asking.served.port} can't be used ({reason})"
     assert done.stderr.splitlines()[0] == said and "torch is not installed" in done.stderr
 
 
@@ -122,7 +122,7 @@ def test_a_request_that_the_daemon_refuses_is_one_sentence(asking: Asking) -> No
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [(knows_nothing, "can't prove that it is yours"), (plays_daemon, "asks for a token (CODESPEC_SERVE_TOKEN)")],
+    [(knows_nothing, "can't prove that it is yours"), (plays_daemon, "requires a token (CODESPEC_SERVE_TOKEN)")],
     ids=["knows nothing", "plays"],
 )
 def test_an_impostor_gets_no_text(
@@ -133,7 +133,7 @@ def test_an_impostor_gets_no_text(
         done = fork(*words, modules=ENGINE, CODESPEC_SERVE_PORT=str(one.port), XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and "circumference" not in one
     assert done.returncode == 0 and done.stdout.strip()
-    assert done.stderr.splitlines()[0] == f"{LOADING}the daemon at {one.url} can't be asked (it {reason})"
+    assert done.stderr.splitlines()[0] == f"{LOADING}the daemon at {one.url} can't be used (it {reason})"
 
 
 def test_nobody_there_is_no_news(light_models: Models, source: Path) -> None:

@@ -130,13 +130,9 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("free", "state"), [(0.1, "failed"), (1.1, "warning"), (10, "ok"), (None, "ok")])
-def test_memory(
-    free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_memory(free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = models_check.needed_bytes(EngineConfig(), read_facts(resolve(str(models.target))), None)
-    if free is not None:
-        (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free * needed / 1024:.0f} kB\n")
-    monkeypatch.setattr(models_check, "FREE_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(models_check, "available_memory", lambda: None if free is None else int(free * needed))
     assert look()["memory"].startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
 
 
@@ -149,9 +145,8 @@ def test_the_estimate_is_what_is_allocated(models: Models) -> None:
     assert cache_size(config, [(facts, "float32")]) == IDLE_FACTOR * model.cache.nbytes
 
 
-def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemAvailable: 4000000 kB\n")
-    monkeypatch.setattr(models_check, "FREE_MEMORY", tmp_path / "meminfo")
+def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_check, "available_memory", lambda: 4_000_000 << 10)
     assert look()["memory"].startswith("ok")
     monkeypatch.setenv("CODESPEC_CACHE_MB", "4000")
     assert look()["memory"].startswith("failed: about 4.") and "cache_mb" in look()["memory"]

@@ -20,7 +20,7 @@ def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path
     with impostor(answer) as one:
         done = fork("stats", "--url", one.url, "--token-file", token_file, XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
-    assert (done.returncode, done.stdout) == (0, "nothing was learned yet\n")
+    assert (done.returncode, done.stdout) == (0, "nothing has been learned yet\n")
     said = f"The program at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
     assert done.stderr == f"codespec: {said}\n"
 
@@ -54,4 +54,4 @@ def test_a_secret_that_others_may_know_is_one_sentence(tmp_path: Path) -> None:
         (folder / "secret").chmod(0o644)
         done = fork("stats", "--url", f"http://127.0.0.1:{real.port}", XDG_STATE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"Other users may know the secret in {folder / 'secret'}: remove it" in done.stderr
+    assert f"Other users could have read the secret in {folder / 'secret'}: remove it" in done.stderr

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_shows_and_forgets(command: Command) -> None:
-    assert command("stats").out == "nothing was learned yet\n"
+    assert command("stats").out == "nothing has been learned yet\n"
     survival = AcceptanceModel()
     for _ in range(50):
         survival.learn("suffix", "comment", [0.9], 1)
@@ -50,7 +50,7 @@ def test_shows_and_forgets(command: Command) -> None:
     assert rows[1]["judged"] > 40 and rows[1]["chance"] > 0.8
     assert command("stats", "--reset").out == "forgotten: 1 pair(s)\n"
     assert json.loads(command("stats", "--reset", "--json").out) == {"forgotten": 0}
-    assert command("stats").out == "nothing was learned yet\n"
+    assert command("stats").out == "nothing has been learned yet\n"
 
 
 def test_a_completion_learns_unless_told_otherwise(
@@ -72,7 +72,7 @@ def test_a_broken_file_is_said(command: Command, folder: Path) -> None:
 
 def test_a_daemon_that_is_not_there_is_one_sentence(command: Command) -> None:
     done = command("stats", "--url", "http://127.0.0.1:1")
-    assert (done.code, done.out) == (0, "nothing was learned yet\n")
+    assert (done.code, done.out) == (0, "nothing has been learned yet\n")
     assert done.err == "codespec: No daemon answers at http://127.0.0.1:1: `codespec serve` starts one.\n"
     assert json.loads(command("stats", "--json").out) == {"daemon": None, "families": [], "learned": []}
 
@@ -111,9 +111,8 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
     for name in ("spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "rounds_total"):
         assert figures.sum(name) == found.sum(name) > 0
     table = command("stats").out.splitlines()
-    assert (
-        table[0].startswith(f"daemon http://127.0.0.1:{toy.port}: codespec ") and table[-1] == "nothing was learned yet"
-    )
+    assert table[0].startswith(f"daemon http://127.0.0.1:{toy.port}: codespec ")
+    assert table[-1] == "nothing has been learned yet"
     head = next(number for number, line in enumerate(table) if line.startswith("proposer"))
     rows = [line.split() for line in table[head + 1 : table.index("", head)]]
     drafts = found.by("spec_decode_num_drafts_total", *places)
@@ -196,5 +195,5 @@ def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_somebody_else_at_the_address(stranger: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codespec.cli.daemon_call.SECONDS", 0.5)
     done = command("stats", "--url", stranger)
-    assert (done.code, done.out) == (0, "nothing was learned yet\n")
+    assert (done.code, done.out) == (0, "nothing has been learned yet\n")
     assert stranger in done.err and "check --url" in done.err and done.err.count("\n") == 1

@@ -86,7 +86,8 @@ def test_what_belongs_to_another_user_is_refused(folder: Path, monkeypatch: pyte
     read_secret()
     own = folder / "secret", folder
     mine = os.geteuid()
-    for theirs, said in zip(own, ("may know the secret", "belongs to another user: set XDG_STATE_HOME"), strict=True):
+    said_of = ("could have read the secret", "belongs to another user: set XDG_STATE_HOME")
+    for theirs, said in zip(own, said_of, strict=True):
         given = {folder: mine, folder / "secret": mine, theirs: mine + 1}
         monkeypatch.setattr(Path, "stat", owned_by(Path.stat, given))
         monkeypatch.setattr(Path, "lstat", owned_by(Path.lstat, given))
@@ -111,7 +112,7 @@ def owned_by(look: Callable[..., os.stat_result], owners: dict[Path, int]) -> Ca
 def test_a_secret_that_others_may_know_is_refused(mode: int, folder: Path) -> None:
     read_secret()
     (folder / "secret").chmod(mode)
-    with pytest.raises(ConfigError, match=f"may know the secret in {folder / 'secret'}: remove it, and restart"):
+    with pytest.raises(ConfigError, match=f"could have read the secret in {folder / 'secret'}: remove it, and restart"):
         read_secret()
 
 
@@ -141,7 +142,7 @@ def test_what_is_no_secret_is_one_sentence(make: Callable[[Path], None], folder:
 
 def test_a_folder_that_can_not_be_made_is_one_sentence(folder: Path) -> None:
     folder.parent.write_text("a file")
-    with pytest.raises(ConfigError, match=r"can't be made \(.*\): make room for it, or set XDG_STATE_HOME"):
+    with pytest.raises(ConfigError, match=r"can't be created \(.*\): make room for it, or set XDG_STATE_HOME"):
         read_secret()
 
 

@@ -1,6 +1,4 @@
-"""Random edits at the end of a text: real text typed in pieces, characters that break it, and cuts. Deterministic by
-seed.
-"""
+"""Random pieces at the end of a text: real text and characters that break it. Deterministic by seed."""
 
 from __future__ import annotations
 
@@ -51,14 +49,9 @@ def random_edits(language: str, source: bytes, count: int, seed: int) -> Iterato
             suffix = source[cut + chance.choice((0, 3, 200)) :] if chance.random() < 0.6 else b""
             edited = Edited(ContextTracker(language, source[:cut], suffix), source[:cut], b"", suffix)
             rest = source[cut : cut + 400]
-        if chance.random() < 0.2:
-            length = chance.randrange(len(edited.data) + 1)
-            edited.data = edited.data[:length]
-            edited.tracker.rollback(length)
-        else:
-            size = chance.randrange(1, 16)
-            piece = rest[:size] if chance.random() < 0.55 else chance.choice(PIECES)
-            rest = rest[size:]
-            edited.data += piece
-            edited.tracker.advance(piece)
+        size = chance.randrange(1, 16)
+        piece = rest[:size] if chance.random() < 0.55 else chance.choice(PIECES)
+        rest = rest[size:]
+        edited.data += piece
+        edited.tracker.advance(piece)
         yield edited

@@ -120,7 +120,6 @@ def unknown(tracker: ContextTracker) -> None:
     for piece in (b"", b"x = (", b"\xff"):
         tracker.advance(piece)
         assert tracker.context() == Cursor(Context.UNKNOWN)
-    tracker.rollback(1)
 
 
 def test_an_unknown_language_is_a_note() -> None:
@@ -152,14 +151,6 @@ def test_a_wheel_that_does_not_fit_is_a_note(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     load_grammar.cache_clear()
     assert isinstance(found, Missing) and "version 99" in found.note
-
-
-def test_a_rollback_beyond_the_text_is_refused() -> None:
-    tracker = ContextTracker("python", b"x")
-    tracker.advance(b"abc")
-    for length in (4, -1):
-        with pytest.raises(ValueError, match="3 were appended"):
-            tracker.rollback(length)
 
 
 def test_every_field_of_a_language_is_used_by_some_language() -> None:

@@ -19,8 +19,6 @@ def test_a_docstring_from_far_above() -> None:
     assert tracker.context().context is Context.DOCSTRING
     tracker.advance(b'\n    """\n    x = call(')
     assert tracker.context().context is Context.ARGUMENTS
-    tracker.rollback(3)
-    assert tracker.context().context is Context.DOCSTRING
 
 
 @pytest.mark.parametrize(("language", "opener"), [("c", b"/*"), ("javascript", b"/*"), ("rust", b"/*")])
@@ -53,14 +51,12 @@ def test_brackets_from_far_above_stay_open_until_they_are_closed() -> None:
     assert tracker.context().open_brackets == "("
 
 
-def test_the_sent_context_wins_and_comes_back_after_a_rollback() -> None:
+def test_the_sent_context_wins_until_something_is_written() -> None:
     sent = Cursor(Context.IMPORT, "(", 4, "python")
     tracker = ContextTracker("python", b"x = 1\n", sent=sent)
     assert tracker.context() == sent
     tracker.advance(b"y = ")
     assert tracker.context().context is Context.OPERATOR
-    tracker.rollback(0)
-    assert tracker.context() == sent
 
 
 def test_without_a_grammar_the_sent_cursor_holds_until_something_is_written() -> None:

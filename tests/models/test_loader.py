@@ -217,7 +217,7 @@ def test_an_unlisted_one_that_transformers_can_not_give_our_attention(tmp_path: 
 def test_a_mamba_is_refused_with_the_reason(tmp_path: Path) -> None:
     settings = transformers.MambaConfig(vocab_size=2000, hidden_size=64, num_hidden_layers=1)
     transformers.MambaForCausalLM(settings).save_pretrained(tmp_path)
-    assert "recurrent layers of a kind whose state can't be rolled back yet" in refusal_of(str(tmp_path))
+    assert "recurrent layers of a kind that can't be rolled back yet" in refusal_of(str(tmp_path))
 
 
 @pytest.mark.parametrize("known", [True, False])

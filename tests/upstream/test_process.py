@@ -96,8 +96,8 @@ def test_an_editor_gets_its_suggestions(upstream: FakeServer) -> None:
 def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
     upstream.key = "k-123"
     for words, said in (
-        (("--upstream", upstream.url, "--model", "starter"), "--model can't go with an upstream server"),
-        (("--upstream", upstream.url, "--target", "a", "--drafter", "b"), "--target and --drafter can't go with"),
+        (("--upstream", upstream.url, "--model", "starter"), "--model can't be used with an upstream server"),
+        (("--upstream", upstream.url, "--target", "a", "--drafter", "b"), "--target and --drafter can't be used with"),
         (("--upstream", "ftp://x"), "upstream can't be used: write http://HOST:PORT"),
         (("--upstream", "http://user:key@127.0.0.1"), "upstream can't be used"),
         (("--upstream", upstream.url, "--upstream-token-file", str(tmp_path / "no")), "can't be read"),

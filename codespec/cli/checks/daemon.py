@@ -151,7 +151,7 @@ def check_upstream(config: ServeConfig) -> Iterator[Finding]:
         mend = "serve a model that codespec knows to fill in (docs/upstream.md)"
         yield warning("fill-in", "the server has no suffix, and no template is known for this model", mend)
     said = f"{facts.latency * 1000:.0f} ms for one token"
-    yield well("latency", said) if facts.latency < SLOW else warning("latency", said, "see what else it computes")
+    yield well("latency", said) if facts.latency < SLOW else warning("latency", said, "check the load on that server")
 
 
 async def _look_upstream(config: ServeConfig) -> Facts:

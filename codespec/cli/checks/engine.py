@@ -1,6 +1,6 @@
-"""Check the engine: its int8 kernel, exact mode and what it costs, the prompt budget, and equal texts without drafts.
+"""Check the engine: int8 kernel, exact mode and its cost, prompt budget, and equal texts with and without drafts.
 
-The checks use a loaded engine, or what a daemon reports.
+The checks use a loaded engine, or a running daemon's report.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ PROMPT = """class Point:
 DIFFER = "report it, with the output of `codespec check`"
 
 
-def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
+def check_daemon_arithmetic(daemon: Mapping[str, Any]) -> Finding:
     """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
-    if variance := told.get("variance"):
+    if variance := daemon.get("variance"):
         return _varying(str(variance))
-    if told.get("mode") == "exact":
+    if daemon.get("mode") == "exact":
         return well(ARITHMETIC, "the daemon is in exact mode; doctor measures the cost when no daemon runs")
-    return well(ARITHMETIC, FAST_SET if told.get("mode") == "fast" else "the daemon does not report its mode")
+    return well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon does not report its mode")
 
 
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:

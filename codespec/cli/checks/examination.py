@@ -77,7 +77,7 @@ def _look(known: Known) -> Iterator[Finding]:
 
 
 def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
-    """Check the settings of the engine and of the daemon separately, as either may be broken."""
+    """Check the settings of the engine and of the daemon separately, because either can be invalid."""
     try:
         own = None if options.config else user_file()
         choice = choose_config(options)
@@ -88,8 +88,8 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
         yield from_error("settings", error)
     try:
         notes: list[str] = []
-        given = ("token_file", "upstream", "upstream_token_file", "upstream_model")
-        flags = {name: getattr(options, name) for name in given}
+        names = ("token_file", "upstream", "upstream_token_file", "upstream_model")
+        flags = {name: getattr(options, name) for name in names}
         known.serve = serve = resolve_serve(flags, options.config, notes=notes)
         yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))

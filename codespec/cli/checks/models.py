@@ -24,6 +24,7 @@ from codespec.store.machine import (
     IDLE_FACTOR,
     IDLE_MB,
     USUAL_CONTEXT,
+    available_memory,
     choose_context,
     context_room,
     machine_memory,
@@ -32,14 +33,13 @@ from codespec.store.model_config import text_config
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing
 
-FREE_MEMORY = Path("/proc/meminfo")
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
 RUNTIME = 500e6  # bytes for Python, torch and a step's tensors, in addition to the models
 NEARLY = 0.8  # share of the free memory
 
 
 def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Check that a model's folder exists, is complete and can be used; also return what its files say."""
+    """Check that a model's folder exists, is complete and can be used; also return the facts in its files."""
     try:
         model = resolve(name)
         if model.fetched() is None:
@@ -55,7 +55,7 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
 
 
 def describe_layers(facts: ModelFacts) -> str:
-    """Return a model's kinds of layers, its experts, and what a rollback costs, in words."""
+    """Describe a model's kinds of layers, its experts, and the cost of a rollback."""
     layers = facts.layers
     experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
     return f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
@@ -109,7 +109,7 @@ def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]
 def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
     """Check whether models and caches fit into free memory."""
     need = needed_bytes(config, target, drafter)
-    free = free_bytes()
+    free = available_memory()
     if free is None:
         return well("memory", f"about {gigabytes(need)} needed; this system does not report free memory")
     said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(free)} free"
@@ -131,15 +131,6 @@ def _context(config: EngineConfig, target: ModelFacts) -> int:
     room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
     each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
     return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
-
-
-def free_bytes() -> float | None:
-    """Return the memory available without swapping, or None if the system does not report it."""
-    try:
-        lines = FREE_MEMORY.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:

@@ -31,7 +31,7 @@ const OF_VS_CODE = {
   acceptLine: "editor.action.inlineSuggest.acceptNextLine",
 };
 
-/** The parts that commands use. */
+/** Dependencies of the commands. */
 export interface Parts {
   readonly server: Server;
   readonly bar: StatusBar;

@@ -1,4 +1,4 @@
-; Outer things first: of several patterns for the same bytes the last holds.
+; Outer nodes first: if several patterns match the same bytes, the last wins.
 (compound_statement) @statement
 (field_declaration_list) @statement
 (enumerator_list) @statement

@@ -1,4 +1,4 @@
-; What JavaScript and TypeScript share. Outer things first: of several patterns for the same bytes the last holds.
+; Patterns that JavaScript and TypeScript share. Outer nodes first: if several patterns match the same bytes, the last wins.
 (statement_block) @statement
 (class_body) @statement
 (switch_body) @statement

@@ -1,4 +1,4 @@
-; Outer things first: of several patterns for the same bytes the last holds.
+; Outer nodes first: if several patterns match the same bytes, the last wins.
 (block) @statement
 (table_constructor) @statement
 (parenthesized_expression) @statement

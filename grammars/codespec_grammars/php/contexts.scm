@@ -1,4 +1,4 @@
-; Outer things first: of several patterns for the same bytes the last holds.
+; Outer nodes first: if several patterns match the same bytes, the last wins.
 (text) @free_text
 (compound_statement) @statement
 (declaration_list) @statement

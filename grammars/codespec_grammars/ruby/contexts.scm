@@ -1,4 +1,4 @@
-; Outer things first: of several patterns for the same bytes the last holds.
+; Outer nodes first: if several patterns match the same bytes, the last wins.
 (body_statement) @statement
 (do_block) @statement
 (block) @statement

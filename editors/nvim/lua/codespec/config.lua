@@ -49,7 +49,7 @@ local function is_list(value, of)
   end, value) == 0
 end
 
----@type table<string, fun(value: any): string?> By option: what it must be, if `value` is not that.
+---@type table<string, fun(value: any): string?> By option: the requirement that `value` violates, or nil.
 local MUST_BE = {
   enabled = function(value)
     return type(value) ~= 'boolean' and 'true or false' or nil
@@ -86,9 +86,9 @@ end
 
 --- Copies the fields of a table that are known and have the right type.
 ---@param given table
----@param known table<string, any> by name, what `must_be` needs
+---@param known table<string, any> by name, the facts for `must_be`
 ---@param must_be fun(name: string, value: any): string?
----@param path string how an option is called in sentences, before its name
+---@param path string prefix of an option's name in sentences
 ---@param faults string[] gets a sentence for each other field
 ---@return table<string, any>
 local function take(given, known, must_be, path, faults)

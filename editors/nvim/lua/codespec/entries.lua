@@ -53,7 +53,7 @@ end
 
 --- Requests entries for the cursor of the current buffer. Returns a function that cancels the request; `done` is called
 --- once, with an empty list if there is nothing to offer.
----@param explicit boolean whether the user asked
+---@param explicit boolean whether the user requested it
 ---@param done fun(entries: lsp.CompletionItem[])
 ---@return fun()
 function M.ask(explicit, done)

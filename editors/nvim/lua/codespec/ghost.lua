@@ -13,15 +13,15 @@ local M = {}
 
 local METHOD = 'textDocument/inlineCompletion'
 local INVOKED, AUTOMATIC = 1, 2
-local QUIET_MS = 50 -- between a change and its request, so that a burst of changes sends one request
+local QUIET_MS = 50 -- between a change and its request: a burst of changes sends one request
 
 ---@class codespec.Ghost of one buffer
 ---@field suggestion codespec.Suggestion?
----@field shown string what is on the screen
----@field number integer of the last question: older answers are dropped
----@field request integer? the question under way
----@field dismissed integer? the changedtick at which the user wanted none
----@field explicit integer? the changedtick at which the user asked: nothing is asked then by itself
+---@field shown string the text on the screen
+---@field number integer of the last request; answers to older ones are dropped
+---@field request integer? the running request
+---@field dismissed integer? the changedtick at which the user dismissed the suggestion
+---@field explicit integer? the changedtick of the last explicit request, which suppresses automatic ones
 ---@field client integer
 ---@field timer uv.uv_timer_t
 
@@ -315,7 +315,7 @@ function M.detach(bufnr, client)
   return true
 end
 
---- Chooses who draws, and begins to watch menus. Returns an interceptor of the server's messages if one is needed.
+--- Chooses whether Neovim or codespec draws, and begins to watch menus. Returns an interceptor of the server's messages if one is needed.
 ---@param wanted 'auto'|'native'|'own'
 ---@return fun(rpc: vim.lsp.rpc.PublicClient)?
 function M.use(wanted)

@@ -1,5 +1,5 @@
 -- codespec for Neovim: ghost text that a small model drafts and a large one verifies. This is the whole public API.
--- Every function may be called before `setup`, and does nothing then.
+-- Every function can be called before `setup` and then does nothing.
 
 local config = require('codespec.config')
 local ghost = require('codespec.ghost')
@@ -47,7 +47,7 @@ local function attached(event)
     return
   end
   ghost.attach(event.buf, client.id)
-  -- Runs after the mappings that file type plugins make in the same event, so that ours wrap them.
+  -- Runs after the mappings that file type plugins make in the same event, because ours wrap them.
   vim.schedule(function()
     if vim.api.nvim_buf_is_valid(event.buf) and server.is_attached(event.buf) then
       keys.map(event.buf, options.keys, ghost.shown)

@@ -1,4 +1,4 @@
--- The keys in insert mode. While ghost text is shown, a key runs its action; otherwise it does what it did before:
+-- The keys in insert mode. While ghost text is shown, a key runs its action; otherwise it keeps its previous meaning:
 -- another mapping of the buffer, a global one, or the key itself.
 
 local M = {}
@@ -17,7 +17,7 @@ local ACTIONS = {
   dismiss = false,
 }
 
----@type table<integer, table<string, table>> By buffer and key: the buffer's mapping that ours stands for.
+---@type table<integer, table<string, table>> By buffer and key: the buffer's mapping that ours replaces.
 local covered = {}
 
 ---@param action string
@@ -26,7 +26,7 @@ local function plug(action)
   return ('<Plug>(codespec-%s)'):format(action:gsub('_', '-'))
 end
 
----@param mappings table[] as `nvim_get_keymap` gives them
+---@param mappings table[] as `nvim_get_keymap` returns them
 ---@param key string
 ---@return table?
 local function find(mappings, key)
@@ -52,7 +52,7 @@ local function is_ours(mapping)
   return mapping ~= nil and vim.startswith(mapping.desc or '', DESC)
 end
 
---- Returns the keys of a mapping whose result may be mapped again.
+--- Returns the keys of a recursive mapping.
 local function evaluate(mapping)
   local rhs = (mapping.rhs or ''):gsub('<SID>', ('<SNR>%d_'):format(mapping.sid))
   if mapping.expr == 1 then

@@ -1,5 +1,5 @@
 -- Detects whether a completion menu is open: Neovim's own, blink.cmp's or nvim-cmp's. Those two plugins draw windows,
--- so only their events tell.
+-- so only their events reveal it.
 
 local M = {}
 
@@ -7,7 +7,7 @@ local M = {}
 local open = {}
 ---@type fun()
 local changed = function() end
-local watched ---@type table? the nvim-cmp whose events are heard
+local watched ---@type table? the nvim-cmp whose events are handled
 
 ---@param plugin string
 ---@param is_open boolean

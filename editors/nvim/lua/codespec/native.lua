@@ -12,9 +12,9 @@ local M = {}
 
 local METHOD = 'textDocument/inlineCompletion'
 
----@type table<integer, fun(items: lsp.InlineCompletionItem[])> By buffer: how Neovim gets an answer.
+---@type table<integer, fun(items: lsp.InlineCompletionItem[])> By buffer: the callback that passes an answer to Neovim.
 local give = {}
----@type table<integer, true?> Buffers for which Neovim asks because codespec wished it.
+---@type table<integer, true?> Buffers in which codespec enabled Neovim's requests.
 local enabled = {}
 local own_question = false
 
@@ -41,7 +41,7 @@ function M.forget(bufnr)
   give[bufnr] = nil
 end
 
---- Calls `ask`, whose requests are this plugin's, not Neovim's.
+--- Calls `ask` and marks its requests as this plugin's, not Neovim's.
 ---@param ask fun()
 function M.aside(ask)
   own_question = true
@@ -51,7 +51,7 @@ end
 
 --- Intercepts every request of Neovim and its answer.
 ---@param rpc vim.lsp.rpc.PublicClient
----@param asked fun(bufnr: integer): fun(err: lsp.ResponseError?, result: any)? what gets the answer; nil: ask nobody
+---@param asked fun(bufnr: integer): fun(err: lsp.ResponseError?, result: any)? returns the receiver of the answer, or nil to send no request
 function M.connect(rpc, asked)
   local request = rpc.request
   rpc.request = function(method, params, callback, replied)

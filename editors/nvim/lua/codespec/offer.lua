@@ -41,7 +41,7 @@ function M.now()
 end
 
 --- Makes the daemon load its models again.
----@param done string the sentence once it has begun to
+---@param done string the sentence to show once it has begun
 function M.restart_daemon(done)
   local params = { command = 'codespec.restartDaemon' }
   local sent = server.request('workspace/executeCommand', params, function(err, result)

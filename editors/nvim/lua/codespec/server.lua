@@ -10,9 +10,9 @@ local NO_COMMAND = 'there is no `codespec` on PATH: '
 
 ---@class codespec.Server
 ---@field id integer? of the client, while it runs
----@field restarts integer how often it was started again
----@field why string? why none can be started
----@field fails fun(why: string) is told of that
+---@field restarts integer number of restarts
+---@field why string? the reason why it can't be started
+---@field fails fun(why: string) is called with that reason
 ---@field starts fun(): vim.lsp.ClientConfig?
 local server = { restarts = 0 }
 
@@ -197,8 +197,8 @@ function M.config(command, options, handlers, connect)
 end
 
 --- Enables the attachment of buffers.
----@param starts fun(): vim.lsp.ClientConfig?, string? what to start, or why that can't be
----@param fails fun(why: string) is told when there is none and none will be
+---@param starts fun(): vim.lsp.ClientConfig?, string? returns the configuration, or nil and the reason
+---@param fails fun(why: string) is called if no server can be started
 function M.start(starts, fails)
   server.starts, server.fails, server.why, server.restarts = starts, fails, nil, 0
   M.attach_shown()

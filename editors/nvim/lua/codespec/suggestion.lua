@@ -4,18 +4,18 @@ local text = require('codespec.text')
 
 ---@class codespec.Suggestion
 ---@field items codespec.Item[] the best first
----@field index integer which of them is shown
----@field explicit boolean whether the user asked
+---@field index integer of the shown item
+---@field explicit boolean whether the user requested it
 ---@field bufnr integer
 ---@field row integer of the items' first character, from 0
 ---@field start integer its byte column
----@field tip integer[] row and column before which it is not shown: where it was asked for first
----@field after string what stood right of the cursor
+---@field tip integer[] row and column of the first request, before which it is not shown
+---@field after string the text to the right of the cursor at the request
 local Suggestion = {}
 Suggestion.__index = Suggestion
 
 --- Reads an answer to a request at `row`, `col` of a buffer. `before` is the suggestion shown until then; an answer
---- that continues it may be shown wherever that one could.
+--- that continues it can be shown at the same positions.
 ---@param bufnr integer
 ---@param items codespec.Item[]
 ---@param place { row: integer, col: integer, encoding: string, explicit: boolean }

@@ -1,20 +1,20 @@
 ---@meta
 -- Types that several modules share; this file is never run.
 
----@class codespec.Keys Insert-mode keys; false for none. Each keeps its meaning while nothing is shown.
+---@class codespec.Keys Insert-mode keys; false for none. While nothing is shown, each key keeps its own meaning.
 ---@field accept string|false
 ---@field accept_word string|false
 ---@field accept_line string|false
 ---@field accept_block string|false
----@field next string|false asks where nothing is shown
+---@field next string|false requests suggestions if none is shown
 ---@field previous string|false
 ---@field dismiss string|false
 
 ---@class codespec.Options
----@field enabled boolean whether anything is completed
+---@field enabled boolean whether completion is on
 ---@field cmd string[]|nil the language server's command; nil: `codespec lsp` as found on PATH
 ---@field filetypes table<string, boolean> false switches a file type off
----@field ghost_text 'auto'|'native'|'own' who draws: Neovim's vim.lsp.inline_completion (auto: where it is) or codespec
+---@field ghost_text 'auto'|'native'|'own' Neovim's vim.lsp.inline_completion draws (auto: if it exists), or codespec
 ---@field keys codespec.Keys
 ---@field settings table<string, any> the language server's settings, by their own names
 
@@ -23,13 +23,13 @@
 ---@field range lsp.Range
 ---@field command? lsp.Command
 
----@class codespec.Offer A model in place of the starter pair, and the command that fetches it.
+---@class codespec.Offer A model to replace the starter pair, and the command that fetches it.
 ---@field model string
 ---@field bytes integer
 ---@field command string[]
 ---@field message string one sentence
 
----@class codespec.Status What the server says of itself and the document in use.
+---@class codespec.Status The server's status and that of the current document.
 ---@field kind 'Normal'|'Warning'|'Error'|'Inactive'|'Off'
 ---@field message string one sentence, or ''
 ---@field busy boolean
