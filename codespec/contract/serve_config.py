@@ -6,13 +6,13 @@ Defines names and ranges and checks which addresses other machines can reach. Op
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec.contract.declared import check_values, setting
-from codespec.contract.levels import read_settings
+from codespec.contract.levels import read_levels
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
 
@@ -120,13 +120,12 @@ def resolve_serve(
     flags: Mapping[str, Any],
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
-
-    Raises ConfigError for the first key or variable that can't be used.
-    """
-    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
+    """Return the daemon's settings. Raises ConfigError for the first key or variable that can't be used."""
+    values: dict[str, Any] = {}
+    for level in read_levels(ServeConfig, flags, file, environment, "serve"):
+        values.update(level.values)
+    return ServeConfig(**values)
 
 
 def is_loopback(host: str) -> bool:

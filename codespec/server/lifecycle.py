@@ -25,8 +25,7 @@ from codespec.server.accounts import DailyCounts, Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
-from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded, Progress, Source
+from codespec.server.loading import Source
 from codespec.server.logs import AuditLog, safe_output, start_logging
 from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
@@ -37,17 +36,11 @@ REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(
-    config: ServeConfig,
-    load: Callable[[Progress], Loaded],
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-) -> int:
-    """Serve the engine that `load` returns. `plan` returns how to load other models."""
-    return serve_from(EngineThread(load), config, plan)
+def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
+    """Serve until a signal arrives; return the exit code. `plan` returns how to load other models.
 
-
-def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
-    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
+    Raise CodespecError if the daemon can't start.
+    """
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
@@ -59,7 +52,7 @@ def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str,
         start_logging(config.access_log)
         start_fork_server()
         keys = proof_keys(token)
-        daemon = Daemon(thread, config.queue, output, keyring)
+        daemon = Daemon(source, config.queue, output, keyring)
         try:
             asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
         finally:
