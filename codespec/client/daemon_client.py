@@ -1,6 +1,6 @@
-"""The client of a daemon: completions as events, lookup files, its health, and which program answers at an address.
+"""The client of a daemon: completions, lookup files, health checks, and which program listens at an address.
 
-Starts no daemon.
+It does not start a daemon.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections
+from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
-HEALTH_SECONDS = 2.0  # for a whole health check
-MOST_RETRY_AFTER = 86_400.0  # seconds, as for a daily limit
+HEALTH_SECONDS = 2.0  # time limit of a health check
+MOST_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
@@ -26,9 +26,9 @@ class Health:
     """The daemon's state and report.
 
     The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
-    `foreign` (not the user's own daemon, or one that can't serve). If ready, the other fields are the version, the
-    names of the models, the value of its setting `model`, a better model that it offers, all names of its model, and a
-    warning sentence about what it can't write. If foreign, `fault` says why, if that is known.
+    `foreign` (not the user's own daemon, or one that can't serve). A ready daemon reports its version, the names of the
+    models, the setting `model`, a better model to `offer`, all `names` of its model, and a `warning` about files that
+    it can't write. For a foreign one, `fault` is the reason, if known.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
@@ -45,10 +45,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The program found at an address, and a daemon's stats reply.
+    """The program that listens at an address.
 
-    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), HTTP without the proof
-    (`stranger`), or not HTTP (`silent`). `daemon` is the daemon's own report: version, state, model, mode and more.
+    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), an HTTP server that can't prove
+    its identity (`stranger`), or a program that does not speak HTTP (`silent`). `stats` is a daemon's stats reply, and
+    `daemon` the part of it with the version, state, model and mode.
     """
 
     who: Who
@@ -71,7 +72,8 @@ class DaemonClient:
         async with self._accepted("POST", COMPLETE, body, session) as reply:
             reader = EventReader()
             async for piece in reply.pieces():
-                for name, value in reader.feed(piece):
+                for name, data in reader.feed(piece):
+                    value = as_object(data)
                     if name == "error":
                         message = str(value.get("message", "The daemon failed on this request."))
                         raise DaemonError(quoted(message), status=500)

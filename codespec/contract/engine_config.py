@@ -19,8 +19,8 @@ from codespec.errors import ConfigError
 
 # Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
 # the path does not exist.
-_FOUND = importlib.util.find_spec("codespec_weights")
-SHIPPED = Path(_FOUND.origin).parent if _FOUND and _FOUND.origin else Path(__file__).parent / "weights"
+_WEIGHTS = importlib.util.find_spec("codespec_weights")
+SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 MODES = ("exact", "fast")
 SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
@@ -199,15 +199,15 @@ class EngineConfig:
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
     """Build an EngineConfig from these settings. Raises ConfigError for an invalid value."""
-    found = dict(values)
+    settings = dict(values)
     for name in ("target", "drafter"):
-        if name in found:
-            found[name] = _at_home(found[name])
+        if name in settings:
+            settings[name] = _at_home(settings[name])
     # The bundled drafters are so small that no dtype is faster than float32, but int8 loads sooner.
-    shipped = Path(found.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
-    if "dtype" in found and (found["dtype"] == "int8" or not shipped):
-        found.setdefault("drafter_dtype", found["dtype"])
-    return EngineConfig(**found)
+    shipped = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
+    if "dtype" in settings and (settings["dtype"] == "int8" or not shipped):
+        settings.setdefault("drafter_dtype", settings["dtype"])
+    return EngineConfig(**settings)
 
 
 def split_policy(policy: str) -> tuple[str, float | None]:
@@ -243,7 +243,7 @@ def _check_caps(caps: Mapping[str, Any]) -> None:
 
 
 def _at_home(name: str) -> str:
-    """Expand a leading ~, which shells leave unexpanded after `=` and in files."""
+    """Expand a leading ~, which shells do not expand after `=` or in files."""
     opened = os.path.expanduser(name)
     if opened.startswith("~"):
         raise ConfigError(f"{name} begins with a home folder that is not known", "give the whole path")

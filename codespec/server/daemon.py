@@ -1,4 +1,4 @@
-"""The daemon as HTTP handlers see it: readiness, the served model, and request submission with a bounded queue."""
+"""The daemon's interface for HTTP handlers: readiness, the served model, and requests with a bounded queue."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Daemon:
         self, engine_thread: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
     ) -> None:
         self.current = engine_thread
-        self.incoming: Source | None = None  # the last one that began to load as a replacement
-        self.held: asyncio.Event | None = None  # set when the models are replaced; None: no request has to wait
+        self.incoming: Source | None = None  # the last source that began to load as a replacement
+        self.held: asyncio.Event | None = None  # set at the end of a replacement; None: no request has to wait
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
         self.faults: list[Callable[[], str]] = []  # each returns a sentence about a file of the daemon, or ""
         self.stopping = False
         self.metrics = RequestMetrics()
-        self.encoding = asyncio.Lock()  # encode one long text at a time, which leaves a core for the engine
+        self.encoding = asyncio.Lock()  # only one long text is encoded at a time, which leaves a core for the engine
         self._open: dict[RequestHandle, Source] = {}
         self._users: Counter[Source] = Counter()  # requests by the engine that they use
         self._num_held = 0
@@ -47,7 +47,7 @@ class Daemon:
 
     @property
     def engine_thread(self) -> Source:
-        """The engine of the current request, which stays the same to its end, or else the one for new requests."""
+        """The engine of the current request, which keeps it until it ends; outside a request, the current engine."""
         return _PINNED.get() or self.current
 
     @property
@@ -83,7 +83,7 @@ class Daemon:
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        return sum(one.num_running for one in self.engine_threads)
+        return sum(thread.num_running for thread in self.engine_threads)
 
     @property
     def num_waiting(self) -> int:
@@ -103,7 +103,7 @@ class Daemon:
         return thread.loaded
 
     def ready(self) -> Loaded:
-        """Like `loaded`, for a completion request: counts a request that arrives too early as refused."""
+        """Like `loaded`, but count a request that arrives too early as refused."""
         try:
             return self.loaded()
         except ServeError:
@@ -139,17 +139,17 @@ class Daemon:
                 self.engine_thread.abort(handle)
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the newest waiting request of the client with the most, if `scope` would still have fewer.
+        """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.
 
-        So a client that fills the queue makes room for the others (longest queue drop, Suter et al. 1998).
+        A client that fills the queue thus makes room for the others (longest queue drop, Suter et al. 1998).
         """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]
-        waiting = [one for one in self._open if one.request.scope == busiest and one.waits]
+        waiting = [handle for handle in self._open if handle.request.scope == busiest and handle.waits]
         if most <= counts[scope] + 1 or not waiting:
             return False
         self.metrics.refused["queue_full"] += 1
-        self.refuse([max(waiting, key=lambda one: one.arrived)], self._full())
+        self.refuse([max(waiting, key=lambda handle: handle.arrived)], self._full())
         return True
 
     def _full(self) -> ServeError:
@@ -175,12 +175,12 @@ class Daemon:
 
     @property
     def engine_threads(self) -> list[Source]:
-        """The current engine, those that are still finishing, and one that is loading."""
+        """The current engine, replaced engines with open requests, and an engine that is loading."""
         return list({self.current: 0, **self._users, **({self.incoming: 0} if self.incoming else {})})
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Let the request that runs the block use the engine that is current now, even if it is replaced meanwhile."""
+        """Let the request that runs the block keep the current engine, even if it is replaced in the meantime."""
         thread = self.current
         token = _PINNED.set(thread)
         self._users[thread] += 1
@@ -195,7 +195,7 @@ class Daemon:
         return self._users[thread]
 
     def use(self, thread: Source) -> None:
-        """Give new requests to another engine."""
+        """Use another engine for new requests."""
         self.current, self.incoming = thread, None
         self._users[thread] += 0
         self._changed.set()
@@ -231,7 +231,7 @@ class Daemon:
         """Wait until the current engine has failed, and raise its error."""
         while True:
             self._changed.clear()
-            tasks = [asyncio.ensure_future(one) for one in (self.current.until_failed(), self._changed.wait())]
+            tasks = [asyncio.ensure_future(wait) for wait in (self.current.until_failed(), self._changed.wait())]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             tasks[1].cancel()
             if tasks[0].done() and self.current.error is not None:

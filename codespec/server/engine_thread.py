@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 MOST_CALLS = 64  # functions that wait for the end of a round
-PREFETCH_DELAY = 0.15  # seconds after a finished text; keystrokes come faster than that
+PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
 class EngineThread(Source):
@@ -62,7 +62,7 @@ class EngineThread(Source):
             self._post(lambda dispatcher: dispatcher.abort(handle))
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function between two rounds, as it is not safe during one. Raise ServeError if too many are waiting."""
+        """Run a function between two rounds. Raise ServeError if too many are waiting."""
         if self._num_calls >= MOST_CALLS:
             raise ServeError(f"{MOST_CALLS} calls wait for the engine: ask again in a moment.", 429, 1)
         future: Future[Result] = Future()
@@ -159,7 +159,7 @@ class EngineThread(Source):
 
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
-    engine = cast("Engine", loaded.engine)  # what a thread loads is one
+    engine = cast("Engine", loaded.engine)  # only `server.upstream` loads a RemoteWriter
     audit = Audit(engine, loaded.audit_every, names)
     return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY, audit)
 

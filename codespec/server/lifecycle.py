@@ -1,8 +1,8 @@
 """Run `codespec serve` from startup to shutdown: signals and draining.
 
-The daemon listens immediately and then loads the models. The first SIGTERM or SIGINT lets open requests finish and
-exits with 0; the second exits at once. If the engine dies, the daemon exits with an error, so that its supervisor (an
-editor's language server, systemd) starts another; that is better than replying 503 forever.
+The daemon listens immediately and then loads the models. After the first SIGTERM or SIGINT, it finishes the open
+requests and exits with 0; after the second, it exits at once. If the engine dies, the daemon exits with an error, and
+its supervisor (an editor's language server, systemd) starts another one instead of getting 503 forever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from codespec.server.security import Access, proof_keys
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
-REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
+REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
@@ -56,7 +56,7 @@ def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]
         try:
             asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
         finally:
-            stopped = all([one.stop(STOP_SECONDS) for one in daemon.engine_threads])
+            stopped = all([thread.stop(STOP_SECONDS) for thread in daemon.engine_threads])
             _print_notes(daemon.current, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
@@ -99,9 +99,9 @@ async def _serve(
 def follow_files(
     daemon: Daemon, audit_log: AuditLog | None, *, by_signal: bool = True
 ) -> asyncio.Task[NoReturn] | None:
-    """Follow changes of the keys file, and on SIGHUP read it and open the audit log anew; return the task, if any.
+    """Watch the keys file; on SIGHUP, read it and reopen the audit log. Return the watching task, or None.
 
-    Without these files, SIGHUP ends the daemon, as it ends any program whose terminal is closed.
+    Without these files, SIGHUP keeps its default effect, which ends the daemon when its terminal is closed.
     """
     keyring, woken = daemon.keyring, asyncio.Event()
 
@@ -127,7 +127,7 @@ def follow_files(
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
     """Stop accepting connections and let open requests finish.
 
-    Requests that do not finish in time get an error; requests whose body is incomplete get it at once.
+    Requests that do not finish in time get an error. Requests with an incomplete body get it at once.
     """
     daemon.stopping = True
     for site in runner.sites:
@@ -174,7 +174,7 @@ async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
 
 
 def _print_notes(thread: Source, printed: list[str]) -> None:
-    """Print the engine's notes that are not in `printed` yet."""
+    """Print the engine's notes that are not in `printed` yet, and update `printed`."""
     notes = thread.loaded.engine.notes if thread.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)

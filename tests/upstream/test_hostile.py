@@ -88,7 +88,7 @@ CASES = {
     "no HTTP": (replying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "does not speak HTTP"),
     "wrong content type": (replying(head(kind="text/html") + b"<html>"), "answered with text/html instead"),
     "no content type": (replying(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello"), "instead of text/event-stream"),
-    "compressed": (replying(head(Content_Encoding="gzip") + b"x"), "compresses its answers"),
+    "compressed": (replying(head(Content_Encoding="gzip") + b"x"), "compresses its replies"),
     "invalid JSON": (replying(head() + b"data: {broken\n\n"), "sent invalid JSON"),
     "no object": (replying(head() + b"data: [1]\n\n"), "sent JSON that is no object"),
     "deep JSON": (replying(head() + b"data: " + b"[" * 9999 + b"\n\n"), "sent invalid JSON"),

@@ -109,10 +109,10 @@ def read_request(fields: Fields, loaded: Loaded) -> Continued:
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MOST_CHOICES)
     if written > choices and fields.flag("stream"):
-        raise RequestError("best_of can't choose in a stream: leave it or stream out.", "best_of")
+        raise RequestError("best_of can't be used in a stream: leave it or stream out.", "best_of")
     logprobs = fields.whole("logprobs", 0, 0, MOST_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
-        raise RequestError("logprobs can't be given for an echoed prompt: leave one of the two out.", "logprobs")
+        raise RequestError("logprobs can't be computed for an echoed prompt: leave it or echo out.", "logprobs")
     sampling["n"] = written
     sampling["logprobs"] = 0 if logprobs is None and written > choices else logprobs
     sampling["prediction"] = read_prediction(fields)
@@ -248,7 +248,7 @@ async def model(request: web.Request) -> web.StreamResponse:
     """Return the model by its name. Raise Refused (404) for any other name."""
     loaded, name = request.app[DAEMON].loaded(), request.match_info["name"]
     if name != loaded.name:
-        raise Refused(f"model {clip(name)} is not served here: ask for {loaded.name}.", "model", 404)
+        raise Refused(f"model {clip(name)} is not served here: use {loaded.name}.", "model", 404)
     return reply(_model(loaded))
 
 

@@ -1,6 +1,6 @@
 """Replies of all dialects: collected and streamed events, notes, and log-probabilities with the tokens as text.
 
-Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
+This includes OpenAI's reply formats, for its two endpoints and Mistral's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.client.connections import SESSION_HEADER
 from codespec.contract.types import (
     PREDICTION,
     Completion,
@@ -82,7 +83,7 @@ async def stream(
 
 def session_of(request: web.Request) -> str:
     """Return the client's x-session-id if it is short and plain, else ""."""
-    session = request.headers.get("x-session-id", "")
+    session = request.headers.get(SESSION_HEADER, "")
     return session if SESSION.fullmatch(session) else ""
 
 
@@ -103,7 +104,7 @@ async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
 
 
 def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) -> dict[str, list[str]]:
-    """Return the daemon's notes on changes to the request, as a field that clients ignore; {} if there are none."""
+    """Return the daemon's notes for the client as a field of a reply; {} if there are none."""
     notes = dict.fromkeys(note for handle in handles for note in handle.notes)
     notes.update(dict.fromkeys(note for completion in done for note in completion.stats.notes))
     return {"notes": list(notes)} if notes else {}
@@ -218,9 +219,9 @@ async def respond(
 
 
 def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Return token counts of all choices and prompts; a prompt counts once, regardless of its number of `choices`.
+    """Return token counts of all prompts and choices; a prompt counts once, regardless of its number of `choices`.
 
-    Of the client's prediction, only verified tokens count: the accepted and the rejected ones.
+    Only the verified tokens of the client's prediction count, as accepted or rejected.
     """
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)

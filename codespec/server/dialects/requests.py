@@ -1,4 +1,4 @@
-"""Request parsing shared by the dialects: common fields, ready-made prompts, errors with the client's field names."""
+"""Request parsing shared by the dialects: common fields, prompts with markers, errors with the client's field names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_max_tokens(
     wanted = fields.whole(name, default, least, MOST_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
-        notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other")
+        notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other half")
     return granted
 
 
@@ -87,13 +87,13 @@ SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
 def read_openai_sampling(fields: Fields) -> dict[str, Any]:
     """Read OpenAI's sampling fields and stops. Raise RequestError for features that the engine lacks."""
     for name in ("frequency_penalty", "presence_penalty"):
-        fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
-    fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
+        fields.refuse_unless(name, (0,), "the engine has only repetition_penalty")
+    fields.refuse_unless("logit_bias", ({},), "the engine has no token biases")
     return {**read_sampling(fields, SAMPLING), "n": read_choices(fields)}
 
 
 def read_prediction(fields: Fields) -> str:
-    """Read OpenAI's predicted output, a text that the answer will probably repeat; "" if none is sent."""
+    """Read OpenAI's predicted output, a text that the completion will probably repeat; "" if there is none."""
     prediction = fields.part("prediction")
     if prediction is None:
         return ""
@@ -113,7 +113,7 @@ def read_prompt(
 ) -> dict[str, Any]:
     """Return prefix, suffix and other files, or token ids.
 
-    The client sends the texts separately, or in one prompt, the field `name`, with the markers of a known family.
+    A prompt (the field `name`) can contain all these texts, separated by the markers of a known model family.
     """
     suffix = fields.text("suffix", "")
     if suffix:
