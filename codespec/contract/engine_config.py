@@ -50,7 +50,7 @@ class EngineConfig:
     )
     drafter: str = setting(
         str(SHIPPED / "drafter"),
-        "the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
+        "the model that drafts: as for `target`, or `none`; a target without a drafter gets the starter pair's",
         shown="the model's",
         metavar="PATH|HUB_ID|none",
         common=True,
@@ -63,10 +63,10 @@ class EngineConfig:
         metavar="FOLDER",
     )
     device: str = setting("cpu", "where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`", common=True)
-    drafter_device: str = setting("same", "where the drafter runs: `same` is where the target runs")
+    drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
     dtype: str = setting(
         "float32",
-        "the target's number format; int8 on a CPU only, and a model or a GPU has its own default",
+        "the target's number format; int8 only on a CPU; a model and a GPU have their own defaults",
         page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU, a target "
         "that you name uses `bfloat16` unless `dtype` is set. A `model` uses the format that suits it, if this "
         "processor supports that format",
@@ -78,15 +78,16 @@ class EngineConfig:
     )
     mode: str = setting(
         "exact",
-        "`exact`: the target's own bits, `fast`: up to near-ties",
-        page="`exact`: the target's own bits, `fast`: up to near-ties ([more](speculation.md#exact-and-fast))",
+        "`exact`: the target's text bit for bit; `fast`: the same up to near-ties",
+        page="`exact`: the target's text bit for bit; `fast`: the same up to near-ties "
+        "([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,
     )
     speculate: bool = setting(True, "draft unless a request says otherwise")
     proposers: str = setting(
         "chain",
-        "where drafts come from: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or one of them",
+        "the source of drafts: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or only one of these",
         choices=("chain", "prediction", "suffix", "head", "draft_model"),
     )
     policy: str = setting(
@@ -103,8 +104,8 @@ class EngineConfig:
     learn: bool = setting(True, "keep the acceptance rates that were learned for this pair, in the state folder")
     draft_tokens: int = setting(
         32,
-        "the longest draft in target tokens; more than 16 only if so many rows were measured to cost little more than "
-        "one; up to twice as many from a client's `prediction`",
+        "the longest draft in target tokens; more than 16 only if that many rows cost little more than one, as "
+        "measured; up to twice as many from a client's `prediction`",
         metavar="N",
         least=0,
     )

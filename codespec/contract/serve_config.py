@@ -21,14 +21,16 @@ from codespec.token_file import TOKEN_VARIABLE
 class ServeConfig:
     """Settings of the daemon. Raises ConfigError for an invalid value."""
 
-    host: str = setting("127.0.0.1", "address to listen on; one that other machines reach needs a token", common=True)
+    host: str = setting(
+        "127.0.0.1", "address to listen on; one that other machines can reach needs a token", common=True
+    )
     port: int = setting(
         8765, "0: any free port, which the first printed line reports", metavar="N", least=0, most=65535, common=True
     )
     socket: str = setting(
         "auto",
         "a Unix socket in addition to the port: a path, `none`, or `auto` (`daemon-PORT.sock` in the state folder, "
-        "which shows editors whose daemon it is)",
+        "which proves to editors that the daemon belongs to their user)",
         metavar="PATH",
         common=True,
     )
@@ -41,8 +43,8 @@ class ServeConfig:
     )
     upstream: str = setting(
         "",
-        "the URL of an OpenAI-compatible server that writes, instead of a model on this machine",
-        page="the URL of an OpenAI-compatible server that writes, instead of a model on this machine "
+        "the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine",
+        page="the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine "
         "([upstream.md](upstream.md))",
         metavar="URL",
         common=True,
@@ -51,7 +53,7 @@ class ServeConfig:
         "", "the upstream server's key is in this file", shown="none", metavar="FILE", common=True
     )
     upstream_model: str = setting(
-        "", "the model to ask for, if the upstream server has several", shown="its only one", metavar="NAME"
+        "", "the model to request, if the upstream server has several", shown="its only one", metavar="NAME"
     )
     upstream_prompt: int = setting(
         2048,
@@ -78,13 +80,13 @@ class ServeConfig:
         common=True,
     )
     metrics_token_file: str = setting(
-        "", "`/metrics` also takes the token in this file, which opens nothing else", shown="none", metavar="FILE"
+        "", "`/metrics` also accepts the token in this file, which no other route accepts", shown="none", metavar="FILE"
     )
     audit_log: str = setting(
         "",
-        "append one JSON line per request to this file: who, when, how much, never text; SIGHUP opens it anew",
-        page="append one JSON line per request to this file: who, when, how much, never text "
-        "([fields](clients.md#a-team)); SIGHUP opens it anew",
+        "append one JSON line per request to this file: key, time and counts, never text; SIGHUP reopens it",
+        page="append one JSON line per request to this file: key, time and counts, never text "
+        "([fields](clients.md#a-team)); SIGHUP reopens it",
         shown="none",
         metavar="FILE",
     )

@@ -24,8 +24,8 @@ REPLICA = b"x-codespec-replica"  # a header of all replies of a replica; a reply
 RETRY_SECONDS = 0.1  # for Ray's router to notice that the replica is dead
 COMPLETE = "/v1/codespec/complete"
 BETWEEN = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}  # the end of an event, by content type
-CUT = "The replica that wrote this text ended: ask again."
-NONE_ANSWERS = "No replica answers: ask again in a moment."
+CUT = "The replica ended before this text was complete: try again."
+NONE_ANSWERS = "No replica answers: try again in a moment."
 TOO_LARGE = f"The body must be at most {MOST_BODY} bytes: send less text."
 
 

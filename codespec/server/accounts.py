@@ -103,7 +103,7 @@ class Account:
     def _refuse(self, limit: str, what: str, seconds: float) -> NoReturn:
         self.refused[limit] += 1
         wait = max(1, math.ceil(seconds))
-        raise ServeError(f"The key {self.name!r} may use {what}: ask again in {wait} s.", 429, wait)
+        raise ServeError(f"The key {self.name!r} may use {what}: try again in {wait} s.", 429, wait)
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class Keyring:
         try:
             keys = read_keys(self.file)
         except ConfigError as error:
-            self.fault = f"{error.fault.clause}; the keys read before still hold."
+            self.fault = f"{error.fault.clause}; the previous keys stay valid."
             log.warning("%s", self.fault)
             return []
         self.fault = ""
@@ -226,7 +226,7 @@ class DailyCounts:
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
-        again, each = "today's tokens count from zero", "a restart forgets them"
+        again, each = "today's token counts start at zero", "a restart forgets them"
         self._file = Kept(usage_file(keyring.file), "usage by key", parse, spell, again, each)
         self._notes: list[str] = []
         self._saved: tuple[int, Tokens] = (0, {})

@@ -41,7 +41,7 @@ NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no 
 MOST_DEADLINE = 600_000.0  # milliseconds
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
-    405: ("method", "use one of those in Allow"),
+    405: ("method", "use a method that Allow lists"),
 }
 
 
@@ -80,7 +80,7 @@ async def ready(request: web.Request) -> web.StreamResponse:
     Supervisors use `GET /health` instead, which reports whether the process is alive (`security.ALIVE`).
     """
     if request.app[DAEMON].state != "ready":
-        raise ServeError("The daemon can't complete now: ask again in a moment.", 503, RETRY_SECONDS)
+        raise ServeError("The daemon can't complete now: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
 
@@ -157,7 +157,7 @@ async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
         async with asyncio.timeout(deadline / 1000 or None):
             await daemon.until_released()
     except TimeoutError as error:
-        sentence = "The models are being replaced: ask again in a moment."
+        sentence = "The models are being replaced: try again in a moment."
         raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
     if deadline:
         fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)

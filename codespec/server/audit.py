@@ -105,7 +105,7 @@ class Audit:
         self._pending.clear()
         file = self._keep({**self._circumstances(), **report(first_run.sequences[0], pairs)})
         self.engine.leave_exact(REASON)
-        log.warning("exact mode does not hold here (%s): fast mode is used from now on; %s", REASON, file)
+        log.warning("exact mode does not hold here (%s): the daemon now uses fast mode; %s", REASON, file)
         self.results["different"] += 1  # last, so that other threads that see it also see fast mode and the file
 
     def _take(self) -> Job:
@@ -124,7 +124,7 @@ class Audit:
             remove_oldest(folder)
         except OSError as error:
             return f"its report can't be written to {folder} ({error.strerror})"
-        return f"{file} reproduces it, and holds the request's text"
+        return f"{file} reproduces the difference, and contains the request's text"
 
     def _circumstances(self) -> dict[str, Any]:
         import torch

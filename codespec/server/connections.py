@@ -38,7 +38,7 @@ OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
 LEAST_FILES = 128  # a lower limit leaves no room for connections
 MOST = 1024  # connections, which take memory too; more than an editor's daemon needs
 MOST_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
-OPEN_BACKLOGS = 6  # backlogs of uncounted connections (being accepted or closed), on up to three addresses
+OPEN_BACKLOGS = 6  # room for connections that are being accepted or closed, in backlogs, on up to three addresses
 SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0  # for the holder of a Unix socket to accept a connection
@@ -73,7 +73,7 @@ class Connections:
             self._requests[request.protocol] = request
             try:
                 if len(self._requests) > self.most and route_of(request) not in open_paths:
-                    raise ServeError(f"{len(self._requests)} requests are open: ask again in a moment.", 503, 1)
+                    raise ServeError(f"{len(self._requests)} requests are open: try again in a moment.", 503, 1)
                 return await handler(request)
             finally:
                 self._requests.pop(request.protocol, None)
@@ -238,7 +238,7 @@ async def _listen_own(runner: web.AppRunner, port: int) -> None:
         own_folder()
         await _listen_unix(runner, socket_of(port))
     except ConfigError as error:
-        print(f"codespec: goes on without a socket. {error}", file=sys.stderr, flush=True)
+        print(f"codespec: continues without a socket. {error}", file=sys.stderr, flush=True)
 
 
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:

@@ -28,9 +28,9 @@ class Daemon:
     """One source of text with a queue of at most `queue` requests in addition to the running ones."""
 
     def __init__(
-        self, engine_thread: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
+        self, source: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
     ) -> None:
-        self.current = engine_thread
+        self.current = source
         self.incoming: Source | None = None  # the last source that began to load as a replacement
         self.held: asyncio.Event | None = None  # set at the end of a replacement; None: no request has to wait
         self.queue = queue
@@ -46,7 +46,7 @@ class Daemon:
         self._changed = asyncio.Event()
 
     @property
-    def engine_thread(self) -> Source:
+    def source(self) -> Source:
         """The engine of the current request, which keeps it until it ends; outside a request, the current engine."""
         return _PINNED.get() or self.current
 
@@ -60,30 +60,30 @@ class Daemon:
         """One of starting, ready, stopping, failed or stopped."""
         if self.held is not None and not self.stopping:
             return "starting"
-        return "stopping" if self.stopping else self.engine_thread.state
+        return "stopping" if self.stopping else self.source.state
 
     @property
     def reason(self) -> str:
         """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
-        thread = self.incoming if self.held is not None and self.incoming is not None else self.engine_thread
-        if thread.error is not None:
-            return thread.error.fault.clause
-        starts = thread.loaded is None or thread.state != "ready"
-        return f"{thread.progress.phase}, {thread.progress.seconds:.0f} s so far" if starts else ""
+        source = self.incoming if self.held is not None and self.incoming is not None else self.source
+        if source.error is not None:
+            return source.error.fault.clause
+        starts = source.loaded is None or source.state != "ready"
+        return f"{source.progress.phase}, {source.progress.seconds:.0f} s so far" if starts else ""
 
     @property
     def warning(self) -> str:
         """A sentence about files that can't be written, or "" if there are none."""
-        loaded = self.engine_thread.loaded
+        loaded = self.source.loaded
         notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
         faults = (fault for read in self.faults if (fault := read()))
-        return self.output.warning or self.engine_thread.warning or next(faults, "") or next(unkept, "")
+        return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
 
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        return sum(thread.num_running for thread in self.engine_threads)
+        return sum(source.num_running for source in self.sources)
 
     @property
     def num_waiting(self) -> int:
@@ -92,15 +92,15 @@ class Daemon:
 
     def loaded(self) -> Loaded:
         """Return the engine and its model's properties. Raise ServeError if they are not available."""
-        thread = self.engine_thread
+        source = self.source
         if self.stopping:
             raise stopping()
-        if thread.error is not None:
-            raise ServeError(thread.error.fault, 503, state="failed")
-        if thread.loaded is None or thread.state != "ready":
-            sentence = f"The daemon is starting ({self.reason}): ask again in a moment."
+        if source.error is not None:
+            raise ServeError(source.error.fault, 503, state="failed")
+        if source.loaded is None or source.state != "ready":
+            sentence = f"The daemon is starting ({self.reason}): try again in a moment."
             raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
-        return thread.loaded
+        return source.loaded
 
     def ready(self) -> Loaded:
         """Like `loaded`, but count a request that arrives too early as refused."""
@@ -124,8 +124,8 @@ class Daemon:
         if account is not None:
             account.check()
         handle.request, handle.session = replace(handle.request, scope=scope), session
-        self.engine_thread.admit(handle)
-        self._open[handle] = self.engine_thread
+        self.source.admit(handle)
+        self._open[handle] = self.source
         if account is not None:
             account.open.add(handle)
         try:
@@ -136,7 +136,7 @@ class Daemon:
             if account is not None:
                 account.end(handle)
             if not handle.over:
-                self.engine_thread.abort(handle)
+                self.source.abort(handle)
 
     def _make_room(self, scope: str) -> bool:
         """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.
@@ -154,11 +154,11 @@ class Daemon:
 
     def _full(self) -> ServeError:
         wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.ready().slots) / 8)
-        return ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
+        return ServeError(f"{self.num_open} requests are open: try again in a moment.", 429, max(1, wait))
 
     def revoke(self, account: Account) -> None:
         """End the completions of a key that is no longer valid."""
-        sentence = f"The key {account.name!r} was revoked: ask the daemon's owner for another."
+        sentence = f"The key {account.name!r} was revoked: ask the daemon's owner for a new one."
         self.refuse(account.open, ServeError(sentence, 401))
 
     def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
@@ -174,35 +174,35 @@ class Daemon:
             self.held.set()
 
     @property
-    def engine_threads(self) -> list[Source]:
+    def sources(self) -> list[Source]:
         """The current engine, replaced engines with open requests, and an engine that is loading."""
         return list({self.current: 0, **self._users, **({self.incoming: 0} if self.incoming else {})})
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
         """Let the request that runs the block keep the current engine, even if it is replaced in the meantime."""
-        thread = self.current
-        token = _PINNED.set(thread)
-        self._users[thread] += 1
+        source = self.current
+        token = _PINNED.set(source)
+        self._users[source] += 1
         try:
             yield
         finally:
             _PINNED.reset(token)
-            self._users[thread] -= 1
+            self._users[source] -= 1
 
-    def num_users(self, thread: Source) -> int:
+    def num_users(self, source: Source) -> int:
         """Return the number of requests that still use an engine."""
-        return self._users[thread]
+        return self._users[source]
 
-    def use(self, thread: Source) -> None:
+    def use(self, source: Source) -> None:
         """Use another engine for new requests."""
-        self.current, self.incoming = thread, None
-        self._users[thread] += 0
+        self.current, self.incoming = source, None
+        self._users[source] += 0
         self._changed.set()
 
-    def forget(self, thread: Source) -> None:
+    def forget(self, source: Source) -> None:
         """Drop an engine that no request uses."""
-        del self._users[thread]
+        del self._users[source]
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -218,7 +218,7 @@ class Daemon:
         """Wait while requests are held. Raise ServeError if too many wait already."""
         if self._num_held >= self.queue:
             self.metrics.refused["queue_full"] += 1
-            sentence = f"{self._num_held} requests wait for the models to be replaced: ask again in a moment."
+            sentence = f"{self._num_held} requests wait for the models to be replaced: try again in a moment."
             raise ServeError(sentence, 429, RETRY_SECONDS)
         self._num_held += 1
         try:
@@ -241,7 +241,7 @@ class Daemon:
 
 def stopping() -> ServeError:
     """Return the error for requests to a daemon that is shutting down."""
-    return ServeError("The daemon is stopping: ask again when it is back.", 503, 5, "stopping")
+    return ServeError("The daemon is stopping: try again later.", 503, 5, "stopping")
 
 
 DAEMON: web.AppKey[Daemon] = web.AppKey("daemon", Daemon)

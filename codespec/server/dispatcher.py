@@ -190,7 +190,7 @@ class Dispatcher:
         kind = type(error).__name__  # the exception's message may contain source text
         if job.audited:
             self.audit.give_up()
-        sentence = f"The engine failed on this request ({kind}): the daemon goes on, other requests are not affected."
+        sentence = f"The engine failed on this request ({kind}): other requests are not affected."
         self._end(job, [Failed(ServeError(sentence, 500))])
 
     def _end(self, job: Job, messages: Collection[Message]) -> None:

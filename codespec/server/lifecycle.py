@@ -56,7 +56,7 @@ def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]
         try:
             asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
         finally:
-            stopped = all([thread.stop(STOP_SECONDS) for thread in daemon.engine_threads])
+            stopped = all([source.stop(STOP_SECONDS) for source in daemon.sources])
             _print_notes(daemon.current, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
@@ -72,7 +72,7 @@ async def _serve(
     plan: Callable[[Mapping[str, Any]], Plan] | None,
     printed: list[str],
 ) -> None:
-    thread = daemon.current
+    source = daemon.current
 
     def announce() -> None:
         printed.clear()
@@ -86,7 +86,7 @@ async def _serve(
     stop, watching = _stop_signals(), follow_files(daemon, audit_log)
     try:
         await listen(runner, config)
-        thread.start(asyncio.get_running_loop())
+        source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
@@ -166,16 +166,16 @@ def make_runner(app: web.Application) -> web.AppRunner:
 
 async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
-    thread = daemon.current
-    await thread.until_loaded()
-    _print_notes(thread, printed)
-    print(f"codespec: ready after {thread.progress.seconds:.1f} s", flush=True)
+    source = daemon.current
+    await source.until_loaded()
+    _print_notes(source, printed)
+    print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
     await daemon.until_failed()
 
 
-def _print_notes(thread: Source, printed: list[str]) -> None:
+def _print_notes(source: Source, printed: list[str]) -> None:
     """Print the engine's notes that are not in `printed` yet, and update `printed`."""
-    notes = thread.loaded.engine.notes if thread.loaded is not None else []
+    notes = source.loaded.engine.notes if source.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
     printed[:] = notes

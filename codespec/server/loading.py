@@ -189,7 +189,7 @@ def _named(config: EngineConfig) -> list[tuple[str, str]]:
 def model_names(config: EngineConfig) -> tuple[str, ...]:
     """Return all values of the setting `model`, in any case, that select this configuration.
 
-    Empty for a target without a name, such as a folder.
+    The tuple is empty for a target without a name, such as a folder.
     """
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)

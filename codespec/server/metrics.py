@@ -46,7 +46,7 @@ class DaemonCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families with their current values."""
-        daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
+        daemon, loaded = self._daemon, self._daemon.source.loaded
         yield from _of_daemon(daemon)
         yield from _of_upstream(daemon)
         if daemon.keyring is not None:
@@ -69,7 +69,7 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
 
 
 def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
-    remote = daemon.engine_thread.remote
+    remote = daemon.source.remote
     source = "local" if remote is None else "upstream"
     yield _gauge("source", "The source of the text: this process, or an upstream server.", 1, {"source": source})
     if remote is not None:
@@ -114,7 +114,7 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
 
 
 def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
-    dispatcher = daemon.engine_thread.dispatcher
+    dispatcher = daemon.source.dispatcher
     results = dispatcher.audit.results if dispatcher is not None else NONE_YET
     yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
     about = "Completions chosen to be decoded again without drafts, by result."
@@ -138,7 +138,7 @@ def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
         ("prompt_tokens_computed_total", "Prompt tokens that the target has computed.", metrics.prefilled),
         (
             "goodput_tokens_total",
-            "Tokens of steps without prefill whose plain cost is known.",
+            "Tokens of steps without prefill for which the cost table has a plain cost.",
             metrics.goodput_tokens,
         ),
         ("goodput_seconds_total", "Duration of those steps.", metrics.goodput_s),

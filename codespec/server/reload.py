@@ -67,7 +67,7 @@ class Reloader:
         Cancelling the wait, for example because the client leaves, does not stop the reload.
         """
         if self._running is not None and not self._running.done():
-            raise ServeError("Another reload is in progress: ask again when it has ended.", 409, RETRY_SECONDS)
+            raise ServeError("Another reload is in progress: try again later.", 409, RETRY_SECONDS)
         self._daemon.loaded()
         self._running = asyncio.create_task(self._reload(changes, unload_first=unload_first))
         self._running.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -125,7 +125,7 @@ def _check_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     own = (f"http://{request.headers.get('Host', '')}", f"https://{request.headers.get('Host', '')}")
     if origin is not None and origin.lower() not in (name.lower() for name in own):
-        raise Refused("Origin is refused (a page from elsewhere): ask from an editor or a terminal.", "Origin", 403)
+        raise Refused("Origin is refused (a page of another site): use an editor or a terminal.", "Origin", 403)
 
 
 def _bearer(request: web.Request) -> str:
@@ -148,7 +148,7 @@ def _is_by_socket(request: web.Request) -> bool:
 async def prove(request: web.Request) -> web.Response:
     """Answer a nonce with the daemon's proof for the address that the connection arrived at."""
     if request.content_length is None or request.content_length > MOST_PROOF_BODY:
-        raise Refused(f"The body must be one of at most {MOST_PROOF_BODY} bytes: send a nonce alone.", "body", 413)
+        raise Refused(f"The body must have at most {MOST_PROOF_BODY} bytes: send only a nonce.", "body", 413)
     with await read_fields(request) as fields:
         fields.only(("nonce", "key"))
         nonce = fields.text("nonce", most=2 * proof.NONCE_BYTES)
@@ -171,7 +171,7 @@ def proof_keys(token: str) -> proof.Keys:
     try:
         return proof.own_keys(token)
     except ConfigError as error:
-        print(f"codespec: editors can't be sure of this daemon. {error}", file=sys.stderr, flush=True)
+        print(f"codespec: editors can't verify this daemon. {error}", file=sys.stderr, flush=True)
         return proof.Keys(None, proof.stretched(token))
 
 

@@ -200,7 +200,7 @@ class UpstreamClient:
             return self._error(f"answers 404 at /v1{path}", "check --upstream and --upstream-model")
         if status == 429:
             what = "has too many requests (status 429)"
-            return self._error(what, "ask again in a moment", status=429, wait=seconds, unwell=False)
+            return self._error(what, "try again in a moment", status=429, wait=seconds, unwell=False)
         if status >= 500:
             again = status in (502, 503, 504)
             return self._error(f"failed (status {status})", "look at its log", again=again)
@@ -251,5 +251,5 @@ def read_object(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise NotAnObject("sent invalid JSON") from error
     if not isinstance(value, dict):
-        raise NotAnObject("sent JSON that is no object")
+        raise NotAnObject("sent JSON that is not an object")
     return value

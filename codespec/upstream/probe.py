@@ -42,7 +42,7 @@ class Facts:
     family: str
     by_suffix: bool
     latency: float
-    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that this server alone needs
+    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that only this server needs
 
     @property
     def fill_in(self) -> str:
@@ -139,7 +139,7 @@ class Circuit:
         """Raise UpstreamError if no request may be sent now."""
         left = self.held_until - time.monotonic()
         if left > 0:
-            sentence = f"The upstream server has too many requests: ask again in {left:.0f} s."
+            sentence = f"The upstream server has too many requests: try again in {left:.0f} s."
             raise UpstreamError(sentence, 429, max(1, round(left)), unwell=False)
         if self.is_open:
             what = f"Nothing is sent upstream after {self.failures} failures in a row ({self.reason})"

@@ -27,7 +27,7 @@ RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
 MOST_TEXT = 1 << 20  # bytes of one completion
 SPARE_PIECES = 16  # pieces accepted beyond `max_tokens`
 NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
-NO_TOKENS = "the model's tokens are known to the upstream server alone"
+NO_TOKENS = "only the upstream server has the model's tokenizer"
 
 
 class RemoteWriter:
@@ -46,9 +46,9 @@ class RemoteWriter:
         self.retries = 0
         self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
         if not facts.fill_in:
-            self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it only continues texts")
+            self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it can only continue texts")
         if not facts.context_known:
-            self.notes.append(f"the upstream server names no context: {facts.context} tokens are assumed")
+            self.notes.append(f"the upstream server does not report its context: {facts.context} tokens are assumed")
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
         """Ignore the files, because there are no drafts."""
@@ -66,7 +66,7 @@ class RemoteWriter:
                 elif piece:
                     commit_text(text, piece)
                     if len(text.generated) > MOST_TEXT or text.num_generated > text.request.max_tokens + SPARE_PIECES:
-                        raise UpstreamError("The upstream server writes more than was asked for: look at its log.")
+                        raise UpstreamError("The upstream server writes more than requested: look at its log.")
                     yield
                 if text.finish_reason:
                     return
@@ -171,7 +171,9 @@ def refuse_tokens(request: CompletionRequest) -> None:
         what = f"{FIELD} can't be token ids, since {NO_TOKENS}"
         raise RequestError(Fault("no_tokens", what, "send text", "prompt_ids"))
     if request.logprobs is not None:
-        raise RequestError(Fault("no_tokens", f"{FIELD} can't be given, since {NO_TOKENS}", "leave it out", "logprobs"))
+        raise RequestError(
+            Fault("no_tokens", f"{FIELD} can't be computed, since {NO_TOKENS}", "leave it out", "logprobs")
+        )
 
 
 def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, str]:

@@ -63,7 +63,7 @@ async def look_up_in(request: web.Request) -> web.Response:
         daemon.loaded()  # raises ServeError if the daemon is stopping by now
         engine.look_up_in(owner, texts)
 
-    await daemon.engine_thread.call(keep)
+    await daemon.source.call(keep)
     return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 
@@ -142,7 +142,7 @@ async def scrape(request: web.Request) -> web.StreamResponse:
 async def stats(request: web.Request) -> web.StreamResponse:
     """Serve the metrics as JSON, with the daemon's version, state and model. A key sees only its own usage."""
     daemon = request.app[DAEMON]
-    loaded = daemon.engine_thread.loaded
+    loaded = daemon.source.loaded
     about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
     about["model"] = loaded.name if loaded else None
     engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
@@ -150,8 +150,8 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
-    if daemon.engine_thread.remote is not None:
-        engine["upstream"] = daemon.engine_thread.remote
+    if daemon.source.remote is not None:
+        engine["upstream"] = daemon.source.remote
     families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 

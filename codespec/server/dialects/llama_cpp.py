@@ -248,8 +248,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
     engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names the owner's files
-    if daemon.engine_thread.remote is not None:
-        engine["upstream"] = daemon.engine_thread.remote
+    if daemon.source.remote is not None:
+        engine["upstream"] = daemon.source.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 

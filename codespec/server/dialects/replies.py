@@ -88,7 +88,7 @@ def session_of(request: web.Request) -> str:
 
 
 def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
-    """Submit a handle until the stack closes, on its key's account. Raise ServeError."""
+    """Submit a handle on its key's account; the end of the stack aborts it if it is still running. Raise ServeError."""
     call = request[CALL]
     call.handles.append(handle)
     stack.enter_context(request.app[DAEMON].submit(handle, scope, call.account, session_of(request)))
@@ -144,7 +144,7 @@ class TokenPlacer:
         self._taken = 0
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
-        """Add the next tokens. Skip known ones, and those after a gap until it is filled."""
+        """Add the next tokens. Skip tokens that are known already, and tokens after a gap until it is filled."""
         for one in logprobs:
             if one.place == len(self._placed):
                 self._placed.append((one, self._length))
