@@ -1,7 +1,7 @@
 """Engine settings as one frozen dataclass.
 
-Defines names, types and ranges. Imports neither torch nor transformers, and does not resolve model names to a target
-and drafter.
+This module defines names, types and ranges. It does not import torch or transformers, and does not resolve model names
+to a target and drafter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
 
-Defines names and ranges and checks which addresses other machines can reach. Opens no socket.
+This module defines names and ranges, and checks whether other machines can reach an address.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Public types: requests and their checks, completions, statistics, and events with their JSON form.
 
-Depends on no model or tokenizer.
+They do not depend on a model or a tokenizer.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class ChatTemplates:
                 await process.stdin.drain()
                 reply: dict[str, Any] = parse_json(await process.stdout.readline())
         except (ConnectionError, ValueError) as error:  # the process ended, or its reply exceeds the limit
-            sentence = f"{_WRONG} (it ends the process that runs it): use /v1/completions, or another model."
+            sentence = f"{_WRONG} (the process that renders it crashed): use /v1/completions, or another model."
             raise RequestError(sentence, "messages") from error
         return reply
 

@@ -38,7 +38,7 @@ OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
 LEAST_FILES = 128  # a lower limit leaves no room for connections
 MOST = 1024  # connections, which take memory too; more than an editor's daemon needs
 MOST_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
-OPEN_BACKLOGS = 6  # room for connections that are being accepted or closed, in backlogs, on up to three addresses
+OPEN_BACKLOGS = 6  # for connections being accepted or closed: two backlogs for each of up to three addresses
 SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0  # for the holder of a Unix socket to accept a connection
@@ -46,7 +46,7 @@ TURN_SECONDS = 5.0  # to wait for other daemons that create sockets in the same 
 
 
 class Connections:
-    """The connections of one application. The process may have `files` open files."""
+    """The connections of one application. `files` is the process's limit of open files."""
 
     def __init__(self, files: int) -> None:
         room = max(files, LEAST_FILES) - OWN_FILES
@@ -292,10 +292,10 @@ async def _turn(folder: Path) -> AsyncIterator[None]:
 def _clear(path: Path) -> None:
     """Remove a stale socket. Raise ConfigError for anything else at the path."""
     try:
-        found = path.lstat()
+        state = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(state.st_mode):
         raise ConfigError(f"{path} exists and is no socket", "choose another path for --socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_SECONDS)

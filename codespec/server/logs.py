@@ -1,8 +1,8 @@
 """The daemon's log and output, and the audit log: one JSON line for each request, with names and counts.
 
 No line contains a client's text, a path, a document's name or any other string from a client: the route is the daemon's
-own pattern, and the language is in its own list. If the disk is full, the daemon keeps running and /health reports the
-problem.
+own pattern, and the language one that it supports. If the disk is full, the daemon keeps running and /health reports
+the problem.
 """
 
 from __future__ import annotations

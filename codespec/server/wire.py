@@ -290,7 +290,7 @@ def dump(value: Any) -> bytes:
     unescaped are escaped, since some clients split lines at them.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8")
+    return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8")
 
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -1,4 +1,4 @@
 """Completions from another server: an OpenAI-compatible server generates the text, the daemon does everything else.
 
-Loads no model and needs neither torch nor transformers.
+No model is loaded, and neither torch nor transformers is needed.
 """

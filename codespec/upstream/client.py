@@ -204,8 +204,8 @@ class UpstreamClient:
         if status >= 500:
             again = status in (502, 503, 504)
             return self._error(f"failed (status {status})", "look at its log", again=again)
-        said = await self._message(response)
-        what = f"refuses this request (status {status}{said})"
+        message = await self._message(response)
+        what = f"refuses this request (status {status}{message})"
         return self._error(what, "see what it accepts", status=400 if status in (400, 422) else 502, unwell=False)
 
     async def _message(self, response: aiohttp.ClientResponse) -> str:

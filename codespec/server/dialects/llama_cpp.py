@@ -98,7 +98,7 @@ def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     notes: list[str] = []
     probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
     if probabilities and fields.flag("stream"):
-        raise RequestError("n_probs can't be used in a stream: leave it or stream out.", "n_probs")
+        raise RequestError("n_probs can't be used in a stream: remove n_probs or stream.", "n_probs")
     logprobs = {"logprobs": probabilities or None}
     prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
     return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
@@ -229,14 +229,14 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
     """Return only the wanted fields, whose names may be paths with slashes; None selects all."""
     if wanted is None:
         return result
-    found = {}
+    selected = {}
     for name in wanted:
         value: Any = result
         for part in name.split("/"):
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
-            found[name] = value
-    return found
+            selected[name] = value
+    return selected
 
 
 async def health(request: web.Request) -> web.StreamResponse:

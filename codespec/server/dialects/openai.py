@@ -109,17 +109,17 @@ def read_request(fields: Fields, loaded: Loaded) -> Continued:
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MOST_CHOICES)
     if written > choices and fields.flag("stream"):
-        raise RequestError("best_of can't be used in a stream: leave it or stream out.", "best_of")
+        raise RequestError("best_of can't be used in a stream: remove best_of or stream.", "best_of")
     logprobs = fields.whole("logprobs", 0, 0, MOST_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
-        raise RequestError("logprobs can't be computed for an echoed prompt: leave it or echo out.", "logprobs")
+        raise RequestError("logprobs can't be computed for an echoed prompt: remove logprobs or echo.", "logprobs")
     sampling["n"] = written
     sampling["logprobs"] = 0 if logprobs is None and written > choices else logprobs
     sampling["prediction"] = read_prediction(fields)
     sampling["max_tokens"] = read_max_tokens(fields, "max_tokens", loaded.context, notes)
     prompts = fields.prompts("prompt")
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
-    handles = tuple(RequestHandle(CompletionRequest(**one, **sampling), notes=notes) for one in read)
+    handles = tuple(RequestHandle(CompletionRequest(**texts, **sampling), notes=notes) for texts in read)
     echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
     return Continued(handles, echoes, choices, logprobs is not None)
 

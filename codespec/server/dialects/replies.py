@@ -145,20 +145,20 @@ class TokenPlacer:
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
         """Add the next tokens. Skip tokens that are known already, and tokens after a gap until it is filled."""
-        for one in logprobs:
-            if one.place == len(self._placed):
-                self._placed.append((one, self._length))
-                self._length += len(self._decoder.decode(self._names.bytes(one.id)))
+        for token in logprobs:
+            if token.place == len(self._placed):
+                self._placed.append((token, self._length))
+                self._length += len(self._decoder.decode(self._names.bytes(token.id)))
 
     def take(self, length: int) -> list[Placed]:
         """Return the remaining tokens that begin in the first `length` characters, with their offsets; consume them."""
-        found = []
+        taken = []
         for placed in self._placed[self._taken :]:
             if placed[1] >= length:
                 break
-            found.append(placed)
-        self._taken += len(found)
-        return found
+            taken.append(placed)
+        self._taken += len(taken)
+        return taken
 
 
 def place_tokens(names: TokenNames, completion: Completion) -> list[Placed]:
@@ -232,9 +232,9 @@ def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
 
 def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
     """Return the accepted and rejected tokens of the clients' predictions, under OpenAI's names."""
-    found = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
-    accepted = sum(counts.accepted for counts in found)
-    rejected = sum(counts.drafted for counts in found) - accepted
+    predictions = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
+    accepted = sum(counts.accepted for counts in predictions)
+    rejected = sum(counts.drafted for counts in predictions) - accepted
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
@@ -303,33 +303,33 @@ class Chunks:
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
     """Return the shape of /v1/completions."""
     return {
-        "tokens": [names.text(one.id) for one, _ in placed],
-        "token_logprobs": [_finite(one.logprob) for one, _ in placed],
-        "top_logprobs": [_legacy_top(names, one) for one, _ in placed],
+        "tokens": [names.text(token.id) for token, _ in placed],
+        "token_logprobs": [_finite(token.logprob) for token, _ in placed],
+        "top_logprobs": [_legacy_top(names, token) for token, _ in placed],
         "text_offset": [start for _, start in placed],
     }
 
 
-def _legacy_top(names: TokenNames, one: TokenLogprob) -> dict[str, float]:
+def _legacy_top(names: TokenNames, token: TokenLogprob) -> dict[str, float]:
     """Return the likeliest tokens and the token itself; for ids with the same text, the likeliest."""
-    found: dict[str, float] = {}
-    for number, value in (*one.top, (one.id, one.logprob)):
-        found.setdefault(names.text(number), _finite(value))
-    return found
+    top: dict[str, float] = {}
+    for number, value in (*token.top, (token.id, token.logprob)):
+        top.setdefault(names.text(number), _finite(value))
+    return top
 
 
 def chat(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
     """Return the shape of /v1/chat/completions."""
-    return {"content": [_entry(names, one) for one, _ in placed], "refusal": None}
+    return {"content": [_entry(names, token) for token, _ in placed], "refusal": None}
 
 
 def llama(names: TokenNames, placed: Sequence[Placed]) -> list[dict[str, Any]]:
     """Return the shape of llama.cpp's /completion."""
-    return [{"id": one.id, **_entry(names, one)} for one, _ in placed]
+    return [{"id": token.id, **_entry(names, token)} for token, _ in placed]
 
 
-def _entry(names: TokenNames, one: TokenLogprob) -> dict[str, Any]:
-    return {**_token(names, one.id, one.logprob), "top_logprobs": [_token(names, *pair) for pair in one.top]}
+def _entry(names: TokenNames, token: TokenLogprob) -> dict[str, Any]:
+    return {**_token(names, token.id, token.logprob), "top_logprobs": [_token(names, *pair) for pair in token.top]}
 
 
 def _token(names: TokenNames, number: int, value: float) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def read_sampling(
     fields: Fields, wanted: Collection[str], names: Mapping[str, str] = MappingProxyType({}), hottest: float = 2.0
 ) -> dict[str, Any]:
     """Return the wanted fields of SAMPLING that a client sends by these `names` (default: ours)."""
-    found = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
-    return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **found}
+    values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
+    return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
 
 SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
@@ -143,10 +143,10 @@ def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
 
 def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:
     """Return the snippets except those of files whose names suggest secrets."""
-    found = list(snippets)
-    kept = tuple(snippet for snippet in found if not is_secret(snippet.path))
-    if len(kept) < len(found):
-        notes.append(f"{len(found) - len(kept)} of {len(found)} other files may hold secrets and were left out")
+    listed = list(snippets)
+    kept = tuple(snippet for snippet in listed if not is_secret(snippet.path))
+    if len(kept) < len(listed):
+        notes.append(f"{len(listed) - len(kept)} of {len(listed)} other files may hold secrets and were left out")
     return kept
 
 
@@ -154,8 +154,8 @@ def missing_fim(loaded: Loaded) -> str:
     """Return why the model can't fill in the middle, or "" if it can."""
     if loaded.no_fim:
         return loaded.no_fim
-    found = find_template(loaded.engine.target.tokenizer)
-    return found.reason if isinstance(found, FimMissing) else ""
+    template = find_template(loaded.engine.target.tokenizer)
+    return template.reason if isinstance(template, FimMissing) else ""
 
 
 def require_fim(loaded: Loaded, name: str, mend: str = "leave it out") -> None:

@@ -45,7 +45,7 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
 
     A raw prompt is a complete prompt by the agent's user, usually with a model's markers.
     """
-    fields.refuse_unless("mode", ("standard",), "only standard completions are made")
+    fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
     if segments is None and not raw:
