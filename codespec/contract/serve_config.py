@@ -50,7 +50,7 @@ class ServeConfig:
         common=True,
     )
     upstream_token_file: str = setting(
-        "", "the upstream server's key is in this file", shown="none", metavar="FILE", common=True
+        "", "a file with the upstream server's key", shown="none", metavar="FILE", common=True
     )
     upstream_model: str = setting(
         "", "the model to request, if the upstream server has several", shown="its only one", metavar="NAME"

@@ -117,7 +117,7 @@ def _check_host(request: web.Request, names: set[str]) -> None:
     host = request.headers.get("Host", "")
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name.lower() not in names:
-        raise Refused("Host is refused (only localhost is answered): use 127.0.0.1 in the address.", "Host", 403)
+        raise Refused("Host is refused (only localhost is accepted): use 127.0.0.1 in the address.", "Host", 403)
 
 
 def _check_origin(request: web.Request) -> None:

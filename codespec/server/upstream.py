@@ -131,7 +131,7 @@ class Upstream(Source):
         return True
 
     async def close(self) -> None:
-        """Close the connections to the server; the end of the event loop does the same."""
+        """Close the connections to the server. The end of the event loop closes them too."""
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)

@@ -47,7 +47,7 @@ STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppReply:
-    """The reply format that the client requested, and the request handles, one per prompt."""
+    """A request: its handles, one per prompt, and the format of its reply."""
 
     handles: tuple[RequestHandle, ...]
     loaded: Loaded

@@ -52,7 +52,7 @@ MOST_LEGACY_LOGPROBS = 5
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The legacy reply that the client requested, and the request handles, one per prompt."""
+    """A legacy request: its handles, one per prompt, and the format of its reply."""
 
     handles: tuple[RequestHandle, ...]
     echoes: tuple[str, ...]  # prompts to repeat in the reply
