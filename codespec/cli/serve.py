@@ -41,14 +41,13 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    notes: list[str] = []
-    settings = resolve_serve(flags, options.config, notes=notes)
-    say(*notes)
+    settings = resolve_serve(flags, options.config)
     if settings.upstream:
         return _serve_upstream(options, settings)
     _measure_once(options)
     config = choose_config(options).config
     require_aiohttp()
+    from codespec.server.engine_thread import EngineThread
     from codespec.server.lifecycle import serve
     from codespec.server.loading import fits_beside, loader
     from codespec.server.reload import Plan
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         again = choose_config(options, **{**dropped, **changes}).config
         return Plan(load(again), fits_beside(again))
 
-    return serve(settings, load(config), plan)
+    return serve(EngineThread(load(config)), settings, plan)
 
 
 def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
@@ -77,10 +76,10 @@ def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
             names = " and ".join(unused)
             say(f"{settings.upstream} has its own model: remove {names} from {level.place}, or the upstream.")
     require_aiohttp()
-    from codespec.server.lifecycle import serve_from
+    from codespec.server.lifecycle import serve
     from codespec.server.upstream import connect
 
-    return serve_from(connect(settings), settings)
+    return serve(connect(settings), settings)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

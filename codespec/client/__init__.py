@@ -1,1 +1,1 @@
-"""The one client of the daemon, for the language server, the commands and the laboratory. Standard library only."""
+"""The daemon's client, for the language server, the commands and the laboratory. Needs only the standard library."""

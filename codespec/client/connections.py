@@ -3,19 +3,20 @@
 A socket in the user's state folder is verified by its owner. Each connection to a port begins with a challenge that
 only the user's daemon can answer, because a later connection may reach another process.
 
-Everything that a peer sends is bounded. Follows no redirect, uses no proxy and decodes no compression.
+All data from a peer is bounded. Redirects, proxies and compression are not supported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import os
 import re
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ from codespec.bounded_json import parse_json
 from codespec.errors import Absent, DaemonError, Unproven
 from codespec.user_folders import is_own_socket, socket_of
 
-CONNECT_SECONDS = 2.0  # for a connection, and for a proof
-IDLE_SECONDS = 60.0  # for which an idle connection is reused; a daemon keeps it longer
-SESSION_HEADER = "x-session-id"  # proxies and routers send requests with the same one to the same replica
+CONNECT_SECONDS = 2.0  # to open a connection, and to check a proof
+IDLE_SECONDS = 60.0  # how long an idle connection is reused; the daemon keeps it open longer
+SESSION_HEADER = "x-session-id"  # routers send requests with the same value to the same replica
 LOCAL = ("127.0.0.1", "localhost", "::1")
 MOST_HEAD = 1 << 16  # bytes of a reply's status line and headers
 MOST_BODY = 2 << 20  # bytes of a JSON reply, or of one event's line
@@ -39,9 +40,10 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: .*)?")
 class ProvenConnections:
     """The connections to the daemon at one address.
 
-    `seconds` limits connecting, and also the proof; `patience` the wait for the next bytes of a reply (None: no limit);
-    `most` the number of concurrent requests. With `by_socket`, a daemon on this machine is reached by its socket if it
-    has one. `mend` ends the message about a peer that is refused. Raises ValueError for a URL that is not http.
+    `seconds` limits the time to connect, and the time of a proof. `patience` limits the wait for the next bytes of a
+    reply (None: no limit), and `most` the number of concurrent requests. With `by_socket`, a daemon on this machine is
+    reached by its socket if it has one. `mend` ends the message about a refused peer. Raises ValueError for a URL that
+    is not http.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class ProvenConnections:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"{url} is no http address")
+            raise ValueError(f"{url} is not an http address")
         self.url, self.mend = url, mend
         self._token = token
         self._seconds, self._patience = seconds, patience
@@ -74,7 +76,7 @@ class ProvenConnections:
     ) -> AsyncIterator[HttpReply]:
         """Send a request to the daemon and yield the reply. Leaving before its end closes the connection.
 
-        `session` is its x-session-id ("": none).
+        `session` is the request's x-session-id ("": none).
 
         Raises DaemonError (Absent, Unproven), OSError or NotHttp.
         """
@@ -102,7 +104,7 @@ class ProvenConnections:
     async def _exchange(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
     ) -> tuple[HttpConnection, HttpReply]:
-        """Send a request. An idle connection may end just before it is used, so another one is tried then."""
+        """Send a request. If the daemon has just closed the idle connection, try another one."""
         while True:
             connection = self._take()
             reused = connection is not None
@@ -115,7 +117,7 @@ class ProvenConnections:
                     raise
 
     def _take(self) -> HttpConnection | None:
-        """Return a connection that was left open, if there is one."""
+        """Return an idle connection, or None."""
         least = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._free:
             connection = self._free.pop()
@@ -146,7 +148,7 @@ class ProvenConnections:
         return connection
 
     async def _open_socket(self) -> HttpConnection | None:
-        """Return a connection by the daemon's socket, or None if it has none that is certainly the user's own."""
+        """Connect to the daemon's socket. Return None if there is no socket, or if it may belong to another user."""
         if self._socket is None:
             return None
         try:
@@ -161,7 +163,7 @@ class ProvenConnections:
         return None
 
     async def _prove(self, connection: HttpConnection) -> None:
-        """Have the daemon prove its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
+        """Check the daemon's proof of its identity. Raises Unproven, ConfigError, OSError or NotHttp."""
         nonce = proof.new_nonce()
         async with asyncio.timeout(self._seconds):
             body = proof.challenge(nonce, self._token)
@@ -177,12 +179,21 @@ class ProvenConnections:
             )
 
 
-def is_ours(own: socket.socket) -> bool:
-    """Return whether a process of this user listens at the other end; True if the system can't tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    _, user, _ = struct.unpack("iII", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
-    return bool(user == os.geteuid())
+def is_ours(connection: socket.socket) -> bool:
+    """Return whether a process of this user listens at the other end of a Unix socket.
+
+    Return True if the system does not report the user.
+    """
+    return peer_user(connection) in (None, os.geteuid())
+
+
+def peer_user(connection: socket.socket) -> int | None:
+    """Return the user at the other end of a Unix socket, or None if the system does not report it."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("iII")))
+    return int(user)
 
 
 class NotHttp(Exception):
@@ -202,7 +213,7 @@ class HttpConnection:
         self._reader = reader
         self._host = host
         self._patience = patience
-        self.idle = True  # no request is under way, and the peer keeps the connection open
+        self.idle = True  # no request is in progress, and the peer keeps the connection open
         self.used_at = 0.0
 
     @property
@@ -215,7 +226,7 @@ class HttpConnection:
         self.writer.transport.abort()
 
     async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
-        """Send a request and return the reply once its headers are there. Raises OSError or NotHttp.
+        """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp.
 
         The body is not flushed first, because a daemon may refuse a request before it has read all of it.
         """
@@ -224,7 +235,7 @@ class HttpConnection:
         if body is not None:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         self.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
-        start = await self.read(self._reader.readexactly(len(b"HTTP/1.")))  # so that any other protocol is noticed
+        start = await self.read(self._reader.readexactly(len(b"HTTP/1.")))  # detects other protocols
         status = _STATUS.fullmatch(start + await self.line()) if start == b"HTTP/1." else None
         if status is None:
             raise NotHttp("its reply is not HTTP/1")
@@ -242,11 +253,11 @@ class HttpConnection:
         return (await self.read(self._reader.readuntil(b"\r\n")))[:-2]
 
     async def some(self, most: int) -> bytes:
-        """Return the next bytes, b"" at the end of the connection. Raises OSError."""
+        """Return the next bytes, or b"" at the end of the connection. Raises OSError."""
         return await self.read(self._reader.read(min(most, BLOCK)))
 
     async def read(self, data: Awaitable[bytes]) -> bytes:
-        """Wait for data with the connection's patience. Raises OSError or NotHttp."""
+        """Wait for data, at most for the connection's patience. Raises OSError or NotHttp."""
         try:
             async with asyncio.timeout(self._patience):
                 return await data
@@ -257,7 +268,7 @@ class HttpConnection:
 
 
 class HttpReply:
-    """A reply whose body is still unread. The names of its headers are in lower case."""
+    """A reply with an unread body. Header names are in lower case."""
 
     def __init__(self, connection: HttpConnection, status: int, headers: Mapping[str, str], *, keeps: bool) -> None:
         self.status = status
@@ -288,7 +299,7 @@ class HttpReply:
         connection.idle = self._keeps
 
     async def json_object(self, most: int = MOST_BODY) -> dict[str, Any]:
-        """Return the body as a JSON object, or {} if it is anything else or longer than `most` bytes."""
+        """Return the body as a JSON object, or {} if it is not one or is longer than `most` bytes."""
         data = bytearray()
         async for piece in self.pieces():
             data += piece
@@ -298,27 +309,49 @@ class HttpReply:
 
 
 class EventReader:
-    """Splits a body into server-sent events."""
+    """Splits a body into server-sent events, as the HTML standard defines them. `most` limits the bytes of an event."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_BODY) -> None:
+        self._most = most
         self._held = bytearray()
         self._name = ""
+        self._data: list[bytes] = []
+        self._begins = True
 
-    def feed(self, piece: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the JSON object of each event that the piece completes. Raises NotHttp."""
+    @property
+    def is_half(self) -> bool:
+        """Whether the body so far ends inside an event."""
+        return bool(self._held or self._data)
+
+    def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
+        """Return the name and the data of each event that the piece completes. Raises NotHttp.
+
+        Events without data, which proxies send to keep a connection open, are dropped.
+        """
         self._held += piece
-        if b"\n" not in piece:
-            if len(self._held) > MOST_BODY:
-                raise NotHttp("a line of its reply is too long")
-            return
-        *lines, self._held = self._held.split(b"\n")
-        for line in lines:
-            field, _, value = line.rstrip(b"\r").partition(b":")
-            if field == b"event":
-                self._name = value.decode("utf-8", "replace").strip()
-            elif field == b"data":
-                name, self._name = self._name, ""
-                yield name, as_object(value)
+        events: list[tuple[str, bytes]] = []
+        if b"\n" in piece:
+            *lines, self._held = self._held.split(b"\n")
+            events = [event for line in lines if (event := self._read(bytes(line.removesuffix(b"\r"))))]
+        if len(self._held) + sum(map(len, self._data)) > self._most:
+            raise NotHttp("an event of its reply is too long")
+        return events
+
+    def _read(self, line: bytes) -> tuple[str, bytes] | None:
+        """Return the event that a line completes, or None."""
+        if self._begins:
+            self._begins, line = False, line.removeprefix(codecs.BOM_UTF8)
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif field == b"data":
+            self._data.append(value)
+        elif not line:
+            name, data = self._name, self._data
+            self._name, self._data = "", []
+            return (name, b"\n".join(data)) if any(data) else None
+        return None
 
 
 def as_object(data: bytes | bytearray) -> dict[str, Any]:
@@ -331,7 +364,7 @@ def as_object(data: bytes | bytearray) -> dict[str, Any]:
 
 
 def _number(text: bytes, base: int) -> int:
-    """Return a length in bytes. Raises NotHttp."""
+    """Parse a length in bytes. Raises NotHttp."""
     digits = rb"[0-9a-fA-F]{1,15}" if base == 16 else rb"[0-9]{1,15}"
     if not re.fullmatch(digits, text):
         raise NotHttp("a length in its reply is not a number")

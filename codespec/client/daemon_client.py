@@ -1,6 +1,6 @@
-"""The client of a daemon: completions as events, lookup files, its health, and which program answers at an address.
+"""The client of a daemon: completions, lookup files, health checks, and which program listens at an address.
 
-Starts no daemon.
+It does not start a daemon.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections
+from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
-HEALTH_SECONDS = 2.0  # for a whole health check
-MOST_RETRY_AFTER = 86_400.0  # seconds, as for a daily limit
-OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
+HEALTH_SECONDS = 2.0  # time limit of a health check
+MOST_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
@@ -27,9 +26,9 @@ class Health:
     """The daemon's state and report.
 
     The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
-    `foreign` (not the user's own daemon, or one that can't serve). If ready, the other fields are the version, the
-    names of the models, the value of its setting `model`, a better model that it offers, all names of its model, and a
-    warning sentence about what it can't write. If foreign, `fault` says why, if that is known.
+    `foreign` (not the user's own daemon, or one that can't serve). A ready daemon reports its version, the names of the
+    models, the setting `model`, a better model to `offer`, all `names` of its model, and a `warning` about files that
+    it can't write. For a foreign one, `fault` is the reason, if known.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
@@ -46,10 +45,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The program found at an address, and a daemon's stats reply.
+    """The program that listens at an address.
 
-    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), HTTP without the proof
-    (`stranger`), or not HTTP (`silent`). `daemon` is the daemon's own report: version, state, model, mode and more.
+    `who` is `nobody`, the user's `daemon`, a daemon with a different token (`locked`), an HTTP server that can't prove
+    its identity (`stranger`), or a program that does not speak HTTP (`silent`). `stats` is a daemon's stats reply, and
+    `daemon` the part of it with the version, state, model and mode.
     """
 
     who: Who
@@ -63,33 +63,21 @@ class DaemonClient:
     def __init__(self, connections: ProvenConnections) -> None:
         self.url = connections.url
         self._connections = connections
-        self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
     async def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion as (name, value). Raises DaemonError.
 
-        Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
-        the request is repeated without it, and later requests omit it.
+        Leaving early closes the connection, which stops the daemon's work.
         """
-        while True:
-            sent = {name: value for name, value in body.items() if name not in self._unknown}
-            try:
-                async with self._accepted("POST", COMPLETE, sent, session) as reply:
-                    reader = EventReader()
-                    async for piece in reply.pieces():
-                        for name, value in reader.feed(piece):
-                            if name == "error":
-                                message = str(value.get("message", "The daemon failed on this request."))
-                                raise DaemonError(quoted(message), status=500)
-                            yield name, value
-                return
-            except Absent:
-                self._unknown.clear()  # the next daemon may be a newer version
-                raise
-            except DaemonError as error:
-                if error.fault.field not in OPTIONAL or error.fault.field not in sent:
-                    raise
-                self._unknown.add(error.fault.field)
+        async with self._accepted("POST", COMPLETE, body, session) as reply:
+            reader = EventReader()
+            async for piece in reply.pieces():
+                for name, data in reader.feed(piece):
+                    value = as_object(data)
+                    if name == "error":
+                        message = str(value.get("message", "The daemon failed on this request."))
+                        raise DaemonError(quoted(message), status=500)
+                    yield name, value
 
     async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""

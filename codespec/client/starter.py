@@ -36,12 +36,12 @@ MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")  # the same as in the daemon
-MOST_LOG_BYTES = 16 * LOG_KB * 1000  # older versions did not bound the log
+MOST_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
 MOST_STARTS = 3
-WITHIN = 600.0  # at most MOST_STARTS starts within these seconds
+WITHIN = 600.0  # seconds in which MOST_STARTS are allowed
 POLL_EVERY = 0.2
-LISTEN_SECONDS = 60.0  # it listens before it loads its models
-END_SECONDS = 40.0  # open requests finish first
+LISTEN_SECONDS = 60.0  # for a daemon to listen, which it does before it loads its models
+END_SECONDS = 40.0  # for a daemon to end, after its open requests
 EXIT_SECONDS = 2.0  # for an exiting process to release its memory
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM kills
 # Kept for the life of this process: a daemon may outlive the Starter that started it.
@@ -49,10 +49,9 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
-    """Ensures that a daemon answers.
+    """Starts a daemon if none answers. `command` starts it (None: never start one).
 
-    `command` is None if no daemon may be started. While `replaces` is true, a daemon that this object started is
-    replaced as soon as a signal kills it.
+    While `replaces` is true, a daemon that this object started is replaced as soon as a signal kills it.
     """
 
     def __init__(self, client: DaemonClient, command: Sequence[str] | None, *, port: int) -> None:
@@ -65,9 +64,9 @@ class Starter:
         self.replaces = True
 
     async def ensure(self) -> None:
-        """Return once a daemon listens, which may still be loading. Raises DaemonError with the reason if none does.
+        """Return once a daemon listens; it may still be loading. Raises DaemonError with the reason if none does.
 
-        Cancelling the wait does not stop the start, because the next request needs it too.
+        Cancelling the wait does not cancel the start, because the next request needs the daemon too.
         """
         await asyncio.shield(self._begin())
 
@@ -93,7 +92,7 @@ class Starter:
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Restart the daemon, if an editor started it. A hanging one ignores SIGTERM, so it is killed.
+        """Restart the daemon, if an editor started it. A hanging daemon ignores SIGTERM, so it is killed.
 
         Raises DaemonError with the reason if it can't be restarted.
         """
@@ -120,7 +119,7 @@ class Starter:
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
         """Return whether there is a daemon. Raises DaemonError if it can't serve.
 
-        A starting daemon may be too busy to answer, so being silent is an error only without `patient`.
+        A starting daemon may be too busy to answer, so a silent one is an error only without `patient`.
         """
         if health.state == "foreign" or (health.state == "silent" and not patient):
             if health.fault:
@@ -131,7 +130,7 @@ class Starter:
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Start the daemon if this process gets the lock, else wait until another one has. Wait while it is silent."""
+        """Start the daemon if this process gets the lock; otherwise wait until another process has started it."""
         end = monotonic() + LISTEN_SECONDS
         while True:
             with held(self._file("lock")) as mine:
@@ -158,9 +157,9 @@ class Starter:
         self._watch(process)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Replace the process if a signal kills it, so that the next request finds one that loads or is ready.
+        """Replace the process as soon as a signal kills it, which saves the next request the start.
 
-        A process that exits by itself did so on request, or would exit again; the next request handles that.
+        A process that exits by itself was stopped, or would exit again, so it is not replaced before the next request.
         """
         loop = asyncio.get_running_loop()
 
@@ -189,7 +188,7 @@ class Starter:
         self._starts.append(now)
 
     async def _exit_code(self) -> int | None:
-        """Return the exit code of the last process. Waits, because its port is freed shortly before it has exited."""
+        """Return the exit code of the last process. Its port is freed shortly before it exits, so wait for it."""
         if self._process is None:
             return None
         end = monotonic() + EXIT_SECONDS
@@ -203,7 +202,9 @@ class Starter:
         try:
             out = open_log(log)
         except OSError as error:
-            raise DaemonError(f"The daemon's log {log} can't be made ({error.strerror})", "free that place") from error
+            raise DaemonError(
+                f"The daemon's log {log} can't be made ({error.strerror})", "make that path writable"
+            ) from error
         with out:
             try:
                 return subprocess.Popen(
@@ -230,14 +231,14 @@ class Starter:
             return 0
 
     def serves(self, pid: int) -> bool:
-        """Return whether that process is a daemon for this port, not another one that reuses its id."""
+        """Return whether the process is a daemon for this port, rather than another program that reuses the id."""
         own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
         return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _died(self, what: str, code: int | None) -> Fault:
-        """Return a fault with the signal that killed the daemon, or its log's last line, which often suggests a fix."""
+        """Return a fault with the signal that killed the daemon, or the last line of its log, which often has a fix."""
         log = self._file("log")
         if code is not None and code < 0:
             return Fault("", f"{what} (signal {-code} killed it)", f"see its log {log}")
@@ -260,14 +261,14 @@ def command_line(pid: int) -> str:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Retrieve the task's error, so that asyncio doesn't log it. If no request waits, the next one meets it again."""
+    """Retrieve the task's error, so that asyncio doesn't log it. A later request gets the same error."""
     if not task.cancelled():
         task.exception()
 
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Try to lock a file, and yield whether this process got the lock. The process's end releases it too.
+    """Try to lock a file, and yield whether this process got the lock, which its exit also releases.
 
     Raises DaemonError if the file can't be created.
     """
@@ -279,7 +280,7 @@ def held(file: Path) -> Iterator[bool]:
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=0)
     except OSError as error:
-        raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "free that place") from error
+        raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "make that path writable") from error
     try:
         yield lock.is_locked
     finally:
@@ -295,17 +296,17 @@ def open_log(log: Path) -> IO[bytes]:
     with contextlib.suppress(OSError):  # no previous log, or it can't be kept: start the daemon anyway
         state = log.lstat()
         if stat.S_ISREG(state.st_mode) and state.st_size:
-            log.replace(former(log))
+            log.replace(previous_log(log))
     return log.open("a+b", buffering=0)  # readable, so that the daemon can keep its newer half
 
 
-def former(log: Path) -> Path:
-    """Return the path of the previous log."""
+def previous_log(log: Path) -> Path:
+    """Return the path at which the previous log is kept."""
     return log.with_name(f"{log.name}.1")
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log, usually one sentence that says what to do, or ""."""
+    """Return the last line of a log, usually a sentence with a fix, or ""."""
     try:
         lines = read_regular(log, MOST_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):
@@ -321,19 +322,19 @@ def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
 
 def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
     """Make the paths in a command line absolute. Raises DaemonError if the working folder is gone."""
-    found: list[str] = []
+    changed: list[str] = []
     flag = ""
     for word in words:
         name, equals, value = word.partition("=")
         if flag:
-            found.append(_absolute(flag, word))
+            changed.append(_absolute(flag, word))
             flag = ""
         elif equals and _is_known(name):
-            found.append(f"{name}={_absolute(name[2:], value)}")
+            changed.append(f"{name}={_absolute(name[2:], value)}")
         else:
-            found.append(word)
+            changed.append(word)
             flag = name[2:] if _is_known(name) else ""
-    return tuple(found)
+    return tuple(changed)
 
 
 def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -363,5 +364,5 @@ def _absolute(flag: str, value: str) -> str:
         return os.path.abspath(value)
     except OSError as error:
         raise DaemonError(
-            f"{value} counts from a folder that is gone ({error.strerror})", "give the whole path in the settings"
+            f"{value} is relative to a folder that no longer exists ({error.strerror})", "give an absolute path"
         ) from error

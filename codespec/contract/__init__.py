@@ -1,1 +1,1 @@
-"""What clients, daemon and commands agree on, each declared once: requests, events, settings and limits."""
+"""The interface of clients, daemon and commands: requests, events, settings and limits, each declared once."""

@@ -1,7 +1,7 @@
 """Bodies of codespec's own endpoints, as typed JSON objects whose fields state their description and limits.
 
 The language server and `codespec complete` build them, the daemon checks them (`server.wire.Fields.read`), and
-/openapi.json documents them. Absent fields, and null, take the daemon's defaults. Sizes are in target tokens.
+/openapi.json documents them. An absent or null field has the daemon's default. Sizes are in target tokens.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FileBody(TypedDict, total=False):
 
 
 class CursorBody(TypedDict, total=False):
-    """The syntax at the cursor, as a language server knows it."""
+    """The syntax at the cursor, from a language server."""
 
     context: Annotated[str, ValueSpec("syntactic class of the cursor", choices=tuple(Context))]
     open_brackets: Annotated[Texts, ValueSpec("open brackets, the outermost first", most=MOST_BRACKETS)]
@@ -79,7 +79,7 @@ class CompletionBody(TypedDict, total=False):
     cursor: Annotated[CursorBody, ValueSpec("syntax at the cursor (default: from the text)")]
     trigger: Annotated[str, ValueSpec("why the client sends the request; not used", most=MOST_NAME)]
     draft: Annotated[
-        str, ValueSpec("text that the completion will probably repeat; it never changes the text", most=MOST_PREDICTION)
+        str, ValueSpec("text that the completion will probably repeat; affects only its speed", most=MOST_PREDICTION)
     ]
     shape: Annotated[str, ValueSpec("where the text ends (default auto)", choices=("auto", "line", "block", "raw"))]
     heal: Annotated[bool, ValueSpec("back up if the prompt ends inside a token (default true, except with shape raw)")]
@@ -103,7 +103,7 @@ class LookupBody(TypedDict, total=False):
 
 
 class ReloadBody(TypedDict, total=False):
-    """Body of `POST /v1/codespec/reload`, the owner's alone. Without names, the settings are read again."""
+    """Body of `POST /v1/codespec/reload`, which needs the owner's token. Without names, the settings are read again."""
 
     model: Annotated[str, ValueSpec("target and drafter, by a name of the catalogue", most=MOST_PATH)]
     target: Annotated[str, ValueSpec("the target: a name, a hub id, a folder or a file", most=MOST_PATH)]
@@ -112,7 +112,7 @@ class ReloadBody(TypedDict, total=False):
 
 
 class Field(NamedTuple):
-    """A declared field of a body: its type, its facts, and whether it must be sent."""
+    """A declared field of a body: its type, its range and description, and whether it is required."""
 
     kind: Any
     facts: ValueSpec
@@ -207,10 +207,10 @@ def _object(hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared(field: Field) -> dict[str, Any]:
-    """Return the schema of a declared field, with its description and bounds. Of several types, a list is last."""
-    found, facts = schema(field.kind), field.facts
-    bounded = found.get("anyOf", [found])[-1]
+    """Return the schema of a declared field, with its description and bounds. Bounds apply to the last of its types."""
+    whole, facts = schema(field.kind), field.facts
+    bounded = whole.get("anyOf", [whole])[-1]
     least, most = SIZES.get(bounded.get("type", ""), ("minimum", "maximum"))
     bounds = {least: facts.least, most: facts.most, "enum": list(facts.choices) or None}
     bounded |= {name: value for name, value in bounds.items() if value is not None}
-    return {**found, "description": facts.help}
+    return {**whole, "description": facts.help}

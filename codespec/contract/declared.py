@@ -1,8 +1,8 @@
 """Declare a setting or a field of a request once, with its range and its description.
 
-A setting is a dataclass field. Its declaration drives the value checks, the flags of every command (`cli.options`) and
-the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). A field of a request is annotated
-in `contract.body`.
+A setting is a dataclass field. Its declaration determines the value checks, the flags of every command (`cli.options`)
+and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). A field of a request is
+annotated in `contract.body`.
 """
 
 from __future__ import annotations

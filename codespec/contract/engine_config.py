@@ -1,7 +1,7 @@
 """Engine settings as one frozen dataclass.
 
-Defines names, types and ranges. Imports neither torch nor transformers, and does not resolve model names to a target
-and drafter.
+This module defines names, types and ranges. It does not import torch or transformers, and does not resolve model names
+to a target and drafter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from codespec.user_folders import at_home
 
 # Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
 # the path does not exist.
-_FOUND = importlib.util.find_spec("codespec_weights")
-SHIPPED = Path(_FOUND.origin).parent if _FOUND and _FOUND.origin else Path(__file__).parent / "weights"
+_WEIGHTS = importlib.util.find_spec("codespec_weights")
+SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 MODES = ("exact", "fast")
 SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
@@ -50,7 +50,7 @@ class EngineConfig:
     )
     drafter: str = setting(
         str(SHIPPED / "drafter"),
-        "the model that drafts: the same, or `none`; a target alone gets the starter pair's drafter",
+        "the model that drafts: as for `target`, or `none`; a target without a drafter gets the starter pair's",
         shown="the model's",
         metavar="PATH|HUB_ID|none",
         common=True,
@@ -63,10 +63,10 @@ class EngineConfig:
         metavar="FOLDER",
     )
     device: str = setting("cpu", "where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`", common=True)
-    drafter_device: str = setting("same", "where the drafter runs: `same` is where the target runs")
+    drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
     dtype: str = setting(
         "float32",
-        "the target's number format; int8 on a CPU only, and a model or a GPU has its own default",
+        "the target's number format; int8 only on a CPU; a model and a GPU have their own defaults",
         page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU, a target "
         "that you name uses `bfloat16` unless `dtype` is set. A `model` uses the format that suits it, if this "
         "processor supports that format",
@@ -78,15 +78,16 @@ class EngineConfig:
     )
     mode: str = setting(
         "exact",
-        "`exact`: the target's own bits, `fast`: up to near-ties",
-        page="`exact`: the target's own bits, `fast`: up to near-ties ([more](speculation.md#exact-and-fast))",
+        "`exact`: the target's text bit for bit; `fast`: the same up to near-ties",
+        page="`exact`: the target's text bit for bit; `fast`: the same up to near-ties "
+        "([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,
     )
     speculate: bool = setting(True, "draft unless a request says otherwise")
     proposers: str = setting(
         "chain",
-        "where drafts come from: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or one of them",
+        "the source of drafts: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or only one of these",
         choices=("chain", "prediction", "suffix", "head", "draft_model"),
     )
     policy: str = setting(
@@ -103,8 +104,8 @@ class EngineConfig:
     learn: bool = setting(True, "keep the acceptance rates that were learned for this pair, in the state folder")
     draft_tokens: int = setting(
         32,
-        "the longest draft in target tokens; more than 16 only if so many rows were measured to cost little more than "
-        "one; up to twice as many from a client's `prediction`",
+        "the longest draft in target tokens; more than 16 only if that many rows cost little more than one, as "
+        "measured; up to twice as many from a client's `prediction`",
         metavar="N",
         least=0,
     )
@@ -125,8 +126,8 @@ class EngineConfig:
     )
     first_answer_ms: int = setting(
         800,
-        "limits an editor's prompts to the tokens that this machine reads and answers in this time, at least 256; raw "
-        "prompts are never cut; 0: no limit but the context",
+        "limits an editor's prompts to as many tokens as this machine can read and answer in this time, at least 256; "
+        "raw prompts are never cut; 0: no limit except the context",
         metavar="N",
         least=0,
         most=600_000,
@@ -199,15 +200,15 @@ class EngineConfig:
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
     """Build an EngineConfig from these settings. Raises ConfigError for an invalid value."""
-    found = dict(values)
+    settings = dict(values)
     for name in ("target", "drafter"):
-        if name in found:
-            found[name] = at_home(found[name])
+        if name in settings:
+            settings[name] = at_home(settings[name])
     # The bundled drafters are so small that no dtype is faster than float32, but int8 loads sooner.
-    shipped = Path(found.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
-    if "dtype" in found and (found["dtype"] == "int8" or not shipped):
-        found.setdefault("drafter_dtype", found["dtype"])
-    return EngineConfig(**found)
+    shipped = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
+    if "dtype" in settings and (settings["dtype"] == "int8" or not shipped):
+        settings.setdefault("drafter_dtype", settings["dtype"])
+    return EngineConfig(**settings)
 
 
 def split_policy(policy: str) -> tuple[str, float | None]:

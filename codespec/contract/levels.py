@@ -1,7 +1,6 @@
 """Resolve settings by precedence: defaults < TOML file < environment < flags.
 
-Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored. Keys that only earlier
-versions had are reported in a note and skipped.
+Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,34 +20,15 @@ from codespec.regular_file import NotUtf8, read_text
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
-REMOVED = {"serve": ("memory_mb", "gather_places")}  # settings of earlier versions by table; they have no effect
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Values set by one source. `place` names the source in messages."""
+    """The values that one source sets. `place` names the source in messages."""
 
     place: str
     values: dict[str, Any]
-
-
-def read_settings(
-    schema: type,
-    flags: Mapping[str, Any],
-    file: Path | None,
-    environment: Mapping[str, str] | None,
-    table: str = "",
-    notes: MutableSequence[str] | None = None,
-) -> dict[str, Any]:
-    """Return the values set at any level for the fields of `schema`, which must all have defaults.
-
-    `notes` receives messages about settings without effect.
-    """
-    merged: dict[str, Any] = {}
-    for level in read_levels(schema, flags, file, environment, table, notes):
-        merged.update(level.values)
-    return merged
 
 
 def read_levels(
@@ -57,19 +37,18 @@ def read_levels(
     file: Path | None,
     environment: Mapping[str, str] | None,
     table: str = "",
-    notes: MutableSequence[str] | None = None,
 ) -> tuple[Level, Level, Level]:
-    """Return the values set at each level for the fields of `schema`.
+    """Return the values set at each level for the fields of `schema`, which must all have defaults.
 
     The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that are
     not None. If `file` is None, the user's own file is read if it exists.
     """
-    given = os.environ if environment is None else environment
-    found, told = file or user_file(), [] if notes is None else notes
+    variables = os.environ if environment is None else environment
+    source = file or user_file()
     set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
     return (
-        Level(str(found), _from_file(schema, found, table, told) if found else {}),
-        Level("the environment", _from_environment(schema, given, table, told)),
+        Level(str(source), _from_file(schema, source, table) if source else {}),
+        Level("the environment", _from_environment(schema, variables, table)),
         Level("the command line", set_by_flags),
     )
 
@@ -91,7 +70,7 @@ def user_file() -> Path | None:
     return file
 
 
-def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
+def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
     try:
         values = tomllib.loads(read_text(file))
     except OSError as error:
@@ -105,33 +84,22 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")
-    labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
-    return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
+    return {key: _typed(schema, key, value, f"{key} in {file}") for key, value in own.items()}
 
 
-def _from_environment(
-    schema: type, environment: Mapping[str, str], table: str, notes: MutableSequence[str]
-) -> dict[str, Any]:
+def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
     prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
-    found = {
+    names = {
         name[len(prefix) :].lower(): name
         for name in environment
         if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
     }
-    names = _without_removed(found, table, notes)
     read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
     return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
 
 
-def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
-    """Return the labels by key without settings that only earlier versions had. `notes` lists those."""
-    removed = REMOVED.get(table, ())
-    notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
-    return {key: label for key, label in labels.items() if key not in removed}
-
-
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
-    """Return a value with the setting's type. Converts only whole numbers to floats; raises ConfigError otherwise."""
+    """Return a value with the setting's type, converting whole numbers to floats. Raises ConfigError for others."""
     kind = _kind(schema, key, label)
     if value == "auto" and declared(schema)[key].automatic:
         return 0
@@ -145,7 +113,7 @@ def _typed(schema: type, key: str, value: Any, label: str) -> Any:
 
 
 def _read_text(schema: type, key: str, text: str, label: str) -> Any:
-    """Convert a variable's text to the setting's type. Return the text itself if it can't be converted."""
+    """Convert a variable's text to the setting's type, or return the text unchanged if that fails."""
     kind = _kind(schema, key, label)
     if kind is bool:
         spelled = text.lower()
@@ -180,7 +148,7 @@ def read_caps(text: str) -> dict[str, int]:
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Flatten nested TOML tables into one with dotted names."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in table.items():
-        found.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})
-    return found
+        flat.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})
+    return flat

@@ -1,15 +1,15 @@
-"""Limits of a request, for the daemon that checks them and the clients that keep to them.
+"""Limits of a request, which the daemon checks and clients respect.
 
-Lengths of texts are in characters. A client that cuts at this number of bytes stays within them.
+Text lengths are in characters, so a client that counts bytes stays within them.
 """
 
 from __future__ import annotations
 
 MOST_BODY = 8 << 20  # bytes of a request body; each field has its own limit
-MOST_SEPARATORS = 1 << 18  # per body: an empty list takes three bytes of it and seventy bytes of memory
+MOST_SEPARATORS = 1 << 18  # JSON values per body: an empty list takes three bytes there, but seventy in memory
 MOST_SIDE = 64 * 1024  # text on each side of a cursor, and of one other file
 MOST_TEXT = 1 << 20  # any other text
-MOST_PREDICTION = 1 << 18  # text that the answer will probably repeat
+MOST_PREDICTION = 1 << 18  # text that the completion will probably repeat
 MOST_PATH = 4096  # a path, or the name of a document or a model
 MOST_NAME = 64  # the name of a language or a trigger
 MOST_WORD = 4096  # one text of a list

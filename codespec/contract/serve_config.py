@@ -1,19 +1,19 @@
 """The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
 
-Defines names and ranges and checks which addresses other machines can reach. Opens no socket.
+This module defines names and ranges, and checks whether other machines can reach an address.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec.contract.declared import check_values, setting
 from codespec.contract.hosts import is_host
-from codespec.contract.levels import read_settings
+from codespec.contract.levels import read_levels
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
 
@@ -22,14 +22,16 @@ from codespec.token_file import TOKEN_VARIABLE
 class ServeConfig:
     """Settings of the daemon. Raises ConfigError for an invalid value."""
 
-    host: str = setting("127.0.0.1", "address to listen on; one that other machines reach needs a token", common=True)
+    host: str = setting(
+        "127.0.0.1", "address to listen on; one that other machines can reach needs a token", common=True
+    )
     port: int = setting(
         8765, "0: any free port, which the first printed line reports", metavar="N", least=0, most=65535, common=True
     )
     socket: str = setting(
         "auto",
         "a Unix socket in addition to the port: a path, `none`, or `auto` (`daemon-PORT.sock` in the state folder, "
-        "which shows editors whose daemon it is)",
+        "which proves to editors that the daemon belongs to their user)",
         metavar="PATH",
         common=True,
     )
@@ -42,17 +44,17 @@ class ServeConfig:
     )
     upstream: str = setting(
         "",
-        "the URL of an OpenAI-compatible server that writes, instead of a model on this machine",
-        page="the URL of an OpenAI-compatible server that writes, instead of a model on this machine "
+        "the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine",
+        page="the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine "
         "([upstream.md](upstream.md))",
         metavar="URL",
         common=True,
     )
     upstream_token_file: str = setting(
-        "", "the upstream server's key is in this file", shown="none", metavar="FILE", common=True
+        "", "a file with the upstream server's key", shown="none", metavar="FILE", common=True
     )
     upstream_model: str = setting(
-        "", "the model to ask for, if the upstream server has several", shown="its only one", metavar="NAME"
+        "", "the model to request, if the upstream server has several", shown="its only one", metavar="NAME"
     )
     upstream_prompt: int = setting(
         2048,
@@ -79,13 +81,13 @@ class ServeConfig:
         common=True,
     )
     metrics_token_file: str = setting(
-        "", "`/metrics` also takes the token in this file, which opens nothing else", shown="none", metavar="FILE"
+        "", "`/metrics` also accepts the token in this file, which no other route accepts", shown="none", metavar="FILE"
     )
     audit_log: str = setting(
         "",
-        "append one JSON line per request to this file: who, when, how much, never text; SIGHUP opens it anew",
-        page="append one JSON line per request to this file: who, when, how much, never text "
-        "([fields](clients.md#a-team)); SIGHUP opens it anew",
+        "append one JSON line per request to this file: key, time and counts, never text; SIGHUP reopens it",
+        page="append one JSON line per request to this file: key, time and counts, never text "
+        "([fields](clients.md#a-team)); SIGHUP reopens it",
         shown="none",
         metavar="FILE",
     )
@@ -124,13 +126,12 @@ def resolve_serve(
     flags: Mapping[str, Any],
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
-
-    Raises ConfigError for the first key or variable that can't be used.
-    """
-    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
+    """Return the daemon's settings. Raises ConfigError for the first key or variable that can't be used."""
+    values: dict[str, Any] = {}
+    for level in read_levels(ServeConfig, flags, file, environment, "serve"):
+        values.update(level.values)
+    return ServeConfig(**values)
 
 
 def is_loopback(host: str) -> bool:

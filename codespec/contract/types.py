@@ -1,6 +1,6 @@
 """Public types: requests and their checks, completions, statistics, and events with their JSON form.
 
-Depends on no model or tokenizer.
+They do not depend on a model or a tokenizer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CompletionRequest:
     - `language`: the editor's language id. If empty, it is derived from `path`.
     - `cursor`: syntax information about the cursor from a language server. If None, it is derived from the text.
     - `prediction`: text that the completion will probably repeat, such as the old version of a file being rewritten or
-      a template. It is used as a draft, so it changes when tokens arrive, never which tokens.
+      a template. It is used as a draft, so it affects only the speed of the completion.
     - `speculate`: None uses the engine's setting.
     - `n`: number of alternatives for the prompt.
     - `document`: the document being edited. Its successive prompts share a layout, so the text may depend on earlier
@@ -264,7 +264,7 @@ def check_request(request: CompletionRequest, context: int) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            what = f"{FIELD} holds a lone surrogate at character {error.start}"
+            what = f"{FIELD} contains a lone surrogate at character {error.start}"
             raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
     demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
     room = context - MIN_PROMPT
@@ -291,7 +291,7 @@ def demand(holds: bool, field: str, range_: str) -> None:
         raise RequestError(Fault("invalid_field", f"{FIELD} must be {range_}", field=field))
 
 
-ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  # other endpoints report these
+ROUND = [item.name for item in fields(RoundEvent) if item.name != "logprobs"]  # only other endpoints report logprobs
 
 
 def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> tuple[str, dict[str, Any]]:
@@ -312,7 +312,7 @@ def event_to_json(event: Event, notes: Sequence[str] = (), *, token_ids: bool = 
 
 
 def event_from_json(name: str, data: Mapping[str, Any], text: str) -> Event | None:
-    """Return an event; None for an unknown name. The end repeats the choice's whole `text`, which it does not hold."""
+    """Return an event, or None for an unknown name. `text` is the choice's whole text, which a `done` event omits."""
     if name == "text":
         return TextEvent(**data)
     if name == "round":

@@ -1,6 +1,6 @@
 """Replicas of the daemon behind one address, on Ray Serve: `codespec scale up`, `serve run codespec.scale:app`.
 
-Needs `ray[serve]` (the extra `scale`); a module of this package that imports it says so.
+The package needs `ray[serve]` (the extra `scale`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["app", "middlewares"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return what Ray imports by name. Ray is imported only then, so that the other modules do not need it."""
+    """Return an attribute that Ray imports by name. Ray itself is imported only then: other modules do not need it."""
     if name == "app":
         from codespec.scale.application import app
 

@@ -1,8 +1,8 @@
 """The Ray Serve application: one deployment whose replicas each run a daemon.
 
-Ray's consistent-hash router sends all requests with the same `x-session-id` to the same replica, whose cache then holds
-the document; without the header, requests are spread. A replica that stops gets no new requests and finishes its open
-ones, so an update drops no stream.
+Ray's consistent-hash router sends all requests with the same `x-session-id` to the same replica, which then has the
+document in its cache. Requests without the header go to any replica. A stopping replica gets no new requests and
+finishes its open ones, so an update drops no stream.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from codespec.scale.replica import END_SECONDS, Replica
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 DEPLOYMENT = "codespec"
 GATHER_SECONDS = 5.0
-MOST_OPEN = 512  # requests in one replica: the daemon's own queue refuses earlier
+MOST_OPEN = 512  # requests in one replica; the daemon's own queue is smaller
 OWN = ("replicas", "cpus", "gpus", "token_file")
 
 
 class Daemon:
-    """A replica's class; the ASGI application does the work."""
+    """The deployment's class. Its ASGI application, a `Replica`, does the work."""
 
     async def metrics(self, authorization: str) -> tuple[str, bytes]:
-        """Return the replica's name and metrics, for the page that gathers those of all."""
+        """Return the replica's name and metrics, for a page with the metrics of all replicas."""
         return await Replica.here.metrics(authorization)
 
 
@@ -59,26 +59,26 @@ def app(settings: Mapping[str, Any]) -> Any:
 
 
 async def gather_metrics(authorization: str) -> dict[str, bytes]:
-    """Return the metrics of all replicas by name, without those that do not answer in time."""
+    """Return the metrics of the replicas that answer in time, by name."""
     handle = serve.get_deployment_handle(DEPLOYMENT, serve.get_replica_context().app_name)
     try:
-        found = await handle.broadcast("metrics", authorization).results_async(
+        replies = await handle.broadcast("metrics", authorization).results_async(
             timeout_s=GATHER_SECONDS, return_exceptions=True
         )
     except TimeoutError:
         return {}
-    return dict(one for one in found if not isinstance(one, BaseException))
+    return dict(reply for reply in replies if not isinstance(reply, BaseException))
 
 
 def _whole(settings: Mapping[str, Any], name: str, default: int) -> int:
     text = str(settings.get(name, default))
     if not text.isdecimal() or (name == "replicas" and int(text) < 1):
-        raise ConfigError(f"{name} = {text} is no number of them", "give a whole number, for example 2")
+        raise ConfigError(f"{name} = {text} is not a valid number", "give a whole number, for example 2")
     return int(text)
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """Return the words of one flag; true and false are flags without a value."""
+    """Return the words of one flag. For true and false, it has no value."""
     flag = name.replace("_", "-")
     if str(value).lower() in ("true", "false"):
         return [f"--{flag}" if str(value).lower() == "true" else f"--no-{flag}"]

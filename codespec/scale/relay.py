@@ -1,8 +1,8 @@
-"""An ASGI middleware for Ray's HTTP proxy, so that a replica's death costs a client at most one clear error.
+"""An ASGI middleware for Ray's HTTP proxy. If a replica dies, the client gets at most one clear error.
 
-A request whose replica dies is sent again, once, as long as the client has no byte of the reply. Replies that are not
-streams are held until they are whole. A stream that is cut ends with one error event, after its last whole event.
-Without this middleware Ray answers 500 or closes the connection in the middle of an event.
+If the client has not received a byte of the reply yet, its request is sent again, once. Replies that are not streams
+are sent only when they are complete. An interrupted stream ends with one error event, after its last complete event.
+Without this middleware, Ray answers 500 or closes the connection in the middle of an event.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-REPLICA = b"x-codespec-replica"  # a header of all replies of a replica; one without it is Ray's own
-RETRY_SECONDS = 0.1  # for Ray's router to learn that the replica is dead
+REPLICA = b"x-codespec-replica"  # a header of all replies of a replica; a reply without it is from Ray itself
+RETRY_SECONDS = 0.1  # for Ray's router to notice that the replica is dead
 COMPLETE = "/v1/codespec/complete"
 BETWEEN = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}  # the end of an event, by content type
-CUT = "The replica that wrote this text ended: ask again."
-NONE_ANSWERS = "No replica answers: ask again in a moment."
+CUT = "The replica ended before this text was complete: try again."
+NONE_ANSWERS = "No replica answers: try again in a moment."
 TOO_LARGE = f"The body must be at most {MOST_BODY} bytes: send less text."
 
 
@@ -103,7 +103,7 @@ class Attempt:
         self.begun = self.ended = False
 
     async def take(self, message: Message) -> None:
-        """Handle one message of the reply. A failure of Ray's own is dropped, as if nothing had been answered."""
+        """Handle one message of the reply. Drop an error from Ray itself, so that the request is tried again."""
         if message["type"] == "http.response.start":
             headers = dict(message["headers"])
             if REPLICA in headers or int(message["status"]) < 500:
@@ -123,7 +123,7 @@ class Attempt:
         await self._pass(len(self._held), more=False)
 
     async def _pass(self, count: int, *, more: bool) -> None:
-        """Send the first `count` bytes of those held."""
+        """Send the first `count` bytes that are held."""
         if not self.begun and self._start is not None:
             self.begun = True
             await self._send(self._start)
@@ -139,7 +139,7 @@ def middlewares() -> list[Any]:
 
 
 def _error_event(path: str, kind: bytes) -> bytes:
-    """Return the error in the form of the stream's dialect."""
+    """Return the error in the format of the stream's dialect."""
     if kind == b"application/x-ndjson":
         return to_json({"error": CUT}) + b"\n"
     if path == COMPLETE:

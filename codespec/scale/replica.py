@@ -1,8 +1,8 @@
 """A replica as an ASGI application: it runs one daemon, passes requests to it as bytes, and ends when the daemon ends.
 
 The daemon (`codespec serve`) listens on a Unix socket in a folder of its own, and checks tokens, bodies and limits as
-always. A replica without its daemon could answer nothing, so its process exits: Ray then sends its documents to the
-others and starts a new one. The daemon in turn ends with the replica, even if that is killed (on Linux).
+usual. Without its daemon, a replica can't answer any request, so its process exits. Ray then sends its documents to
+the other replicas and starts a new one. On Linux the daemon ends with the replica, even if the replica is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Gather = Callable[[str], Awaitable[Mapping[str, bytes]]]
 READY = "codespec: ready"
 DRAIN_SECONDS = 30  # for open requests, in the daemon
 END_SECONDS = 40.0  # for the daemon's end
-NOTICE_SECONDS = 5.0  # until a lost connection is explained by the daemon's end
+NOTICE_SECONDS = 5.0  # after a lost connection, to notice that the daemon has ended
 METRICS = "/metrics"
 # Headers of one connection (RFC 9110, 7.6.1), and others that each server sets itself.
 HOPS = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
@@ -53,13 +53,13 @@ raise SystemExit(main())
 
 
 class Replica:
-    """One daemon and the way to it.
+    """One daemon and the connection to it.
 
-    `words` are arguments of `codespec serve`, `name` returns the replica's name, `gather` the metrics of all replicas
-    by name, for a client with this Authorization, and `leave` ends this process.
+    `words` are arguments of `codespec serve`. `name` returns the replica's name. `gather` takes a client's
+    Authorization header and returns the metrics of all replicas by name. `leave` ends this process.
     """
 
-    here: ClassVar[Replica]  # the one that runs in this process
+    here: ClassVar[Replica]  # the replica of this process
 
     def __init__(
         self,
@@ -134,13 +134,13 @@ class Replica:
         return last
 
     async def _watch(self) -> None:
-        """Leave if the daemon ends by itself."""
+        """End this process if the daemon ends unexpectedly."""
         await self._daemon.wait()
         if not self._stopping:
             self._leave(1)
 
     async def _stop(self) -> None:
-        """End the daemon, which finishes its open requests first."""
+        """Stop the daemon, which finishes its open requests first."""
         self._stopping = True
         if self._daemon.returncode is None:
             self._daemon.send_signal(signal.SIGTERM)
@@ -153,9 +153,9 @@ class Replica:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the daemon and its reply back, as they arrive. A client's end closes the connection."""
+        """Stream a request to the daemon and the reply back. If the client disconnects, so does the replica."""
         headers = kept_headers(scope["headers"], NOT_SENT)
-        if self._has_token:  # the daemon answers local names only; here it is the token that keeps strangers out
+        if self._has_token:  # the daemon accepts only local host names; with a token, any name is safe
             headers = [(name, "localhost" if name == "host" else value) for name, value in headers]
         has_body = BODY & {name.lower() for name, _ in scope["headers"]}
         try:
@@ -169,7 +169,7 @@ class Replica:
             ) as reply:
                 await self._pass_back(scope, reply, send)
         except (aiohttp.ClientError, ConnectionError):
-            await asyncio.wait((self._watching,), timeout=NOTICE_SECONDS)  # if it has ended, so does this process
+            await asyncio.wait((self._watching,), timeout=NOTICE_SECONDS)  # if the daemon has ended, this ends too
             raise
 
     async def _pass_back(self, scope: Scope, reply: aiohttp.ClientResponse, send: Send) -> None:
@@ -191,7 +191,10 @@ class Replica:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def metrics(self, authorization: str) -> tuple[str, bytes]:
-        """Return the replica's name, and its metrics for a client with this Authorization. Raises ConnectionError."""
+        """Return the replica's name and its metrics, as a client with this Authorization header sees them.
+
+        Raises ConnectionError.
+        """
         headers = {"Authorization": authorization} if authorization else {}
         async with self._session.get(f"http://localhost{METRICS}", headers=headers) as reply:
             if reply.status != 200:
@@ -199,7 +202,7 @@ class Replica:
             return self._name, labelled(await reply.read(), self._name)
 
     async def _prove(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a challenge for the address that the client connected to, which the daemon does not know."""
+        """Answer a challenge here: the proof covers the address that the client used, which the daemon can't see."""
         body = bytearray()
         async for piece in body_of(receive):
             body += piece[: proof.MOST_REPLY]
@@ -217,17 +220,17 @@ class Replica:
 
 
 def url_of(scope: Scope) -> URL:
-    """Return the request's address at the daemon, spelled as the client spelled it."""
+    """Return the request's URL at the daemon, with the client's own escapes."""
     path = bytes(scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
     query = bytes(scope.get("query_string") or b"").decode("latin-1")
     return URL(f"http://localhost{path}{'?' if query else ''}{query}", encoded=True)
 
 
 def kept_headers(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> list[tuple[str, str]]:
-    """Return the headers in lower case without those of one connection."""
-    given = [(name.lower(), value) for name, value in headers]
-    named = {word.strip().lower() for name, value in given if name == b"connection" for word in value.split(b",")}
-    return [(n.decode("latin-1"), value.decode("latin-1")) for n, value in given if n not in dropped | named]
+    """Return the headers, with names in lower case, except `dropped` ones and those that `Connection` names."""
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = {word.strip().lower() for name, value in pairs if name == b"connection" for word in value.split(b",")}
+    return [(n.decode("latin-1"), value.decode("latin-1")) for n, value in pairs if n not in dropped | named]
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
@@ -250,7 +253,7 @@ def labelled(page: bytes, replica: str) -> bytes:
 
 
 def merged(pages: Iterable[bytes]) -> bytes:
-    """Return one page of Prometheus' text format with the samples of all pages, each metric's together."""
+    """Merge pages of Prometheus' text format. The samples of each metric are kept together."""
     heads, samples = dict[str, str](), defaultdict[str, list[str]](list)
     for page in pages:
         for block in re.split(r"^(?=# HELP )", page.decode(), flags=re.MULTILINE):
@@ -262,7 +265,7 @@ def merged(pages: Iterable[bytes]) -> bytes:
 
 
 def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the daemon's environment: without Ray's variables, and without addresses, which are the replica's."""
+    """Return this process's environment without Ray's variables, and without addresses that the replica sets."""
     addresses = {f"{PREFIX}SERVE_{name}" for name in ("HOST", "PORT", "SOCKET", "DRAIN_SECONDS")}
     dropped = addresses | {"OMP_NUM_THREADS"}  # Ray sets it to the actor's processors
     return {name: value for name, value in environment.items() if name not in dropped and not name.startswith("RAY_")}

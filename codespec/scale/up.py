@@ -22,14 +22,14 @@ from codespec.errors import ConfigError
 from codespec.scale.application import app
 from codespec.token_file import read_token
 
-STORE_BYTES = 100 << 20  # Ray's object store, through which no text goes
+STORE_BYTES = 100 << 20  # for Ray's object store, which holds no text
 
 
 def run(host: str, port: int, settings: Mapping[str, Any]) -> int:
     """Start the replicas, print the address, and stop them at a signal. Raises ConfigError."""
     check_bind(host, read_token(str(settings.get("token_file") or "")))
     application = app(settings)
-    os.environ.update(absolute_environment(os.environ))  # replicas inherit it, perhaps in another folder
+    os.environ.update(absolute_environment(os.environ))  # replicas may run in another folder
     processors = max(os.cpu_count() or 1, int(settings.get("replicas", 1)) * int(settings.get("cpus", 1)))
     ray.init(num_cpus=processors, include_dashboard=False, object_store_memory=STORE_BYTES, logging_level="warning")
     try:

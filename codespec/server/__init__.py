@@ -1,1 +1,1 @@
-"""The daemon: one engine thread behind HTTP on loopback, in the dialects of existing completion clients."""
+"""The daemon: an engine that serves completions over HTTP, in the APIs that existing editor clients use."""

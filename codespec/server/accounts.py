@@ -1,7 +1,7 @@
 """The limits and the usage of each key, and reloading of the keys file.
 
-All counts are kept in memory, on the event loop, since the daemon's start. A day's tokens survive a restart in one
-small file for each keys file.
+Counts are kept in memory and start at zero when the daemon starts. Only the current day's tokens survive a restart, in
+one small file for each keys file.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from codespec.server.logs import log
 from codespec.server.wire import route_of
 from codespec.user_folders import state_folder
 
-OWNER = "owner"  # of the daemon's token
+OWNER = "owner"  # the account of the daemon's token
 WATCH_SECONDS = 1.0
 SAVE_SECONDS = 5.0
 DAY = 86400
-Tokens = Mapping[str, int]  # of a day, by the hash of a key
+Tokens = Mapping[str, int]  # tokens of one day by the hash of a key
 REFUSALS = ("requests_per_minute", "tokens_per_day", "at_once", "queue_full")
 
 
 class Account:
-    """The usage of one key, or of the owner, and the limits of the key.
+    """The usage and the limits of one key, or the usage of the owner.
 
-    A minute's requests may come at once, and are earned again evenly. The tokens of a text count when it ends, so the
-    last texts of a day may exceed the limit by their own length.
+    The limit of requests per minute is a token bucket, so a minute's requests may arrive at once. The tokens of a text
+    count when it ends, so the last texts of a day can exceed the daily limit by their own length.
     """
 
     def __init__(self, key: Key) -> None:
@@ -51,7 +51,7 @@ class Account:
         self.prompt_tokens = 0
         self.tokens = 0
         self.refused = Counter(dict.fromkeys(REFUSALS, 0))
-        self._spent = 0.0  # requests of the current minute that are not earned again yet
+        self._spent = 0.0  # level of the bucket, in requests
         self._counted_at = 0.0
         self._day = 0
         self._tokens_today = 0
@@ -81,7 +81,7 @@ class Account:
             self._refuse("at_once", f"{key.at_once} completions at once", 1)
 
     def end(self, handle: RequestHandle, today: float | None = None) -> None:
-        """Count a completion that is over, or whose client is gone."""
+        """Count a completion that has ended, or has lost its client."""
         self._begin_day(time.time() if today is None else today)
         self.open.discard(handle)
         self.prompt_tokens += handle.prompt_tokens
@@ -89,11 +89,11 @@ class Account:
         self._tokens_today += handle.num_tokens
 
     def tokens_on(self, day: int) -> int:
-        """Return the tokens written on a day, which is today or an earlier one; days count from 1970 in UTC."""
+        """Return the tokens written on a day, which must not be in the future. Days count from 1970 in UTC."""
         return self._tokens_today if day == self._day else 0
 
     def resume(self, day: int, tokens: int) -> None:
-        """Begin with the tokens that an earlier daemon counted on a day."""
+        """Restore the tokens that an earlier daemon counted on a day."""
         self._day, self._tokens_today = day, tokens
 
     def _begin_day(self, now: float) -> None:
@@ -103,21 +103,21 @@ class Account:
     def _refuse(self, limit: str, what: str, seconds: float) -> NoReturn:
         self.refused[limit] += 1
         wait = max(1, math.ceil(seconds))
-        raise ServeError(f"The key {self.name!r} may use {what}: ask again in {wait} s.", 429, wait)
+        raise ServeError(f"The key {self.name!r} may use {what}: try again in {wait} s.", 429, wait)
 
 
 @dataclass(slots=True)
 class Call:
     """One HTTP request as the accounts and the audit log see it."""
 
-    name: str = ""  # of its key; "" before the guard knows it, or if the daemon has no keys
+    name: str = ""  # of its key; "" before the guard has run, or if the daemon has no keys
     account: Account | None = None
     is_owner: bool = False
     handles: list[RequestHandle] = field(default_factory=list)
 
     @property
     def own_key(self) -> str:
-        """The name of its key, whose holder sees nothing about others; "" for the owner and without keys."""
+        """The name of its key, for replies that must not reveal other keys; "" for the owner and without keys."""
         return "" if self.account is None or self.is_owner else self.name
 
 
@@ -125,8 +125,9 @@ CALL: web.RequestKey[Call] = web.RequestKey("call", Call)
 
 
 def line_of(request: web.Request, call: Call, status: int, ms: float) -> dict[str, Any]:
-    """Return the facts of a request that is over. `prompt_tokens` is 0 if no text was finished."""
-    languages = {find_language(one.request.language, one.request.path) or "unknown" for one in call.handles}
+    """Return the audit log's line for a finished request. `prompt_tokens` is 0 if no text was finished."""
+    requests = [handle.request for handle in call.handles]
+    languages = {find_language(request.language, request.path) or "unknown" for request in requests}
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "key": call.name,
@@ -134,8 +135,8 @@ def line_of(request: web.Request, call: Call, status: int, ms: float) -> dict[st
         "route": route_of(request),
         "language": next(iter(languages)) if len(languages) == 1 else "",
         "bytes": request.content_length or 0,
-        "prompt_tokens": sum(one.prompt_tokens for one in call.handles),
-        "tokens": sum(one.num_tokens for one in call.handles),
+        "prompt_tokens": sum(handle.prompt_tokens for handle in call.handles),
+        "tokens": sum(handle.num_tokens for handle in call.handles),
         "ms": round(ms, 1),
         "status": status,
         "outcome": _outcome(call, status),
@@ -146,9 +147,9 @@ def _outcome(call: Call, status: int) -> str:
     """Return ok, refused, failed, disconnected, superseded or deadline."""
     if status >= 400:
         return "disconnected" if status == 499 else "failed" if status >= 500 else "refused"
-    if any(one.error is not None for one in call.handles):
+    if any(handle.error is not None for handle in call.handles):
         return "failed"  # after the stream began
-    reasons = {completion.finish_reason for one in call.handles for completion in one.finished}
+    reasons = {completion.finish_reason for handle in call.handles for completion in handle.finished}
     if "cancelled" in reasons:
         return "superseded"
     return "deadline" if "deadline" in reasons else "ok"
@@ -157,7 +158,7 @@ def _outcome(call: Call, status: int) -> str:
 class Keyring:
     """The accounts of the keys in a file. Raises ConfigError if the file can't be used.
 
-    A later version of the file that can't be used changes nothing, but `fault` says so.
+    If the file changes and can't be used any more, the previous keys stay valid and `fault` is set.
     """
 
     def __init__(self, file: Path) -> None:
@@ -174,16 +175,16 @@ class Keyring:
         """The owner's account and those of the current keys."""
         return [self.owner, *self._by_hash.values()]
 
-    def find(self, given: str) -> Account | None:
+    def find(self, key: str) -> Account | None:
         """Return the account of a key, or None if it is not in the file."""
-        return self._by_hash.get(hash_of_key(given)) if given else None
+        return self._by_hash.get(hash_of_key(key)) if key else None
 
-    def hash_by_id(self, given: str) -> str | None:
+    def hash_by_id(self, key_id: str) -> str | None:
         """Return the hash of the key with the id that a client sent for a proof, or None."""
-        return self._by_id.get(given)
+        return self._by_id.get(key_id)
 
     def refresh(self) -> list[Account]:
-        """Read the file again if it has changed; return the accounts whose key is gone."""
+        """Read the file again if it has changed; return the accounts of removed keys."""
         version = self._look()
         if version == self._version:
             return []
@@ -191,14 +192,14 @@ class Keyring:
         try:
             keys = read_keys(self.file)
         except ConfigError as error:
-            self.fault = f"{error.fault.clause}; the keys read before still hold."
+            self.fault = f"{error.fault.clause}; the previous keys stay valid."
             log.warning("%s", self.fault)
             return []
         self.fault = ""
         return self._take(keys)
 
     def _take(self, keys: tuple[Key, ...]) -> list[Account]:
-        """Use these keys. A key that stays keeps its account; a name with a new key begins a new one."""
+        """Replace the keys. A key that was there before keeps its account, and a new key gets a new one."""
         former, self._by_hash = self._by_hash, {}
         for key in keys:
             account = former.pop(key.sha256, None) or Account(key)
@@ -208,24 +209,24 @@ class Keyring:
         return list(former.values())
 
     def _look(self) -> tuple[int, ...]:
-        """Return what changes with the file's content: its times, size and number."""
+        """Return the file's times, size and inode number, which change with its content."""
         try:
-            found = os.stat(self.file)
+            state = os.stat(self.file)
         except (OSError, ValueError):
             return ()
-        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+        return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
 
 
 class DailyCounts:
-    """The counts of a keyring's accounts in their file, written when they change, at most every SAVE_SECONDS.
+    """Saves the token counts of a keyring's accounts when they change, at most every SAVE_SECONDS.
 
-    A killed daemon forgets at most that much. Daemons that share a keys file, as replicas do, count apart; the one that
-    saves last decides what a new one reads.
+    A killed daemon loses the counts since the last save. Daemons that share a keys file, such as replicas, count
+    separately, and a new daemon reads the counts that were saved last.
     """
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
-        again, each = "today's tokens count from zero", "a restart forgets them"
+        again, each = "today's token counts start at zero", "a restart forgets them"
         self._file = Kept(usage_file(keyring.file), "usage by key", parse, spell, again, each)
         self._notes: list[str] = []
         self._saved: tuple[int, Tokens] = (0, {})
@@ -237,13 +238,13 @@ class DailyCounts:
         return f"{self._notes[-1][:1].upper()}{self._notes[-1][1:]}." if self._notes else ""
 
     def load(self) -> None:
-        """Give each account the tokens that it has used today."""
+        """Restore the number of tokens that each account has used today."""
         day, tokens = self._file.load(self._notes) or (0, {})
         for account in self._keyring.accounts:
             account.resume(day, tokens.get(account.key.sha256, 0))
 
     def save(self, *, at_once: bool = False) -> None:
-        """Write the file if a count has changed and it is time."""
+        """Write the file if a count has changed, and SAVE_SECONDS have passed since the last save."""
         now = time.monotonic()
         if now < self._next and not at_once:
             return
@@ -269,21 +270,21 @@ def parse(values: Mapping[str, Any]) -> tuple[int, Tokens]:
     if type(day) is not int or not isinstance(tokens, dict) or len(tokens) > MOST_KEYS:
         raise ValueError("not a day's counts")
     if not all(type(count) is int and count > 0 for count in tokens.values()):
-        raise ValueError("a count is no positive number")
+        raise ValueError("a count is not a positive number")
     return day, tokens
 
 
 def usage_file(keys: Path) -> Path:
-    """Return the file that belongs to a keys file."""
+    """Return the file with the usage of a keys file."""
     return state_folder() / f"key-usage-{digest(str(keys.absolute()))}.json"
 
 
 async def watch(
     keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None], save: Callable[[], None]
 ) -> NoReturn:
-    """Notice changes of the keys file, by time and when `woken` is set; call `end` for each key that was revoked.
+    """Read the keys file when it changes, checking every WATCH_SECONDS and when `woken` is set.
 
-    `save` is called each time.
+    Call `end` for each revoked key, and `save` after each check.
     """
     while True:
         try:

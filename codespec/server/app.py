@@ -41,7 +41,7 @@ NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no 
 MOST_DEADLINE = 600_000.0  # milliseconds
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
-    405: ("method", "use one that Allow names"),
+    405: ("method", "use a method that Allow lists"),
 }
 
 
@@ -53,7 +53,7 @@ def build_app(
     audit_log: AuditLog | None = None,
     reloader: Reloader | None = None,
 ) -> web.Application:
-    """Build the application with all routes and middleware. Without `keys`, the daemon can't prove whose it is."""
+    """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
     access = access or Access()
     connections = Connections(open_files())
     open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
@@ -77,10 +77,10 @@ def build_app(
 async def ready(request: web.Request) -> web.StreamResponse:
     """Reply 200 if the model is loaded and the engine runs, else 503, for load balancers.
 
-    Supervisors ask `GET /health` instead, which reports whether the process lives (`security.ALIVE`).
+    Supervisors use `GET /health` instead, which reports whether the process is alive (`security.ALIVE`).
     """
     if request.app[DAEMON].state != "ready":
-        raise ServeError("The daemon can't complete now: ask again in a moment.", 503, RETRY_SECONDS)
+        raise ServeError("The daemon can't complete now: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
 
@@ -93,7 +93,7 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
 
 
 def recorded(audit_log: AuditLog | None, unaudited: Collection[str]) -> Middleware:
-    """Return the outermost middleware, which logs each request; the audit log lacks those of the routes `unaudited`."""
+    """Return the outermost middleware, which logs each request. Routes in `unaudited` are not in the audit log."""
 
     @web.middleware
     async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -138,7 +138,7 @@ def _from_http(error: web.HTTPException) -> web.Response:
 
 @web.middleware
 async def keep_engine(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let a request use one engine to its end; while there is none to use, let it wait."""
+    """Give a request one engine until it ends. While the models are being replaced, let it wait for the new one."""
     daemon = request.app[DAEMON]
     if route_of(request) == RELOAD:
         return await handler(request)
@@ -149,7 +149,7 @@ async def keep_engine(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
-    """Wait until the models are replaced, at most up to the request's deadline. Raise ServeError."""
+    """Wait until the models are replaced. Raise ServeError at the request's deadline."""
     began = time.perf_counter()
     request[FIELDS] = fields = await read_fields(request)
     deadline = fields.number("deadline_ms", 0.0, 0.0, MOST_DEADLINE) if route_of(request) == codespec.COMPLETE else 0.0
@@ -157,7 +157,7 @@ async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
         async with asyncio.timeout(deadline / 1000 or None):
             await daemon.until_released()
     except TimeoutError as error:
-        sentence = "The models are being replaced: ask again in a moment."
+        sentence = "The models are being replaced: try again in a moment."
         raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
     if deadline:
         fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)

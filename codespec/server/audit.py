@@ -3,8 +3,8 @@
 If they differ, the audit writes a file that reproduces the difference, logs a warning without source text, and switches
 the engine to fast mode.
 
-Prompts are read from the cache if it holds them, so the audit compares the decoding, not the prefill. The dispatcher
-starts and interrupts audits.
+An audit may reuse the cached prompt, so it checks the decoding, not the prefill. The dispatcher starts and interrupts
+audits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from codespec.user_folders import make_state_folder, state_folder
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
-MOST_PENDING, MOST_BYTES = 2, 4 << 20  # limits on pending audits: their number, and the total bytes of their texts
+MOST_PENDING, MOST_BYTES = 2, 4 << 20  # number of pending audits, and total bytes of their texts
 TRIES = 3  # interruptions before an audit is abandoned
 QUIET = 1.0  # idle seconds before an audit begins
 MOST_FILES = 20
@@ -85,7 +85,7 @@ class Audit:
         return Job(first.request, Priority.AUDIT, now, audited=first.sequences)
 
     def interrupt(self) -> None:
-        """Note that a request stopped the current audit. It runs again, or is abandoned after TRIES interruptions."""
+        """Record that a request stopped the current audit. It runs again, or is abandoned after TRIES interruptions."""
         self._tries += 1
         if self._tries == TRIES:
             self.give_up()
@@ -105,8 +105,8 @@ class Audit:
         self._pending.clear()
         file = self._keep({**self._circumstances(), **report(first_run.sequences[0], pairs)})
         self.engine.leave_exact(REASON)
-        log.warning("exact mode does not hold here (%s): fast mode is used from now on; %s", REASON, file)
-        self.results["different"] += 1  # last: whoever reads it in another thread then finds fast mode and the file
+        log.warning("exact mode does not hold here (%s): the daemon now uses fast mode; %s", REASON, file)
+        self.results["different"] += 1  # last, so that other threads that see it also see fast mode and the file
 
     def _take(self) -> Job:
         self._tries = 0
@@ -123,8 +123,8 @@ class Audit:
             json_store.write(file, content)  # readable by this user alone, as all temporary files are
             remove_oldest(folder)
         except OSError as error:
-            return f"what reproduces it can't be kept in {folder} ({error.strerror})"
-        return f"{file} reproduces it, and holds the request's text"
+            return f"its report can't be written to {folder} ({error.strerror})"
+        return f"{file} reproduces the difference, and contains the request's text"
 
     def _circumstances(self) -> dict[str, Any]:
         import torch
@@ -146,8 +146,8 @@ class Audit:
 def is_eligible(job: Job) -> bool:
     """Return whether plain decoding must produce the same output as this finished job.
 
-    That requires that all choices ended without hitting a time limit, that drafts were used, and that exact mode
-    guarantees the text itself, not only its distribution.
+    No choice may have hit a time limit, drafts must have been used, and exact mode must guarantee the text itself, not
+    only its distribution.
     """
     done = completions_of(job).values()
     ended = all(completion.finish_reason in ("stop", "length") for completion in done)

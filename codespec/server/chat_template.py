@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codespec.text.tokenizer import TextTokenizer
 
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
-START_SECONDS = 60.0  # its imports take one or two, on a busy machine ten
+START_SECONDS = 60.0  # its imports take one or two seconds, or ten on a busy machine
 MOST_REPLY = 12 * (2 * MOST_BODY + MOST_ADDED)  # bytes: twelve per character outside the basic plane
 _WRONG = "messages can't be laid out by the model's chat template"
 # Characters without an assigned meaning: Unicode's noncharacters, then a private use plane.
@@ -46,11 +46,11 @@ class ChatMessage:
 
 def find_chat_template(tokenizer: TextTokenizer) -> str:
     """Return the source of the model's template, or "" if it has none. Of several, the one named `default` is used."""
-    found = tokenizer.config.get("chat_template")
-    if isinstance(found, list):
-        named = (entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default")
-        found = next(named, {}).get("template")
-    return found if isinstance(found, str) else ""
+    template = tokenizer.config.get("chat_template")
+    if isinstance(template, list):
+        named = (entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default")
+        template = next(named, {}).get("template")
+    return template if isinstance(template, str) else ""
 
 
 def hide_control_tokens(
@@ -62,7 +62,7 @@ def hide_control_tokens(
     """
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
-    messages = [{"role": one.role, "content": one.content.translate(table)} for one in conversation]
+    messages = [{"role": message.role, "content": message.content.translate(table)} for message in conversation]
     template, tokens = find_chat_template(tokenizer), _special_tokens(tokenizer)
     return {"template": template, "messages": messages, "tokens": tokens}, placeholders
 
@@ -80,7 +80,7 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
     taken = set().union(*texts)
     free = [chr(code) for code in _FREE if chr(code) not in taken]
     if len(free) < len(hidden):
-        raise RequestError("messages hold too many characters of private use: leave them out.", "messages")
+        raise RequestError("messages contain too many private-use characters: leave them out.", "messages")
     return dict(zip(sorted(hidden), free, strict=False))
 
 
@@ -132,7 +132,7 @@ class ChatTemplates:
                 await process.stdin.drain()
                 reply: dict[str, Any] = parse_json(await process.stdout.readline())
         except (ConnectionError, ValueError) as error:  # the process ended, or its reply exceeds the limit
-            sentence = f"{_WRONG} (it ends the process that runs it): use /v1/completions, or another model."
+            sentence = f"{_WRONG} (the process that renders it crashed): use /v1/completions, or another model."
             raise RequestError(sentence, "messages") from error
         return reply
 

@@ -2,8 +2,9 @@
 
 `python -P -m codespec.server.chat_template_process` reads one line of JSON and writes one, in a loop.
 
-A template is a program that ships with the model. Jinja's sandbox denies it files, but does not stop it from looping or
-from using all memory. This process limits time and memory, and the daemon kills it if it does not reply.
+A template is a program that ships with the model. Jinja's sandbox denies access to files, but it does not prevent
+endless loops or the use of all memory. This process limits time and memory, and the daemon kills it if it does not
+reply.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from codespec.bounded_json import parse_json
 
 SECONDS = 5  # per conversation: real templates take a few milliseconds
-MEMORY = 1 << 29  # bytes on top of those the packages use
+MEMORY = 1 << 29  # bytes, in addition to those of the packages
 MOST_ADDED = 1 << 20  # characters that the template may add; the messages may occur twice in the text
 
 

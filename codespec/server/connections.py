@@ -4,8 +4,8 @@ The number of connections is limited by the process's file descriptor limit. At 
 oldest one without a request, then the oldest one whose request is incomplete. If all connections are busy, a few more
 are accepted; they get an error or the health reply.
 
-A Unix socket in use is kept; a stale one is replaced. Daemons that start at the same path take turns, so that none
-removes a socket that another has just created.
+A Unix socket in use is kept; a stale one is replaced. Daemons that start at the same path take turns, because one could
+otherwise remove a socket that another has just created.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from codespec.server.wire import route_of
 from codespec.user_folders import named_path, own_folder, socket_of
 
 OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
-LEAST_FILES = 128  # fewer leave no room for connections
-MOST = 1024  # enough for an editor's daemon; each connection takes memory too
+LEAST_FILES = 128  # a lower limit leaves no room for connections
+MOST = 1024  # connections, which take memory too; more than an editor's daemon needs
 MOST_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
-OPEN_BACKLOGS = 6  # backlogs of uncounted connections (being accepted or closed), on up to three addresses
+OPEN_BACKLOGS = 6  # for connections being accepted or closed: two backlogs for each of up to three addresses
 SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0  # for the holder of a Unix socket to accept a connection
@@ -46,7 +46,7 @@ TURN_SECONDS = 5.0  # to wait for other daemons that create sockets in the same 
 
 
 class Connections:
-    """The connections of one application, in a process that may have `files` open files."""
+    """The connections of one application. `files` is the process's limit of open files."""
 
     def __init__(self, files: int) -> None:
         room = max(files, LEAST_FILES) - OWN_FILES
@@ -58,7 +58,7 @@ class Connections:
 
     def protocol(self, server: web.Server) -> asyncio.BaseProtocol:
         """Return the protocol for a connection that was just accepted."""
-        self._alive = [one for one in server.connections if one.transport and not one.transport.is_closing()]
+        self._alive = [peer for peer in server.connections if peer.transport and not peer.transport.is_closing()]
         if len(self._alive) >= self.most:
             self.report()
             if not self._give_way() and len(self._alive) >= self.most + SPARE:
@@ -73,7 +73,7 @@ class Connections:
             self._requests[request.protocol] = request
             try:
                 if len(self._requests) > self.most and route_of(request) not in open_paths:
-                    raise ServeError(f"{len(self._requests)} requests are under way: ask again in a moment.", 503, 1)
+                    raise ServeError(f"{len(self._requests)} requests are open: try again in a moment.", 503, 1)
                 return await handler(request)
             finally:
                 self._requests.pop(request.protocol, None)
@@ -81,12 +81,12 @@ class Connections:
         return follow
 
     def report(self) -> None:
-        """Log once that the limit has been reached: repeated lines could fill the disk."""
+        """Log once that the limit has been reached, because repeated lines could fill the disk."""
         if not self._reported:
             self._reported = True
             log.warning(
-                "%d connections are open, as many as the limit of open files allows: idle ones are closed for new "
-                "ones; a higher `ulimit -n` allows up to %d (logged once)",
+                "%d connections are open, the most that the limit of open files allows: each new one closes an idle "
+                "one; a higher `ulimit -n` allows up to %d (logged once)",
                 len(self._alive),
                 MOST,
             )
@@ -102,7 +102,7 @@ class Connections:
     async def quiet(self, seconds: float, error: Callable[[], CodespecError]) -> bool:
         """Wait up to `seconds` until no request is open; return False on timeout.
 
-        A request whose body is incomplete gets the error at once, even if it arrives during the wait.
+        A request with an incomplete body gets the error at once, even if it arrives during the wait.
         """
         end = asyncio.get_running_loop().time() + seconds
         while self._requests:
@@ -119,11 +119,11 @@ class Connections:
 
     def _give_way(self) -> bool:
         """Close the least important connection; return False if all are busy."""
-        idle = (one for one in self._alive if one not in self._requests)
-        unread = (one for one, request in self._requests.items() if not request.content.is_eof())
-        for one in chain(idle, unread):
-            if one.transport is not None and not one.transport.is_closing():
-                one.transport.abort()  # no graceful close: the peer may not read the data already sent
+        idle = (peer for peer in self._alive if peer not in self._requests)
+        unread = (peer for peer, request in self._requests.items() if not request.content.is_eof())
+        for peer in chain(idle, unread):
+            if peer.transport is not None and not peer.transport.is_closing():
+                peer.transport.abort()  # no graceful close: the peer may not read the data already sent
                 return True
         return False
 
@@ -188,7 +188,7 @@ class _Tcp(web.BaseSite):
 class _Unix(web.BaseSite):
     """Like `_Tcp` for a Unix socket that only this user can access.
 
-    On stop it does not remove a socket that another daemon has since created at the path.
+    When it stops, it does not remove a socket that another daemon has since created at the path.
     """
 
     def __init__(self, runner: web.AppRunner, path: Path) -> None:
@@ -238,7 +238,7 @@ async def _listen_own(runner: web.AppRunner, port: int) -> None:
         own_folder()
         await _listen_unix(runner, socket_of(port))
     except ConfigError as error:
-        print(f"codespec: goes on without a socket. {error}", file=sys.stderr, flush=True)
+        print(f"codespec: continues without a socket. {error}", file=sys.stderr, flush=True)
 
 
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
@@ -263,8 +263,8 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
 async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
     """Yield a socket that listens at `path`.
 
-    It must be served within the block, while no other daemon probes it. Raise ConfigError if the path is in use; raise
-    OSError if the socket can't be created.
+    The caller must serve it before the block ends, because other daemons may then probe it. Raise ConfigError if the
+    path is in use, and OSError if the socket can't be created.
     """
     async with _turn(path.parent):
         _clear(path)
@@ -273,7 +273,7 @@ async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
 
 @asynccontextmanager
 async def _turn(folder: Path) -> AsyncIterator[None]:
-    """Hold a lock on the folder, without a lock file. Raise ConfigError if it stays locked."""
+    """Hold a lock on the folder itself, without a lock file. Raise ConfigError if another process keeps the lock."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for _ in range(int(TURN_SECONDS / POLL_SECONDS)):
@@ -292,10 +292,10 @@ async def _turn(folder: Path) -> AsyncIterator[None]:
 def _clear(path: Path) -> None:
     """Remove a stale socket. Raise ConfigError for anything else at the path."""
     try:
-        found = path.lstat()
+        state = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(state.st_mode):
         raise ConfigError(f"{path} exists and is no socket", "choose another path for --socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_SECONDS)
@@ -310,7 +310,7 @@ def _clear(path: Path) -> None:
 
 
 def _bind(path: Path, backlog: int) -> socket.socket:
-    """Bind and listen at once: a bound socket that does not listen looks like a dead daemon's."""
+    """Bind a socket and listen at once: a bound socket that does not listen looks stale."""
     own = socket.socket(socket.AF_UNIX)
     former = os.umask(0o177)
     try:

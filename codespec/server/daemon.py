@@ -1,4 +1,4 @@
-"""The daemon as HTTP handlers see it: readiness, the served model, and request submission with a bounded queue."""
+"""The daemon's interface for HTTP handlers: readiness, the served model, and requests with a bounded queue."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class Daemon:
     """One source of text with a queue of at most `queue` requests in addition to the running ones."""
 
     def __init__(
-        self, engine_thread: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
+        self, source: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
     ) -> None:
-        self.current = engine_thread
-        self.incoming: Source | None = None  # the last one that began to load as a replacement
-        self.held: asyncio.Event | None = None  # set when the models are replaced; None: no request has to wait
+        self.current = source
+        self.incoming: Source | None = None  # the last source that began to load as a replacement
+        self.held: asyncio.Event | None = None  # set at the end of a replacement; None: no request has to wait
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
         self.faults: list[Callable[[], str]] = []  # each returns a sentence about a file of the daemon, or ""
         self.stopping = False
         self.metrics = RequestMetrics()
-        self.encoding = asyncio.Lock()  # encode one long text at a time, which leaves a core for the engine
+        self.encoding = asyncio.Lock()  # only one long text is encoded at a time, which leaves a core for the engine
         self._open: dict[RequestHandle, Source] = {}
         self._users: Counter[Source] = Counter()  # requests by the engine that they use
         self._num_held = 0
         self._changed = asyncio.Event()
 
     @property
-    def engine_thread(self) -> Source:
-        """The engine of the current request, which stays the same to its end, or else the one for new requests."""
+    def source(self) -> Source:
+        """The engine of the current request, which keeps it until it ends; outside a request, the current engine."""
         return _PINNED.get() or self.current
 
     @property
@@ -60,30 +60,30 @@ class Daemon:
         """One of starting, ready, stopping, failed or stopped."""
         if self.held is not None and not self.stopping:
             return "starting"
-        return "stopping" if self.stopping else self.engine_thread.state
+        return "stopping" if self.stopping else self.source.state
 
     @property
     def reason(self) -> str:
         """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
-        thread = self.incoming if self.held is not None and self.incoming is not None else self.engine_thread
-        if thread.error is not None:
-            return thread.error.fault.clause
-        starts = thread.loaded is None or thread.state != "ready"
-        return f"{thread.progress.phase}, {thread.progress.seconds:.0f} s so far" if starts else ""
+        source = self.incoming if self.held is not None and self.incoming is not None else self.source
+        if source.error is not None:
+            return source.error.fault.clause
+        starts = source.loaded is None or source.state != "ready"
+        return f"{source.progress.phase}, {source.progress.seconds:.0f} s so far" if starts else ""
 
     @property
     def warning(self) -> str:
         """A sentence about files that can't be written, or "" if there are none."""
-        loaded = self.engine_thread.loaded
+        loaded = self.source.loaded
         notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
         faults = (fault for read in self.faults if (fault := read()))
-        return self.output.warning or self.engine_thread.warning or next(faults, "") or next(unkept, "")
+        return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
 
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        return sum(one.num_running for one in self.engine_threads)
+        return sum(source.num_running for source in self.sources)
 
     @property
     def num_waiting(self) -> int:
@@ -92,18 +92,18 @@ class Daemon:
 
     def loaded(self) -> Loaded:
         """Return the engine and its model's properties. Raise ServeError if they are not available."""
-        thread = self.engine_thread
+        source = self.source
         if self.stopping:
             raise stopping()
-        if thread.error is not None:
-            raise ServeError(thread.error.fault, 503, state="failed")
-        if thread.loaded is None or thread.state != "ready":
-            sentence = f"The daemon is starting ({self.reason}): ask again in a moment."
+        if source.error is not None:
+            raise ServeError(source.error.fault, 503, state="failed")
+        if source.loaded is None or source.state != "ready":
+            sentence = f"The daemon is starting ({self.reason}): try again in a moment."
             raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
-        return thread.loaded
+        return source.loaded
 
     def ready(self) -> Loaded:
-        """Like `loaded`, for a completion request: counts a request that arrives too early as refused."""
+        """Like `loaded`, but count a request that arrives too early as refused."""
         try:
             return self.loaded()
         except ServeError:
@@ -124,8 +124,8 @@ class Daemon:
         if account is not None:
             account.check()
         handle.request, handle.session = replace(handle.request, scope=scope), session
-        self.engine_thread.admit(handle)
-        self._open[handle] = self.engine_thread
+        self.source.admit(handle)
+        self._open[handle] = self.source
         if account is not None:
             account.open.add(handle)
         try:
@@ -136,29 +136,29 @@ class Daemon:
             if account is not None:
                 account.end(handle)
             if not handle.over:
-                self.engine_thread.abort(handle)
+                self.source.abort(handle)
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the newest waiting request of the client with the most, if `scope` would still have fewer.
+        """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.
 
-        So a client that fills the queue makes room for the others (longest queue drop, Suter et al. 1998).
+        A client that fills the queue thus makes room for the others (longest queue drop, Suter et al. 1998).
         """
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]
-        waiting = [one for one in self._open if one.request.scope == busiest and one.waits]
+        waiting = [handle for handle in self._open if handle.request.scope == busiest and handle.waits]
         if most <= counts[scope] + 1 or not waiting:
             return False
         self.metrics.refused["queue_full"] += 1
-        self.refuse([max(waiting, key=lambda one: one.arrived)], self._full())
+        self.refuse([max(waiting, key=lambda handle: handle.arrived)], self._full())
         return True
 
     def _full(self) -> ServeError:
         wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.ready().slots) / 8)
-        return ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
+        return ServeError(f"{self.num_open} requests are open: try again in a moment.", 429, max(1, wait))
 
     def revoke(self, account: Account) -> None:
         """End the completions of a key that is no longer valid."""
-        sentence = f"The key {account.name!r} was revoked: ask the daemon's owner for another."
+        sentence = f"The key {account.name!r} was revoked: ask the daemon's owner for a new one."
         self.refuse(account.open, ServeError(sentence, 401))
 
     def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
@@ -174,35 +174,35 @@ class Daemon:
             self.held.set()
 
     @property
-    def engine_threads(self) -> list[Source]:
-        """The current engine, those that are still finishing, and one that is loading."""
+    def sources(self) -> list[Source]:
+        """The current engine, replaced engines with open requests, and an engine that is loading."""
         return list({self.current: 0, **self._users, **({self.incoming: 0} if self.incoming else {})})
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Let the request that runs the block use the engine that is current now, even if it is replaced meanwhile."""
-        thread = self.current
-        token = _PINNED.set(thread)
-        self._users[thread] += 1
+        """Let the request that runs the block keep the current engine, even if it is replaced in the meantime."""
+        source = self.current
+        token = _PINNED.set(source)
+        self._users[source] += 1
         try:
             yield
         finally:
             _PINNED.reset(token)
-            self._users[thread] -= 1
+            self._users[source] -= 1
 
-    def num_users(self, thread: Source) -> int:
+    def num_users(self, source: Source) -> int:
         """Return the number of requests that still use an engine."""
-        return self._users[thread]
+        return self._users[source]
 
-    def use(self, thread: Source) -> None:
-        """Give new requests to another engine."""
-        self.current, self.incoming = thread, None
-        self._users[thread] += 0
+    def use(self, source: Source) -> None:
+        """Use another engine for new requests."""
+        self.current, self.incoming = source, None
+        self._users[source] += 0
         self._changed.set()
 
-    def forget(self, thread: Source) -> None:
+    def forget(self, source: Source) -> None:
         """Drop an engine that no request uses."""
-        del self._users[thread]
+        del self._users[source]
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -218,7 +218,7 @@ class Daemon:
         """Wait while requests are held. Raise ServeError if too many wait already."""
         if self._num_held >= self.queue:
             self.metrics.refused["queue_full"] += 1
-            sentence = f"{self._num_held} requests wait for the models to be replaced: ask again in a moment."
+            sentence = f"{self._num_held} requests wait for the models to be replaced: try again in a moment."
             raise ServeError(sentence, 429, RETRY_SECONDS)
         self._num_held += 1
         try:
@@ -231,7 +231,7 @@ class Daemon:
         """Wait until the current engine has failed, and raise its error."""
         while True:
             self._changed.clear()
-            tasks = [asyncio.ensure_future(one) for one in (self.current.until_failed(), self._changed.wait())]
+            tasks = [asyncio.ensure_future(wait) for wait in (self.current.until_failed(), self._changed.wait())]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             tasks[1].cancel()
             if tasks[0].done() and self.current.error is not None:
@@ -241,7 +241,7 @@ class Daemon:
 
 def stopping() -> ServeError:
     """Return the error for requests to a daemon that is shutting down."""
-    return ServeError("The daemon is stopping: ask again when it is back.", 503, 5, "stopping")
+    return ServeError("The daemon is stopping: try again later.", 503, 5, "stopping")
 
 
 DAEMON: web.AppKey[Daemon] = web.AppKey("daemon", Daemon)

@@ -74,8 +74,8 @@ class PrefetchCache:
 class Dispatcher:
     """Puts requests into the engine's queue and runs its rounds; `outbox` collects the messages for their handles.
 
-    With `prefetch` it continues each document's text if no request arrives for `patience` seconds; a request that
-    arrives during a round waits for that round. After prefetching, it runs the audits that `audit` has queued.
+    With `prefetch`, it continues each document's text if no request arrives for `patience` seconds. A request that
+    arrives during a round waits for its end. After prefetching, the dispatcher runs the audits that `audit` has queued.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Dispatcher:
 
     @property
     def idle_for(self) -> float | None:
-        """Seconds until there is work to do without a new request, or None if there will be none."""
+        """Seconds until there is work without a new request, or None if none is planned."""
         now = time.perf_counter()
         if self.queue.jobs or self.audit.due is None:
             return self.queue.idle_for(now)
@@ -120,7 +120,7 @@ class Dispatcher:
             self._plan_prefetch(handle.request, messages)
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request whose client is gone or has a newer one; end its job if no other request shares it."""
+        """Drop a request that its client has left or superseded; end its job if no other request shares it."""
         if handle not in self.handles:
             return
         self.handles.remove(handle)
@@ -190,7 +190,7 @@ class Dispatcher:
         kind = type(error).__name__  # the exception's message may contain source text
         if job.audited:
             self.audit.give_up()
-        sentence = f"The engine failed on this request ({kind}): the daemon goes on, other requests are not affected."
+        sentence = f"The engine failed on this request ({kind}): other requests are not affected."
         self._end(job, [Failed(ServeError(sentence, 500))])
 
     def _end(self, job: Job, messages: Collection[Message]) -> None:
@@ -203,7 +203,7 @@ class Dispatcher:
     def _collect(self, job: Job) -> None:
         events = job.read_events()
         if not job.finished:
-            if events:  # otherwise many waiting jobs would each search for their handles in every round
+            if events:  # the search for handles would be slow for every waiting job in every round
                 self._send(self._handles_of(job), events)
             return
         self._end(job, events)

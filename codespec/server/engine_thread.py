@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 MOST_CALLS = 64  # functions that wait for the end of a round
-PREFETCH_DELAY = 0.15  # seconds after a finished text; keystrokes come faster than that
+PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
 class EngineThread(Source):
@@ -57,14 +57,14 @@ class EngineThread(Source):
         self._post(lambda dispatcher: dispatcher.admit(handle))
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request whose client is gone. Do nothing if the thread has ended."""
+        """Drop a request that its client has left. Do nothing if the thread has ended."""
         with contextlib.suppress(ServeError):
             self._post(lambda dispatcher: dispatcher.abort(handle))
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function between two rounds, as it is not safe during one. Raise ServeError if too many are waiting."""
+        """Run a function between two rounds. Raise ServeError if too many are waiting."""
         if self._num_calls >= MOST_CALLS:
-            raise ServeError(f"{MOST_CALLS} calls wait for the engine: ask again in a moment.", 429, 1)
+            raise ServeError(f"{MOST_CALLS} calls wait for the engine: try again in a moment.", 429, 1)
         future: Future[Result] = Future()
         self._num_calls += 1
         try:
@@ -105,7 +105,7 @@ class EngineThread(Source):
         try:
             self._work(dispatcher)
             self.state = "stopped"
-            self._close(dispatcher, ServeError("The daemon is stopping: ask again when it is back.", 503, 5))
+            self._close(dispatcher, ServeError("The daemon is stopping: try again later.", 503, 5))
             dispatcher.engine.close()
         except BaseException as error:  # thread boundary: otherwise every open request would wait forever
             log_failure("the engine's thread ended", error)
@@ -159,7 +159,7 @@ class EngineThread(Source):
 
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
-    engine = cast("Engine", loaded.engine)  # what a thread loads is one
+    engine = cast("Engine", loaded.engine)  # only `server.upstream` loads a RemoteWriter
     audit = Audit(engine, loaded.audit_every, names)
     return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY, audit)
 

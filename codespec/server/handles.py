@@ -1,7 +1,7 @@
-"""Request handles: a request in progress as its HTTP handler sees it, the events for its client, totals of all.
+"""Request handles: a request in progress as its HTTP handler sees it, with the events for its client. Also totals.
 
-Handles live on the event loop; the engine's thread only passes them on. A slow client delays no other: its handle
-buffers the unread events, at most one completion.
+Handles belong to the event loop; the engine's thread only passes them on. A slow client does not delay others, because
+its handle buffers its unread events, at most one completion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end of a request that failed before or during its text."""
+    """The last message of a request that failed, possibly after a part of its text."""
 
     error: CodespecError
 
@@ -36,7 +36,7 @@ class RequestHandle:
     """One client's request: its parameters, priority and progress.
 
     `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break. `notes`
-    explain to the client how its request was read. Limits in milliseconds become seconds of perf_counter here; a
+    explain to the client how its request was read. Limits in milliseconds are converted to seconds of perf_counter; a
     deadline counts from `arrived`.
     """
 
@@ -66,7 +66,7 @@ class RequestHandle:
 
     @property
     def owner(self) -> Owner:
-        """The client and the document being edited; "" for parts that the client does not send."""
+        """The client and the document being edited; "" if the client did not name one."""
         return self.request.owner
 
     @property

@@ -1,8 +1,8 @@
 """Run `codespec serve` from startup to shutdown: signals and draining.
 
-The daemon listens immediately and then loads the models. The first SIGTERM or SIGINT lets open requests finish and
-exits with 0; the second exits at once. If the engine dies, the daemon exits with an error, so that its supervisor (an
-editor's language server, systemd) starts another; that is better than replying 503 forever.
+The daemon listens immediately and then loads the models. After the first SIGTERM or SIGINT, it finishes the open
+requests and exits with 0; after the second, it exits at once. If the engine dies, the daemon exits with an error, and
+its supervisor (an editor's language server, systemd) starts another one instead of getting 503 forever.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from codespec.server.accounts import DailyCounts, Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
-from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded, Progress, Source
+from codespec.server.loading import Source
 from codespec.server.logs import AuditLog, safe_output, start_logging
 from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
@@ -33,21 +32,15 @@ from codespec.token_file import read_token
 from codespec.user_folders import named_path
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
-REFUSE_SECONDS = 1.0  # for sending the error that the daemon is stopping
+REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(
-    config: ServeConfig,
-    load: Callable[[Progress], Loaded],
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-) -> int:
-    """Serve the engine that `load` returns. `plan` returns how to load other models."""
-    return serve_from(EngineThread(load), config, plan)
+def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
+    """Serve until a signal arrives; return the exit code. `plan` returns how to load other models.
 
-
-def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
-    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
+    Raise CodespecError if the daemon can't start.
+    """
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
@@ -59,11 +52,11 @@ def serve_from(thread: Source, config: ServeConfig, plan: Callable[[Mapping[str,
         start_logging(config.access_log)
         start_fork_server()
         keys = proof_keys(token)
-        daemon = Daemon(thread, config.queue, output, keyring)
+        daemon = Daemon(source, config.queue, output, keyring)
         try:
             asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
         finally:
-            stopped = all([one.stop(STOP_SECONDS) for one in daemon.engine_threads])
+            stopped = all([source.stop(STOP_SECONDS) for source in daemon.sources])
             _print_notes(daemon.current, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
@@ -79,7 +72,7 @@ async def _serve(
     plan: Callable[[Mapping[str, Any]], Plan] | None,
     printed: list[str],
 ) -> None:
-    thread = daemon.current
+    source = daemon.current
 
     def announce() -> None:
         printed.clear()
@@ -93,7 +86,7 @@ async def _serve(
     stop, watching = _stop_signals(), follow_files(daemon, audit_log)
     try:
         await listen(runner, config)
-        thread.start(asyncio.get_running_loop())
+        source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
@@ -106,9 +99,9 @@ async def _serve(
 def follow_files(
     daemon: Daemon, audit_log: AuditLog | None, *, by_signal: bool = True
 ) -> asyncio.Task[NoReturn] | None:
-    """Follow changes of the keys file, and on SIGHUP read it and open the audit log anew; return the task, if any.
+    """Watch the keys file; on SIGHUP, read it and reopen the audit log. Return the watching task, or None.
 
-    Without these files, SIGHUP ends the daemon, as it ends any program whose terminal is closed.
+    Without these files, SIGHUP keeps its default effect, which ends the daemon when its terminal is closed.
     """
     keyring, woken = daemon.keyring, asyncio.Event()
 
@@ -134,7 +127,7 @@ def follow_files(
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
     """Stop accepting connections and let open requests finish.
 
-    Requests that do not finish in time get an error; requests whose body is incomplete get it at once.
+    Requests that do not finish in time get an error. Requests with an incomplete body get it at once.
     """
     daemon.stopping = True
     for site in runner.sites:
@@ -173,16 +166,16 @@ def make_runner(app: web.Application) -> web.AppRunner:
 
 async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
-    thread = daemon.current
-    await thread.until_loaded()
-    _print_notes(thread, printed)
-    print(f"codespec: ready after {thread.progress.seconds:.1f} s", flush=True)
+    source = daemon.current
+    await source.until_loaded()
+    _print_notes(source, printed)
+    print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
     await daemon.until_failed()
 
 
-def _print_notes(thread: Source, printed: list[str]) -> None:
-    """Print the engine's notes that are not in `printed` yet."""
-    notes = thread.loaded.engine.notes if thread.loaded is not None else []
+def _print_notes(source: Source, printed: list[str]) -> None:
+    """Print the engine's notes that are not in `printed` yet, and update `printed`."""
+    notes = source.loaded.engine.notes if source.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
     printed[:] = notes

@@ -1,4 +1,4 @@
-"""Where the daemon's text comes from (an engine on its own thread, or another server), and how an engine is loaded."""
+"""The daemon's source of text (an engine on its own thread, or another server), and the loading of an engine."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class Loaded:
     audit_every: int = 0  # one in `audit_every` completions is decoded again (0: none)
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
-    no_fim: str = ""  # why the model can't fill in, if that does not follow from its tokenizer
-    names: tuple[str, ...] = ()  # all values of the setting that select this model
+    no_fim: str = ""  # why the model can't fill in, if its tokenizer does not show it
+    names: tuple[str, ...] = ()  # all values of the setting `model` that select this model
     identity: Mapping[str, Any] = field(default_factory=dict)  # everything that determines its texts and drafts
 
     def demand_tokens(self) -> None:
         """Raise ServeError if the model's tokens are unknown here."""
         if self.engine.mode == "upstream":
-            raise ServeError("The upstream server alone knows the model's tokens: ask it for them.", 501)
+            raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
 
 
 class Source(ABC):
-    """Takes requests and pushes events to their handles. All of it may be used on the event loop.
+    """Takes requests and pushes events to their handles. No method blocks the event loop, except `stop`.
 
-    `dispatcher` is the engine's, read-only for other threads.
+    `dispatcher` is the engine's dispatcher, which other threads may only read.
     """
 
     def __init__(self) -> None:
@@ -85,17 +85,17 @@ class Source(ABC):
 
     @property
     def warning(self) -> str:
-        """A sentence about a fault that lasts, or ""; an engine has notes instead."""
+        """A sentence about a lasting fault, or ""; an engine has notes instead."""
         return ""
 
     @property
     def remote(self) -> Mapping[str, Any] | None:
-        """The state of the server that writes; None if this process does."""
+        """The state of the upstream server; None if this process generates the text."""
         return None
 
     @abstractmethod
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start loading; events go to this loop."""
+        """Start loading. Events are delivered on this loop."""
 
     async def until_loaded(self) -> None:
         """Wait until requests can be taken. Raise the error if loading fails."""
@@ -104,7 +104,7 @@ class Source(ABC):
             raise self.error
 
     async def until_failed(self) -> NoReturn:
-        """Wait for a failure for good, and raise its error."""
+        """Wait for a permanent failure, and raise its error."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
@@ -115,15 +115,15 @@ class Source(ABC):
 
     @abstractmethod
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request whose client is gone."""
+        """Drop a request that its client has left."""
 
     @abstractmethod
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function when it disturbs no request. Raise ServeError."""
+        """Run a function while no request uses the engine. Raise ServeError."""
 
     @abstractmethod
     def stop(self, seconds: float) -> bool:
-        """Stop; return False if it is still busy after `seconds`."""
+        """Stop. Return False if the source is still busy after `seconds`."""
 
 
 def loader(
@@ -131,19 +131,19 @@ def loader(
 ) -> Callable[[Progress], Loaded]:
     """Return a function that loads the configured models and reports its progress.
 
-    It checks that the models exist before it imports the engine's packages, which takes seconds.
+    The function checks that the models exist before it imports the engine's packages, which takes seconds.
     """
 
     def load(progress: Progress) -> Loaded:
-        progress.phase = "finding the models"
-        for name, dtype in _named(config):
-            resolve(name).folder(dtype)
-        progress.phase = "loading the engine's packages"
-        check_packages()
-        from codespec.engine.build import build_engine
-
         def report(phase: str) -> None:
             progress.phase = phase
+
+        report("finding the models")
+        for name, dtype in _named(config):
+            resolve(name).folder(dtype)
+        report("loading the engine's packages")
+        check_packages()
+        from codespec.engine.build import build_engine
 
         report("loading the models")
         identity = identity_of(config)  # identity of the files at the time they are read
@@ -169,7 +169,7 @@ def loader(
 def fits_beside(config: EngineConfig) -> bool:
     """Return whether these models fit into the free memory while others are loaded.
 
-    Their size is estimated from their files: half as much again for packing, and the share for keys and values. On a
+    The estimate is the size of their files, half as much again for packing, and the memory for keys and values. On a
     GPU, an engine takes all memory for its cache, so two never fit.
     """
     memory, free = machine_memory(), available_memory()
@@ -189,7 +189,7 @@ def _named(config: EngineConfig) -> list[tuple[str, str]]:
 def model_names(config: EngineConfig) -> tuple[str, ...]:
     """Return all values of the setting `model`, in any case, that select this configuration.
 
-    Empty for a target without a name, such as a folder.
+    The tuple is empty for a target without a name, such as a folder.
     """
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)

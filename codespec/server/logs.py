@@ -1,8 +1,8 @@
 """The daemon's log and output, and the audit log: one JSON line for each request, with names and counts.
 
-No line contains a client's text, a path or a document's name. Anything that a client writes freely stays out: the route
-is the daemon's own pattern, the language one that it knows. If the disk is full, the daemon keeps running and /health
-reports the problem.
+No line contains a client's text, a path, a document's name or any other string from a client: the route is the daemon's
+own pattern, and the language one that it supports. If the disk is full, the daemon keeps running and /health reports
+the problem.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codespec.server")
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 DROPPED = b"codespec: older lines were dropped here\n"
-LOST = b"\ncodespec: lines that belong here could not be written\n"
+LOST = b"\ncodespec: lines are missing here because they could not be written\n"
 
 
 def log_failure(what: str, error: BaseException) -> None:
@@ -82,7 +82,7 @@ class LogOutput:
 
 
 class _SafeStream(io.FileIO):
-    """Never raises on write; remembers why the last write failed."""
+    """A stream that never raises on write. It keeps the reason that the last write failed."""
 
     def __init__(self, number: int, output: LogOutput) -> None:
         super().__init__(number, "w", closefd=False)
@@ -90,7 +90,7 @@ class _SafeStream(io.FileIO):
         self._fault = ""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Accept all data, even if it is lost. The next successful write reports that lines were lost."""
+        """Accept all data, even if it can't be written. The next successful write reports lost lines."""
         new = bytes(data)
         with self._output.lock:
             left = LOST + new if self._fault else new
@@ -138,15 +138,15 @@ def safe_output(most: int = 0) -> Iterator[LogOutput]:
 
 
 class AuditLog:
-    """The log's file, mode 0600. Raises ConfigError if it can't be opened.
+    """The audit log's file, with mode 0600. Raises ConfigError if it can't be opened.
 
-    A line that can't be written is counted; `fault` says so, and the next line that can be written has the count.
+    Lines that can't be written are counted in `fault`, and in the next line that can be written.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.fault = ""
-        self.lost = 0  # lines since the last one that was written
+        self.lost = 0  # lines lost since the last successful write
         try:
             self._number = _open(file)
         except OSError as error:
@@ -161,7 +161,7 @@ class AuditLog:
                 data = data[os.write(self._number, data) :]
         except OSError as error:
             if not self.fault:
-                log.warning("the audit log %s can't be written (%s): requests go on", self.file, _why(error))
+                log.warning("the audit log %s can't be written (%s): requests continue", self.file, _why(error))
             self.lost += 1
             self.fault = (
                 f"The audit log can't be written ({_why(error)}; {self.lost} lines lost): make room on its disk."
@@ -170,11 +170,11 @@ class AuditLog:
         self.lost, self.fault = 0, ""
 
     def reopen(self) -> None:
-        """Open the file anew, after the system has moved it away. If that fails, keep the old one and say so."""
+        """Open the file again after log rotation has moved it. If that fails, keep the old file and set `fault`."""
         try:
             fresh = _open(self.file)
         except OSError as error:
-            self.fault = f"The audit log can't be opened anew ({_why(error)}): make its folder writable."
+            self.fault = f"The audit log can't be reopened ({_why(error)}): make its folder writable."
             log.warning("%s", self.fault)
             return
         self.close()

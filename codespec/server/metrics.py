@@ -1,7 +1,7 @@
 """All numbers of a daemon as Prometheus' metric families.
 
-The names are vLLM's with our prefix, and more for speculation. A scrape reads a snapshot of the engine's numbers, so it
-never waits for a round. The Prometheus client library only formats the text; it keeps no counters.
+The names are vLLM's with our prefix, and there are more for speculation. A scrape reads a snapshot of the engine's
+numbers, so it never waits for a round. The Prometheus client library only formats the text; it keeps no counters.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Labels = Mapping[str, str]
 class DaemonCollector(Collector):
     """Collects all metrics of a daemon.
 
-    Metrics of requests and of the engine are labelled with the model's name and start when it is loaded. `key` limits
-    the usage by key to that of one name ("": all).
+    Metrics of requests and of the engine have the model's name as a label, and exist once it is loaded. `key` is the
+    only name whose usage is reported ("": all).
     """
 
     def __init__(self, daemon: Daemon, key: str = "") -> None:
@@ -46,11 +46,11 @@ class DaemonCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families with their current values."""
-        daemon, loaded = self._daemon, self._daemon.engine_thread.loaded
+        daemon, loaded = self._daemon, self._daemon.source.loaded
         yield from _of_daemon(daemon)
         yield from _of_upstream(daemon)
         if daemon.keyring is not None:
-            yield from _of_keys([one for one in daemon.keyring.accounts if self._key in ("", one.name)])
+            yield from _of_keys([account for account in daemon.keyring.accounts if self._key in ("", account.name)])
         if loaded is not None:
             model = {"model_name": loaded.name}
             metrics = loaded.engine.metrics.snapshot()
@@ -62,44 +62,48 @@ class DaemonCollector(Collector):
 
 def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _gauge("build_info", "The daemon's version.", 1, {"version": __version__})
-    yield _gauge("state", "Whether it is starting, ready, failed or stopping.", 1, {"state": daemon.state})
-    yield _gauge("num_requests_running", "Requests that the engine works for.", daemon.num_running)
-    yield _gauge("num_requests_waiting", "Requests that wait for it.", daemon.num_waiting)
-    yield _counters("requests_refused_total", "Requests that were turned away.", "reason", daemon.metrics.refused)
+    yield _gauge("state", "The daemon's state: starting, ready, failed or stopping.", 1, {"state": daemon.state})
+    yield _gauge("num_requests_running", "Requests that the engine runs.", daemon.num_running)
+    yield _gauge("num_requests_waiting", "Requests that wait for the engine.", daemon.num_waiting)
+    yield _counters("requests_refused_total", "Requests that were refused.", "reason", daemon.metrics.refused)
 
 
 def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
-    remote = daemon.engine_thread.remote
+    remote = daemon.source.remote
     source = "local" if remote is None else "upstream"
-    yield _gauge("source", "Who writes: this process, or a server upstream.", 1, {"source": source})
+    yield _gauge("source", "The source of the text: this process, or an upstream server.", 1, {"source": source})
     if remote is not None:
-        about = "Completions that another server was to write, by what became of them."
+        about = "Completions sent to the upstream server, by outcome."
         yield _counters("upstream_requests_total", about, "outcome", remote["requests"])
         yield _counter("upstream_retries_total", "Second tries.", remote["retries"], {})
-        yield _gauge("upstream_circuit_open", "Whether nothing is sent upstream.", remote["circuit"] == "open")
+        yield _gauge(
+            "upstream_circuit_open",
+            "Whether no requests are sent upstream.",
+            remote["circuit"] == "open",
+        )
 
 
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
-    """Yield the usage by key, whose names come from the keys file, so a request can't create new labels."""
-    for name, about, values in (
-        ("key_requests_total", "POST requests within the key's limit.", [one.requests for one in accounts]),
-        ("key_prompt_tokens_total", "Prompt tokens of its requests.", [one.prompt_tokens for one in accounts]),
-        ("key_generation_tokens_total", "Tokens written for it.", [one.tokens for one in accounts]),
+    """Yield the usage by key. The names come from the keys file, so a request can't create new labels."""
+    for name, about, attribute in (
+        ("key_requests_total", "POST requests within the key's limit.", "requests"),
+        ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
+        ("key_generation_tokens_total", "Tokens written for the key.", "tokens"),
     ):
-        yield _counters(name, about, "key", dict(zip([one.name for one in accounts], values, strict=True)))
-    running = [((one.name,), len(one.open)) for one in accounts]
-    yield _family(GaugeMetricFamily, "key_requests_open", "Its completions that wait or run.", ("key",), running, {})
-    refused = [((one.name, limit), count) for one in accounts for limit, count in one.refused.items()]
+        yield _counters(name, about, "key", {account.name: getattr(account, attribute) for account in accounts})
+    running = [((account.name,), len(account.open)) for account in accounts]
+    yield _family(GaugeMetricFamily, "key_requests_open", "Waiting and running completions.", ("key",), running, {})
+    refused = [((account.name, limit), count) for account in accounts for limit, count in account.refused.items()]
     yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
     ended = {reason: metrics.completions[reason] for reason in FINISHED}
-    yield _counters("requests_total", "Requests that are over, by priority.", "kind", metrics.requests, model)
-    yield _counters("request_success_total", "Choices by why they ended.", "finished_reason", ended, model)
-    yield _counters("requests_cancelled_total", "Requests cut short, by why.", "reason", metrics.cancelled, model)
+    yield _counters("requests_total", "Finished requests, by priority.", "kind", metrics.requests, model)
+    yield _counters("request_success_total", "Finished choices, by reason.", "finished_reason", ended, model)
+    yield _counters("requests_cancelled_total", "Cancelled requests, by reason.", "reason", metrics.cancelled, model)
     yield _counters(
-        "requests_failed_total", "Requests that got an error, by whose fault.", "fault", metrics.failed, model
+        "requests_failed_total", "Requests that got an error, by the party at fault.", "fault", metrics.failed, model
     )
     for name, about, histogram in (
         ("request_queue_time_seconds", "From arrival to a slot in the engine.", metrics.queue),
@@ -110,10 +114,10 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
 
 
 def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
-    dispatcher = daemon.engine_thread.dispatcher
+    dispatcher = daemon.source.dispatcher
     results = dispatcher.audit.results if dispatcher is not None else NONE_YET
     yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
-    about = "Completions picked to be decoded again without drafts, by what came of it."
+    about = "Completions chosen to be decoded again without drafts, by result."
     yield _counters("audit_total", about, "result", results, model)
 
 
@@ -127,14 +131,14 @@ def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
         "prefill": metrics.prefill_s,
         "rest": metrics.rest_s,
     }
-    yield _counters("step_seconds_total", "Where the engine's time went; a step counts once.", "phase", phases, model)
+    yield _counters("step_seconds_total", "The engine's time, by phase; a step counts once.", "phase", phases, model)
     for name, about, value in (
-        ("generation_tokens_total", "Target tokens written.", metrics.committed),
+        ("generation_tokens_total", "Generated target tokens.", metrics.committed),
         ("prompt_tokens_total", "Prompt tokens of finished requests.", metrics.totals.prompt_tokens),
-        ("prompt_tokens_computed_total", "Prompt tokens that the target has read.", metrics.prefilled),
+        ("prompt_tokens_computed_total", "Prompt tokens that the target has computed.", metrics.prefilled),
         (
             "goodput_tokens_total",
-            "Tokens of steps without prefill whose plain cost is known.",
+            "Tokens of steps without prefill for which the cost table has a plain cost.",
             metrics.goodput_tokens,
         ),
         ("goodput_seconds_total", "Duration of those steps.", metrics.goodput_s),
@@ -151,7 +155,7 @@ def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> 
     sizes = [((name,), use.most_bytes) for name, use in caches.items()]
     yield _family(GaugeMetricFamily, "kv_cache_bytes", "Size of a cache.", ("model",), sizes, model)
     warm = [((name,), use.nbytes) for name, use in caches.items()]
-    about = "Bytes that idle slots keep for later prompts."
+    about = "Bytes in idle slots, kept for later prompts."
     yield _family(GaugeMetricFamily, "kv_cache_warm_bytes", about, ("model",), warm, model)
 
 
@@ -162,7 +166,7 @@ def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
     positions = _of(tallies, "accepted_at")
     yield _tallied("spec_decode_num_accepted_tokens_per_pos_total", about, ("proposer", "position"), positions, model)
     outcomes = {outcome: tallies.get(("rounds", outcome), 0) for outcome in OUTCOMES}
-    yield _counters("rounds_total", "Rounds by what became of the draft.", "outcome", outcomes, model)
+    yield _counters("rounds_total", "Rounds, by outcome of the draft.", "outcome", outcomes, model)
     lengths: dict[Key, Histogram] = {}
     for (proposer, length), count in _of(tallies, "length"):
         lengths.setdefault((proposer,), Histogram(LENGTHS)).observe(int(length), count)

@@ -1,9 +1,9 @@
 """`POST /v1/codespec/reload`: replace the models without losing a request.
 
-A request belongs to the engine that was in use when it arrived, to its end, so no text mixes two models. If both fit
-into memory, the new models load while the old ones serve, and later requests go to the new ones. Otherwise the old ones
-finish and are unloaded first; requests that arrive meanwhile wait, within their deadlines. If loading fails, the old
-models stay, or are loaded again.
+A request keeps the engine that was in use when it arrived, so no text mixes two models. If both fit into memory, the
+new models load while the old ones serve, and later requests go to the new ones. Otherwise the old ones finish and are
+unloaded first, and requests that arrive in the meantime wait, within their deadlines. If loading fails, the old models
+stay, or are loaded again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Plan:
 class Reloader:
     """Replaces the engine of a daemon. `plan` reads the settings again, with the changes of the request.
 
-    `patience` limits the seconds that old requests may take if they must end before the new models load. `announce` is
-    called when other models are in use.
+    If the old requests must end before the new models load, `patience` is their time limit in seconds. `announce` is
+    called when the new models are in use.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Reloader:
     async def reload(self, changes: Mapping[str, Any], *, unload_first: bool = False) -> Loaded:
         """Load the models and use them. Raise CodespecError if the old ones are kept.
 
-        Cancelling the wait, as when the client leaves, does not stop it.
+        Cancelling the wait, for example because the client leaves, does not stop the reload.
         """
         if self._running is not None and not self._running.done():
-            raise ServeError("Another reload is under way: ask again when it is over.", 409, RETRY_SECONDS)
+            raise ServeError("Another reload is in progress: try again later.", 409, RETRY_SECONDS)
         self._daemon.loaded()
         self._running = asyncio.create_task(self._reload(changes, unload_first=unload_first))
         self._running.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -109,7 +109,7 @@ class Reloader:
         return fresh
 
     async def _restore(self, load: Callable[[Progress], Loaded]) -> EngineThread:
-        """Load the old models again. If even that fails, the daemon has failed, and ends."""
+        """Load the old models again. If that fails too, the daemon exits with the error."""
         try:
             return await self._load(load)
         except CodespecError:
@@ -124,7 +124,7 @@ class Reloader:
         return fresh
 
     async def _use(self, fresh: EngineThread, files: Mapping[Owner, Sequence[bytes]]) -> None:
-        """Give new requests to an engine, which takes over the files that drafts may copy from."""
+        """Use an engine for new requests, and give it the files that drafts may copy from."""
         assert fresh.loaded is not None
         engine = fresh.loaded.engine
 
@@ -145,7 +145,7 @@ class Reloader:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _unload(self, thread: Source) -> None:
-        """Stop the thread and drop the engine, whose memory is then free."""
+        """Stop the thread and free the engine's memory."""
         await asyncio.to_thread(thread.stop, STOP_SECONDS)
         thread.loaded = thread.dispatcher = None
         self._daemon.forget(thread)
@@ -154,7 +154,7 @@ class Reloader:
 
 
 def return_memory() -> None:
-    """Return freed memory to the system: glibc keeps what an ended thread has freed, tens of MB for each engine."""
+    """Return freed memory to the system. glibc keeps the memory of an ended thread, tens of MB for each engine."""
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
@@ -172,10 +172,10 @@ async def files_of(thread: Source) -> Mapping[Owner, Sequence[bytes]]:
 
 
 async def reload(request: web.Request) -> web.StreamResponse:
-    """Replace the models; reply when the new ones are in use. Refuse in a daemon that was started without a loader."""
+    """Replace the models; reply when the new ones are in use. Raise Refused if the daemon can't load models."""
     reloader, began = request.app.get(RELOADER), time.perf_counter()
     if reloader is None:
-        raise Refused("This daemon can't load other models: start it by `codespec serve`.", "path", 501)
+        raise Refused("This daemon can't load other models: start it with `codespec serve`.", "path", 501)
     with await read_fields(request) as fields:
         body = dict(fields.read(ReloadBody))
     unload_first = bool(body.pop("unload_first", False))

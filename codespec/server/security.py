@@ -1,10 +1,10 @@
-"""Access control for the daemon, its proof to clients that it belongs to their user, and whose a request is.
+"""Access control for the daemon, its proof to clients that it belongs to their user, and the client of a request.
 
-The daemon answers only its own machine, under its own host name, and no web page of another origin; other machines need
-the token or a key. A client can request a proof before it sends a token or a text (`codespec.proof`).
+Without a token or a key, the daemon answers only its own machine, under a local host name. Web pages of other origins
+are refused. A client can request a proof before it sends a token or a text (`codespec.proof`).
 
-Cached data from one client's texts is never used for another client: anyone who shares a cache can infer the others'
-texts from cached token counts and timings. A client is a user together with the key that it sends, as OpenAI's clients
+Data cached for one client is never used for another: a client that shares a cache could infer the others' texts from
+cached token counts and timings. A client is identified by its user and the key that it sends, as OpenAI's clients
 always do. The system reports the user of a Unix socket's peer and, on Linux, of a connection from this machine. Without
 a key and a user, each connection is a separate client.
 """
@@ -31,17 +31,18 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from codespec import proof
+from codespec.client.connections import peer_user
 from codespec.contract.serve_config import is_loopback
 from codespec.errors import ConfigError, RequestError
 from codespec.server.accounts import CALL, OWNER, Call, Keyring
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-MOST_PROOF_BODY = 256  # bytes; any client may send a request
+MOST_PROOF_BODY = 256  # bytes; requests for a proof need no token
 PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 ALIVE = "/health"  # without Authorization it reports only that the process lives
 METRICS, RELOAD = "/metrics", "/v1/codespec/reload"
-OF_OWNER = frozenset({METRICS, RELOAD})  # routes that no key opens
+OF_OWNER = frozenset({METRICS, RELOAD})  # routes that refuse keys
 KEY_HEADERS = ("X-Api-Key", "Api-Key")  # in addition to Authorization
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's tables of TCP connections
 UNNAMED = 65534  # shared by all users without a number here (of another container), so it identifies no client
@@ -52,9 +53,9 @@ End = tuple[Address, int]  # address and port
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use the daemon: the owner by the `token`, others by a key, a scraper of metrics by its own token.
+    """The credentials that the daemon accepts: the owner's `token`, the keys of others, and a scraper's own token.
 
-    Without a token and without keys, everyone may who can connect.
+    Without a token and without keys, every client that can connect has access.
     """
 
     token: str = ""
@@ -67,14 +68,14 @@ class Access:
         return not self.token and self.keyring is None
 
     def identify(self, request: web.Request, call: Call) -> None:
-        """Set whose request it is. Raise Refused if the token is missing or is valid only for other routes."""
-        given, route = _bearer(request), route_of(request)
-        if _is_same(given, self.token):
+        """Identify the client of a request. Raise Refused if its token is missing or only valid for other routes."""
+        token, route = _bearer(request), route_of(request)
+        if _is_same(token, self.token):
             call.is_owner = True
             call.name, call.account = (OWNER, self.keyring.owner) if self.keyring else (OWNER, None)
-        elif route == METRICS and _is_same(given, self.metrics_token):
+        elif route == METRICS and _is_same(token, self.metrics_token):
             call.name = "metrics"
-        elif self.keyring is not None and (account := self.keyring.find(given)):
+        elif self.keyring is not None and (account := self.keyring.find(token)):
             call.name, call.account = account.name, account
             if route in OF_OWNER:
                 raise Refused(f"{route} needs the owner's token: a key does not open it.", "Authorization", 403)
@@ -112,11 +113,11 @@ def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middle
 
 
 def _check_host(request: web.Request, names: set[str]) -> None:
-    """Refuse foreign host names. In DNS rebinding, the browser still sends the page's own host name."""
+    """Refuse foreign host names. In a DNS rebinding attack, the browser still sends the page's own host name."""
     host = request.headers.get("Host", "")
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name.lower() not in names:
-        raise Refused("Host is refused (only localhost is answered): use 127.0.0.1 in the address.", "Host", 403)
+        raise Refused("Host is refused (only localhost is accepted): use 127.0.0.1 in the address.", "Host", 403)
 
 
 def _check_origin(request: web.Request) -> None:
@@ -124,22 +125,22 @@ def _check_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     own = (f"http://{request.headers.get('Host', '')}", f"https://{request.headers.get('Host', '')}")
     if origin is not None and origin.lower() not in (name.lower() for name in own):
-        raise Refused("Origin is refused (a page from elsewhere): ask from an editor or a terminal.", "Origin", 403)
+        raise Refused("Origin is refused (a page of another site): use an editor or a terminal.", "Origin", 403)
 
 
 def _bearer(request: web.Request) -> str:
     """Return the Bearer token of a request, or ""."""
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else ""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _is_same(given: str, token: str) -> bool:
-    """Return whether a token is given; False if there is none. The time does not depend on how much is right."""
-    return bool(token) and hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+def _is_same(token: str, expected: str) -> bool:
+    """Compare tokens in constant time; return False if none is `expected`."""
+    return bool(expected) and hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
 
 
 def _is_by_socket(request: web.Request) -> bool:
-    """Return whether a request came by the Unix socket, which only the daemon's user can open."""
+    """Return whether a request came through the Unix socket, which only the daemon's user can open."""
     own = None if request.transport is None else request.transport.get_extra_info("socket")
     return own is not None and own.family == getattr(socket, "AF_UNIX", None)
 
@@ -147,7 +148,7 @@ def _is_by_socket(request: web.Request) -> bool:
 async def prove(request: web.Request) -> web.Response:
     """Answer a nonce with the daemon's proof for the address that the connection arrived at."""
     if request.content_length is None or request.content_length > MOST_PROOF_BODY:
-        raise Refused(f"The body must be one of at most {MOST_PROOF_BODY} bytes: send a nonce alone.", "body", 413)
+        raise Refused(f"The body must have at most {MOST_PROOF_BODY} bytes: send only a nonce.", "body", 413)
     with await read_fields(request) as fields:
         fields.only(("nonce", "key"))
         nonce = fields.text("nonce", most=2 * proof.NONCE_BYTES)
@@ -170,13 +171,13 @@ def proof_keys(token: str) -> proof.Keys:
     try:
         return proof.own_keys(token)
     except ConfigError as error:
-        print(f"codespec: editors can't be sure of this daemon. {error}", file=sys.stderr, flush=True)
+        print(f"codespec: editors can't verify this daemon. {error}", file=sys.stderr, flush=True)
         return proof.Keys(None, proof.stretched(token))
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection: its user id, if known, and a name unique to the connection."""
+    """The other end of a connection: its user id, if known, and a name that is unique to the connection."""
 
     user: int | None
     name: str
@@ -190,7 +191,7 @@ class Scopes:
         self._secret = secrets.token_bytes(32)
         self._peers: WeakKeyDictionary[asyncio.BaseTransport, Peer] = WeakKeyDictionary()
         self._numbers = count()
-        self._lock = asyncio.Lock()  # keeps requests in order of arrival: a document's newer request ends the older
+        self._lock = asyncio.Lock()  # keeps requests in order of arrival: a newer request for a document ends the older
 
     async def of(self, request: web.Request) -> str:
         """Return the scope of a request: the name of its client."""
@@ -216,7 +217,8 @@ class Scopes:
     async def _find_user(self, transport: asyncio.BaseTransport) -> int | None:
         connection = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
-            return _user_of_unix(connection)
+            user = peer_user(connection)
+            return os.getuid() if user is None else user  # only our own user can connect
         ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         if not all(ends):
             return None
@@ -238,8 +240,8 @@ class Scopes:
 
 def key_of(headers: Mapping[str, str]) -> str:
     """Return all keys in the headers, joined by newlines, or "" if there are none."""
-    _, _, given = headers.get("Authorization", "").strip().partition(" ")
-    keys = [given.strip(), *(headers.get(name, "").strip() for name in KEY_HEADERS)]
+    _, _, token = headers.get("Authorization", "").strip().partition(" ")
+    keys = [token.strip(), *(headers.get(name, "").strip() for name in KEY_HEADERS)]
     return "\n".join(keys) if any(keys) else ""
 
 
@@ -257,7 +259,7 @@ def find_user(table: str, peer: End, own: End) -> int | None:
 
 
 def _spellings(peer: End, own: End) -> Iterator[tuple[str, str]]:
-    """Yield both ends in the tables' notation. An IPv6 socket may be connected to an IPv4 address."""
+    """Yield both ends in the tables' notation, also as IPv6: an IPv6 socket may be connected to an IPv4 address."""
     yield _spell(*peer), _spell(*own)
     if isinstance(peer[0], ipaddress.IPv4Address) and isinstance(own[0], ipaddress.IPv4Address):
         yield _spell(_as_ipv6(peer[0]), peer[1]), _spell(_as_ipv6(own[0]), own[1])
@@ -278,18 +280,6 @@ def _end(host: str, port: int) -> End:
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address, port
-
-
-def _user_of_unix(connection: socket.socket) -> int:
-    """Return the user at the other end of a Unix socket.
-
-    If the system does not report it, return our own user, the only one that can connect.
-    """
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return os.getuid()
-    _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("iII")))
-    return int(user)
 
 
 ACCESS: web.AppKey[Access] = web.AppKey("access", Access)

@@ -1,7 +1,7 @@
-"""Have another server write: requests become its completions, and its chunks become events.
+"""A source of text that sends each request to another server and turns its chunks into events.
 
-Lives on the event loop. Prompts, ends, filters and time limits are those of the engine; identical requests share one
-completion, and a newer request for a document replaces the older one.
+It runs on the event loop. Prompts, endings, filters and time limits are the same as with an engine. Identical requests
+share one completion, and a newer request for a document replaces the older one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from codespec.upstream.prompt import Prompt
 from codespec.upstream.writer import RemoteWriter, begin, finish, refuse_tokens
 
 SLOTS = 32  # requests at once; more wait in the server's own queue
-LOOK_EVERY = 0.01  # seconds between two looks at a time limit that depends on the text
+LOOK_EVERY = 0.01  # seconds between checks of a time limit that depends on the text
 
 
 def connect(config: ServeConfig) -> Upstream:
@@ -42,7 +42,7 @@ def connect(config: ServeConfig) -> Upstream:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One completion in progress, for all handles that share it."""
+    """One completion in progress, and the handles that share it."""
 
     job: Job
     session: str
@@ -51,7 +51,7 @@ class Work:
 
 
 class Upstream(Source):
-    """A server as a source of text. `model` is "" for the server's only one; `budget` is in tokens."""
+    """A server as a source of text. `model` is its model's name ("": its only one), `budget` the prompt budget."""
 
     def __init__(self, client: UpstreamClient, model: str = "", budget: int = 2048) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Upstream(Source):
 
     @property
     def warning(self) -> str:
-        """A sentence while nothing is sent, or ""."""
+        """A sentence if the circuit breaker is open, or ""."""
         return self.circuit.warning
 
     @property
@@ -95,12 +95,12 @@ class Upstream(Source):
         }
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look at the server, then watch it."""
+        """Probe the server, then watch its failures."""
         self._loop = loop
         self._life = loop.create_task(self._live())
 
     def admit(self, handle: RequestHandle) -> None:
-        """Take a request. End an older one for its document. Raises UpstreamError while nothing is sent."""
+        """Take a request. End an older one for its document. Raises UpstreamError if the circuit breaker is open."""
         try:
             self.circuit.demand()
         except UpstreamError:
@@ -131,7 +131,7 @@ class Upstream(Source):
         return True
 
     async def close(self) -> None:
-        """Close the connections to the server; the end of the event loop does the same."""
+        """Close the connections to the server. The end of the event loop closes them too."""
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
@@ -147,22 +147,21 @@ class Upstream(Source):
             if self.client.is_plain and not is_loopback(self.client.host):
                 self.writer.notes.append("the upstream server is reached without TLS: others can read text and key")
             reason = "" if facts.fill_in else "no template is known for the upstream server's model"
-            name = (
-                facts.model.rpartition("/")[2] if facts.model.startswith("/") else facts.model
-            )  # llama-server's paths
+            is_path = facts.model.startswith("/")  # as llama-server reports it
+            name = facts.model.rpartition("/")[2] if is_path else facts.model
             self.loaded = Loaded(self.writer, name, facts.context, SLOTS, names=(name, facts.model), no_fim=reason)
             self.state = "ready"
             self._ready.set()
             while True:
                 await self.circuit.opened.wait()
-                log.warning("the upstream server failed %d times in a row: a probe looks", self.circuit.failures)
+                log.warning("the upstream server failed %d times in a row: no requests are sent", self.circuit.failures)
                 await self._until_well(facts)
 
     async def _look(self) -> Facts:
-        """Look at the server; wait for one that can't be reached yet."""
+        """Probe the server; wait until it can be reached."""
         wait = FIRST_WAIT
         while True:
-            self.progress.phase = "looking at the upstream server"
+            self.progress.phase = "probing the upstream server"
             try:
                 return await look(self.client, self._model)
             except UpstreamError as error:
@@ -190,7 +189,7 @@ class Upstream(Source):
         self._failed.set()
 
     def _join(self, handle: RequestHandle) -> None:
-        """Add a handle to the completion of an equal request, or begin one."""
+        """Add a handle to the completion of an equal request, or begin a new one."""
         work = next((work for work in self._works if computes(work.job, handle)), None)
         if work is None:
             job = Job(handle.request, handle.priority, handle.arrived, handle.deadline, handle.after_first)
@@ -216,13 +215,13 @@ class Upstream(Source):
             if work.job.deadline is not None or work.job.after_first is not None:
                 tasks.append(asyncio.create_task(self._expire(work)))
             writing = [self._write(work, choice, prompt) for choice in range(len(work.job.sequences))]
-            own = [asyncio.create_task(one) for one in writing]
-            tasks += own
-            await asyncio.gather(*own)
+            choices = [asyncio.create_task(coroutine) for coroutine in writing]
+            tasks += choices
+            await asyncio.gather(*choices)
             self._end(work, "done")
         except CodespecError as error:
             self._end(work, "failed", [Failed(error)])
-        except Exception as error:  # task boundary: the client must get an end, whatever failed
+        except Exception as error:  # task boundary: otherwise the client would wait forever
             log_failure("a request failed on its way upstream", error)
             self._end(work, "failed", [Failed(ServeError("The daemon failed on this request: see its log.", 500))])
         finally:

@@ -1,6 +1,6 @@
 """Read request bodies with checked fields; write compact JSON and server-sent events.
 
-Every error names the field.
+Every error about a body names the field at fault.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from codespec.contract.body import Field, Texts, body_fields
 from codespec.contract.limits import MOST_BODY, MOST_SEPARATORS, MOST_STOPS, MOST_TEXT, MOST_WORD
 from codespec.errors import CodespecError, RequestError, ServeError
 
-READ_SECONDS = 20.0  # for a whole body
-WRITE_SECONDS = 20.0  # for one piece, to a client that does not read
+READ_SECONDS = 20.0  # to receive a whole body
+WRITE_SECONDS = 20.0  # for a client to accept one piece
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's line ends, in addition to control characters
 B = TypeVar("B")
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
@@ -37,8 +37,7 @@ class Refused(RequestError):
 class Fields:
     """A JSON object whose fields are read with type checks; null is the same as absent.
 
-    Use it in a `with` block, which drops the values at its end, so that a handler that waits or streams holds only its
-    request.
+    Use it in a `with` block, which frees the values at its end: a handler that waits or streams does not need them.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -59,7 +58,7 @@ class Fields:
         return bool(self._values.get(name))
 
     def shorten(self, name: str, by: float) -> None:
-        """Reduce a number, to no less than one, because a part of it is over."""
+        """Reduce a time limit by the time that has passed, to no less than one."""
         self._values = {**self._values, name: max(1.0, self._values[name] - by)}
 
     def label(self, name: str) -> str:
@@ -78,8 +77,8 @@ class Fields:
         """Return the sent fields of a declared body. Raise RequestError for the first unknown or invalid field."""
         declared = body_fields(cast(type, schema))
         self.only(declared)
-        found = {name: self._read(name, one) for name, one in declared.items() if one.required or name in self}
-        return cast(B, found)
+        values = {name: self._read(name, field) for name, field in declared.items() if field.required or name in self}
+        return cast(B, values)
 
     def _read(self, name: str, declared: Field) -> Any:
         kind, facts = declared.kind, declared.facts
@@ -100,7 +99,7 @@ class Fields:
         return None if part is None else part.read(kind)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Return one of these texts."""
+        """Return a text that must be one of the choices."""
         value = self._get(name, None)
         if value not in choices:
             self._refuse(name, f"one of {', '.join(choices)}")
@@ -197,7 +196,7 @@ class Fields:
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
-        """Raise RequestError if a field requests a feature that the daemon does not have."""
+        """Raise RequestError if a field has a value other than the `harmless` ones: it requests a missing feature."""
         if name in self and self._values[name] not in tuple(harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
@@ -222,13 +221,13 @@ FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body t
 
 
 async def read_fields(request: web.Request) -> Fields:
-    """Read the body as a JSON object, regardless of its content type, once. Raise RequestError or ServeError."""
+    """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
     read: Fields | None = request.get(FIELDS)
     if read is not None:
         return read
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
-        sentence = "Content-Encoding is refused (a small body could become a large one): send the body as it is."
+        sentence = "Content-Encoding is refused (a small body could become a large one): send the body uncompressed."
         raise Refused(sentence, "Content-Encoding", 415)
     return parse_fields(await _read_body(request))
 
@@ -243,7 +242,7 @@ async def _read_body(request: web.Request) -> bytearray:
                 if len(body) > MOST_BODY:
                     raise Refused(f"The body is longer than {MOST_BODY >> 20} MiB: send less text.", "body", 413)
     except TimeoutError as error:
-        raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it at once.", "body", 408) from error
+        raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it faster.", "body", 408) from error
     except web.RequestPayloadError as error:
         raise RequestError("The body does not match its headers (length or encoding): correct them.", "body") from error
     return body
@@ -269,12 +268,12 @@ def _is_text(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    """Return whether it is a list of at least one integer."""
+    """Return whether a value is a list of at least one integer."""
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether it has no lone surrogate, which UTF-8 can't encode."""
+    """Return whether a text has no lone surrogate, which UTF-8 can't encode."""
     try:
         text.encode()  # a loop over the characters would block the event loop for a long text
     except UnicodeEncodeError:
@@ -294,7 +293,7 @@ def dump(value: Any) -> bytes:
     unescaped are escaped, since some clients split lines at them.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8")
+    return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8")
 
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -308,9 +307,9 @@ def status_of(error: CodespecError) -> int:
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """Return the error in a shape that clients of every dialect can read.
+    """Return the error in a format that clients of every dialect can read.
 
-    It holds the `message`, the field at fault, and the daemon's `state` if that is the cause.
+    It contains the message, the field at fault, and the daemon's `state` if that is the cause.
     """
     status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")

@@ -1,4 +1,4 @@
-"""Text from another server: any OpenAI-compatible completions server writes, the daemon does everything else.
+"""Completions from another server: an OpenAI-compatible server generates the text, the daemon does everything else.
 
-Loads no model and needs neither torch nor transformers.
+No model is loaded, and neither torch nor transformers is needed.
 """

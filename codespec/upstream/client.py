@@ -1,13 +1,12 @@
-"""HTTP to an OpenAI-compatible server: its models, whole completions and streams of chunks.
+"""The client of an OpenAI-compatible server: its models, whole completions and streams of chunks.
 
-Every failure becomes an UpstreamError, one sentence. TLS certificates are verified; redirects, proxies of the
-environment and compressed bodies are refused. Nothing waits without a bound.
+Every failure becomes an UpstreamError of one sentence. TLS certificates are verified. Redirects and compressed bodies
+are refused, and proxy variables of the environment are ignored. Every wait has a time limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -18,19 +17,20 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from codespec.bounded_json import parse_json
+from codespec.client.connections import SESSION_HEADER, EventReader, NotHttp
 from codespec.contract.hosts import is_host
 from codespec.errors import ConfigError, Fault, UpstreamError
 
 CONNECT_SECONDS = 5.0
-MOST_BODY = 1 << 20  # bytes of a reply that is no stream
+MOST_BODY = 1 << 20  # bytes of a reply that is not streamed
 MOST_CONNECTIONS = 128
-MOST_LINE = 1 << 18  # bytes of a line, and of one event
+MOST_EVENT = 1 << 18  # bytes
 MOST_VALUES = 1 << 14  # JSON values in one event
 MOST_SECONDS = 600.0  # for one stream
-MOST_RETRY_AFTER = 60  # seconds that a server may ask to wait
-MOST_QUOTED = 200  # characters of a server's own message
-SESSION_HEADER = "x-session-id"  # keeps a document's cache on one replica: vLLM's production stack, Ray, proxies
+MOST_RETRY_AFTER = 60  # seconds; a longer Retry-After is cut
+MOST_QUOTED = 200  # characters of a server's message that an error quotes
 EVENTS, JSON = "text/event-stream", "application/json"
+CHECK_SERVER = "check that it is an OpenAI-compatible server"
 
 
 def base_of(url: str) -> str:
@@ -93,41 +93,38 @@ class UpstreamClient:
         """Yield the chunks of a streamed completion, and {} for its `[DONE]`. Closing it closes the connection."""
         async with self._reply("POST", "/completions", body, session) as response:
             self._demand_type(response, EVENTS)
-            events, latest = Events(), time.monotonic() + MOST_SECONDS
-            while await self._next(response, events):
-                for data in events.whole:
+            reader, latest = EventReader(MOST_EVENT), time.monotonic() + MOST_SECONDS
+            while events := await self._next(response, reader):
+                for _, data in events:
                     if data.strip() == b"[DONE]":
                         yield {}
                         return
                     yield self._read_chunk(data)
-                events.whole.clear()
                 if time.monotonic() > latest:
                     raise self._error(f"took longer than {MOST_SECONDS:g} s", "look at its log", status=504)
-            if events.is_half:
+            if reader.is_half:
                 raise self._error("broke off in the middle of an event", "look at its log")
 
-    async def _next(self, response: aiohttp.ClientResponse, events: Events) -> bool:
-        """Read until an event is complete; return False at the end of the body."""
+    async def _next(self, response: aiohttp.ClientResponse, reader: EventReader) -> list[tuple[str, bytes]]:
+        """Read until an event is complete; return the events, or an empty list at the end of the body."""
+        events: list[tuple[str, bytes]] = []
         try:
             async with asyncio.timeout(self.patience):
-                while not events.whole:
-                    piece = await response.content.readany()
-                    if not piece:
-                        return False
-                    events.feed(piece)
+                while not events and (piece := await response.content.readany()):
+                    events = reader.feed(piece)
         except TimeoutError as error:
             raise self._late() from error
-        except NotEvents as error:
-            raise self._error(str(error), "check that it is an OpenAI-compatible server") from error
+        except NotHttp as error:
+            raise self._error(f"sent an event longer than {MOST_EVENT >> 10} KiB", CHECK_SERVER) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise self._error("broke off in the middle of its answer", "look at its log") from error
-        return True
+        return events
 
     def _read_chunk(self, data: bytes) -> dict[str, Any]:
         try:
             chunk = read_object(data)
-        except NotEvents as error:
-            raise self._error(str(error), "check that it is an OpenAI-compatible server") from error
+        except NotAnObject as error:
+            raise self._error(str(error), CHECK_SERVER) from error
         if chunk.get("error"):
             raise self._error("failed in the middle of its answer", "look at its log")
         return chunk
@@ -137,8 +134,8 @@ class UpstreamClient:
             self._demand_type(response, JSON)
             try:
                 return read_object(await self._body(response))
-            except NotEvents as error:
-                raise self._error(str(error), "check that it is an OpenAI-compatible server") from error
+            except NotAnObject as error:
+                raise self._error(str(error), CHECK_SERVER) from error
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """Return a whole body. Raises UpstreamError if it is too long or late."""
@@ -181,7 +178,7 @@ class UpstreamClient:
             if response.status != 200:
                 raise await self._refusal(response, path)
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise self._error("compresses its answers, which was not asked for", "switch that off there")
+                raise self._error("compresses its replies against the request's headers", "switch that off there")
             yield response
         finally:
             if not response.content.at_eof():
@@ -204,19 +201,19 @@ class UpstreamClient:
             return self._error(f"answers 404 at /v1{path}", "check --upstream and --upstream-model")
         if status == 429:
             what = "has too many requests (status 429)"
-            return self._error(what, "ask again in a moment", status=429, wait=seconds, unwell=False)
+            return self._error(what, "try again in a moment", status=429, wait=seconds, unwell=False)
         if status >= 500:
             again = status in (502, 503, 504)
             return self._error(f"failed (status {status})", "look at its log", again=again)
-        said = await self._message(response)
-        what = f"refuses this request (status {status}{said})"
+        message = await self._message(response)
+        what = f"refuses this request (status {status}{message})"
         return self._error(what, "see what it accepts", status=400 if status in (400, 422) else 502, unwell=False)
 
     async def _message(self, response: aiohttp.ClientResponse) -> str:
         """Return the beginning of the server's own message, after a colon, or ""."""
         try:
             report = read_object(await self._body(response))
-        except (NotEvents, UpstreamError):
+        except (NotAnObject, UpstreamError):
             return ""
         error = report.get("error", report)
         said = error.get("message", "") if isinstance(error, dict) else error
@@ -242,54 +239,18 @@ class UpstreamClient:
         return UpstreamError(fault, status, wait, again=again, unwell=unwell)
 
 
-class NotEvents(Exception):
-    """Raised for bytes that are no events, or exceed a limit; its text is a clause about the server."""
-
-
-class Events:
-    """The events of one body, by the HTML standard's rules; names, comments and empty data have no use here."""
-
-    def __init__(self) -> None:
-        self.whole: list[bytes] = []  # data of complete events
-        self._held = bytearray()
-        self._data: list[bytes] = []
-        self._begins = True
-
-    @property
-    def is_half(self) -> bool:
-        """Whether an event has begun and not ended."""
-        return bool(self._held or self._data)
-
-    def feed(self, piece: bytes) -> None:
-        """Append bytes. Raises NotEvents if a line or an event is too long."""
-        self._held += piece
-        if b"\n" in piece:
-            *lines, self._held = self._held.split(b"\n")
-            for line in lines:
-                self._add(bytes(line.removesuffix(b"\r")))
-        if len(self._held) + sum(map(len, self._data)) > MOST_LINE:
-            raise NotEvents(f"sent an event longer than {MOST_LINE >> 10} KiB")
-
-    def _add(self, line: bytes) -> None:
-        if self._begins:
-            self._begins, line = False, line.removeprefix(codecs.BOM_UTF8)
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data.append(value.removeprefix(b" "))
-        elif not line and self._data:
-            if any(self._data):  # proxies keep a connection open with empty ones
-                self.whole.append(b"\n".join(self._data))
-            self._data = []
+class NotAnObject(Exception):
+    """Raised for data that is not a JSON object. Its message is a clause about the server."""
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raises NotEvents for anything else."""
+    """Return a JSON object. Raises NotAnObject for anything else."""
     try:
         value = parse_json(data, MOST_VALUES)
     except UnicodeDecodeError as error:
-        raise NotEvents("sent text that is not UTF-8") from error
+        raise NotAnObject("sent text that is not UTF-8") from error
     except ValueError as error:
-        raise NotEvents("sent invalid JSON") from error
+        raise NotAnObject("sent invalid JSON") from error
     if not isinstance(value, dict):
-        raise NotEvents("sent JSON that is no object")
+        raise NotAnObject("sent JSON that is not an object")
     return value

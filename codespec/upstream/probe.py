@@ -1,7 +1,7 @@
-"""What is known of a server: its model, its context and how it fills in the middle, by a look, and whether it is well.
+"""Probe a server for its model, its context and its way to fill in the middle, and stop sending to a broken one.
 
-A server may ignore `suffix` without a word, so it counts as supported only if the prompt becomes longer with it. After
-repeated failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
+Some servers silently ignore `suffix`, so it counts as supported only if it makes the prompt longer. After repeated
+failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from codespec.errors import Fault, UpstreamError
 from codespec.text.fim_templates import family_named
 from codespec.upstream.client import UpstreamClient
 
-CONTEXT = 4096  # tokens, for a server that does not say
+CONTEXT = 4096  # tokens, for a server that does not report its context
 MOST_CONTEXT = 1 << 20
 LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
-OWNERS = ("vllm", "sglang")  # they drop control tokens that do not end a text, and continue in another file after them
+OWNERS = ("vllm", "sglang")  # they hide a control token that starts another file, and then write that file
 SHOW_CONTROLS = {"skip_special_tokens": False}
 MOST_FAILURES = 5  # in a row
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before the first probe, which double after each failed one
@@ -31,8 +31,9 @@ SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(
 class Facts:
     """The properties of a server.
 
-    `family` is the model family by the model's name ("": unknown). `by_suffix`: it takes `suffix`. `latency` is the
-    time of one token in seconds. `context` is in tokens and `context_known` is set if the server reports it.
+    `family` is the model family, derived from the model's name ("": unknown). `by_suffix` is set if the server supports
+    `suffix`. `latency` is the time to generate one token, in seconds. `context` is in tokens, and `context_known` is
+    set if the server reports it.
     """
 
     model: str
@@ -41,18 +42,18 @@ class Facts:
     family: str
     by_suffix: bool
     latency: float
-    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that this server alone needs
+    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that only this server needs
 
     @property
     def fill_in(self) -> str:
-        """How it fills in the middle, in a few words; "" if it can't."""
+        """How the server fills in the middle, as a phrase; "" if it can't."""
         if self.by_suffix:
             return "by its own suffix"
         return f"by the {self.family} template" if self.family else ""
 
 
 async def look(client: UpstreamClient, model: str = "") -> Facts:
-    """Look at a server. Raises UpstreamError if it can't be used, or doesn't serve the wanted `model`."""
+    """Return a server's properties. Raises UpstreamError if it can't be used, or does not serve `model`."""
     entry = _choose(await client.models(), model)
     name = str(entry["id"])
     begun = time.perf_counter()
@@ -65,7 +66,7 @@ async def look(client: UpstreamClient, model: str = "") -> Facts:
 
 
 def one_token(model: str) -> dict[str, Any]:
-    """Return the smallest request."""
+    """Return a request for one token."""
     return {"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0.0}
 
 
@@ -98,10 +99,10 @@ def _choose(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
 
 
 def _context(entry: Mapping[str, Any]) -> int | None:
-    """Return the context that an entry of /v1/models names: vLLM and SGLang, llama-server, others."""
+    """Return the context in an entry of /v1/models, whose field depends on the server, or None."""
     meta = entry.get("meta")
-    places = (entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None)
-    for value in (*places, entry.get("max_context_length"), entry.get("context_length")):
+    of_vllm, of_llama_cpp = entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None
+    for value in (of_vllm, of_llama_cpp, entry.get("max_context_length"), entry.get("context_length")):
         if type(value) is int and value >= 64:
             return min(value, MOST_CONTEXT)
     return None
@@ -109,10 +110,9 @@ def _context(entry: Mapping[str, Any]) -> int | None:
 
 @dataclass(slots=True)
 class Circuit:
-    """Whether requests are sent.
+    """A circuit breaker. While it is open, no requests are sent; a failure counts if the server itself is at fault.
 
-    `opened` is set while they are not; `reason` is then the last failure. `held_until` is the time before which the
-    server has asked for no request, in seconds of `time.monotonic`.
+    `reason` is the last failure. `held_until` is the end of the server's Retry-After, in seconds of `time.monotonic`.
     """
 
     failures: int = 0  # in a row
@@ -129,7 +129,7 @@ class Circuit:
 
     @property
     def warning(self) -> str:
-        """A sentence for the user while the circuit is open, or ""."""
+        """A sentence for the user if the circuit is open, or ""."""
         if not self.is_open:
             return ""
         seconds = time.monotonic() - self.since
@@ -139,20 +139,20 @@ class Circuit:
         """Raise UpstreamError if no request may be sent now."""
         left = self.held_until - time.monotonic()
         if left > 0:
-            sentence = f"The upstream server has too many requests: ask again in {left:.0f} s."
+            sentence = f"The upstream server has too many requests: try again in {left:.0f} s."
             raise UpstreamError(sentence, 429, max(1, round(left)), unwell=False)
         if self.is_open:
             what = f"Nothing is sent upstream after {self.failures} failures in a row ({self.reason})"
-            fault = Fault("circuit_open", what, "a probe looks every few seconds, see `codespec doctor`")
+            fault = Fault("circuit_open", what, "see `codespec doctor`; a probe tests the server every few seconds")
             raise UpstreamError(fault, 503, max(1, round(self.wait)), unwell=False)
 
     def succeed(self) -> None:
-        """Count an answer."""
+        """Record a success, which closes the circuit."""
         self.failures, self.wait, self.reason = 0, FIRST_WAIT, ""
         self.opened.clear()
 
     def fail(self, error: UpstreamError) -> None:
-        """Count a failure, and open the circuit after too many."""
+        """Record a failure. Open the circuit after MOST_FAILURES in a row."""
         if error.status == 429:
             self.held_until = time.monotonic() + error.retry_after
         if not error.unwell:

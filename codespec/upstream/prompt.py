@@ -1,7 +1,7 @@
-"""Lay out a prompt for a server whose tokens are unknown, as bytes and a model family's markers.
+"""Lay out a prompt for a server with an unknown tokenizer, as bytes and the markers of a model family.
 
-`text.fim` sizes and arranges prompts in ids. Here an id is a byte or a marker, so that windows, shares and kept
-snippets are the same as with a model on this machine.
+`text.fim` sizes and arranges prompts in token ids. Here an id is a byte or a marker, so prompts get the same layout as
+for a model on this machine.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 
-BYTES_PER_TOKEN = 3  # of code, a careful estimate
-ANY = "piped"  # a family without file separators; its markers are removed again for a server that takes `suffix`
+BYTES_PER_TOKEN = 3  # of code, a low estimate
+ANY = "piped"  # a family without file separators, for servers with `suffix`, which get the prompt without markers
 
 
 class ByteTokenizer(TextTokenizer):
-    """A vocabulary of 256 bytes and a family's markers. Not read from a file, hence without the base's constructor."""
+    """A vocabulary of 256 bytes and a family's markers. It is not read from a file, as the base's constructor does."""
 
     typical_chars = 1
 
@@ -50,7 +50,7 @@ class ByteTokenizer(TextTokenizer):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt for the server. `suffix` is "" unless the server itself fills in. `notes` are for the client."""
+    """The prompt for the server. `suffix` is "" unless the server supports it. `notes` are for the client."""
 
     text: str
     suffix: str = ""
@@ -60,8 +60,8 @@ class Prompt:
 class PromptBuilder:
     """Builds the prompts for one model.
 
-    `family` is the family of its name ("": unknown). With `by_suffix`, the server takes prefix and suffix apart.
-    `context` and `budget` are in tokens: of prompt and completion together, and of an editor prompt.
+    `family` is the model family ("": unknown). With `by_suffix`, the server accepts prefix and suffix separately.
+    `context` limits the tokens of prompt and completion together, `budget` those of an editor's prompt.
     """
 
     def __init__(self, family: str, by_suffix: bool, context: int, budget: int) -> None:
@@ -77,7 +77,7 @@ class PromptBuilder:
         self._layouts = Layouts()
 
     def build(self, request: CompletionRequest) -> Prompt:
-        """Return the prompt of a request, which updates its document's layout. Raises RequestError."""
+        """Return the prompt of a request, and update the layout of its document. Raises RequestError."""
         fills = bool(request.suffix) and not isinstance(self._template, FimMissing)
         built = build_prompt(
             self.tokenizer,
@@ -106,14 +106,14 @@ class PromptBuilder:
         return room if request.shape == "raw" else min(room, self.budget)
 
     def _as_text(self, text: str) -> str:
-        """Return a text whose markers are broken by a space: the server would read them as control tokens."""
+        """Insert a space into each marker in a text; otherwise the server would read it as a control token."""
         for marker in self._markers:
             if marker in text:
                 text = text.replace(marker, f"{marker[0]} {marker[1:]}")
         return text
 
     def _parts(self, ids: Sequence[int]) -> tuple[str, str]:
-        """Return prefix and suffix of a prompt in the order P p S s M."""
+        """Return prefix and suffix of a prompt, which three markers separate."""
         first, second, last = (place for place, number in enumerate(ids) if number >= 256)
         return self._spelled(ids[first + 1 : second]), self._spelled(ids[second + 1 : last])
 

@@ -1,4 +1,4 @@
-"""Write completions with a server's chunks: the stand-in for an engine, without tokens of its own."""
+"""Write completions from a server's chunks. Stands in for an engine, but has no tokenizer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from codespec.upstream.client import UpstreamClient
 from codespec.upstream.probe import Facts
 from codespec.upstream.prompt import Prompt, PromptBuilder
 
-TAIL_SECONDS = 0.5  # for the token counts that follow the end of a text
-RETRY_SECONDS = (0.05, 0.2)  # before the second try
-MOST_TEXT, SPARE_PIECES = 1 << 20, 16  # bytes of one completion; pieces beyond its tokens
+TAIL_SECONDS = 0.5  # to read the token counts after the end of a text
+RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
+MOST_TEXT = 1 << 20  # bytes of one completion
+SPARE_PIECES = 16  # pieces accepted beyond `max_tokens`
 NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
-NO_TOKENS = "the model's tokens are known to the upstream server alone"
+NO_TOKENS = "only the upstream server has the model's tokenizer"
 
 
 class RemoteWriter:
-    """The stand-in for an engine that the daemon's handlers read; `retries` counts second tries."""
+    """Has an engine's attributes that the daemon's handlers read. `retries` counts second tries."""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts
@@ -45,17 +46,17 @@ class RemoteWriter:
         self.retries = 0
         self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
         if not facts.fill_in:
-            self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it only continues texts")
+            self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it can only continue texts")
         if not facts.context_known:
-            self.notes.append(f"the upstream server names no context: {facts.context} tokens are assumed")
+            self.notes.append(f"the upstream server does not report its context: {facts.context} tokens are assumed")
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Ignore the files: nothing drafts here."""
+        """Ignore the files, because there are no drafts."""
 
     async def write(
         self, client: UpstreamClient, text: Text, prompt: Prompt, session: str
     ) -> AsyncGenerator[None, None]:
-        """Append the server's chunks to a text and yield after each. Leaving early closes the connection."""
+        """Append the server's chunks to a text, and yield after each. Leaving early closes the connection."""
         half = ""
         async with aclosing(self._chunks(client, self._body(text, prompt), session)) as chunks:
             async for chunk in chunks:
@@ -65,7 +66,7 @@ class RemoteWriter:
                 elif piece:
                     commit_text(text, piece)
                     if len(text.generated) > MOST_TEXT or text.num_generated > text.request.max_tokens + SPARE_PIECES:
-                        raise UpstreamError("The upstream server writes more than was asked for: look at its log.")
+                        raise UpstreamError("The upstream server writes more than requested: look at its log.")
                     yield
                 if text.finish_reason:
                     return
@@ -84,7 +85,7 @@ class RemoteWriter:
     async def _chunks(
         self, client: UpstreamClient, body: Mapping[str, Any], session: str
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of a completion. Try once more if the first try got no answer at all."""
+        """Yield the chunks of a completion. Try once more if the first try got no reply."""
         try:
             async with aclosing(client.chunks(body, session)) as chunks:
                 async for chunk in chunks:
@@ -100,7 +101,7 @@ class RemoteWriter:
                 yield chunk
 
     def _body(self, text: Text, prompt: Prompt) -> dict[str, Any]:
-        """Return the request; settings that not every server knows are sent only if they differ from their default."""
+        """Return the request's body. Settings that some servers reject are left out if they have their default."""
         request = text.request
         body: dict[str, Any] = {
             "model": self.facts.model,
@@ -125,7 +126,7 @@ class RemoteWriter:
 
 
 def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
-    """Return the prompt of a job and its choices. May block: the syntax at the cursor is read in another process."""
+    """Return the prompt of a job and its choices. Blocks while another process parses the syntax at the cursor."""
     request, began = job.request, time.perf_counter()
     prompt = writer.prompts.build(request)
     if not (prompt.text or prompt.suffix):
@@ -156,7 +157,7 @@ def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
 
 
 def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
-    """Emit the rest of a text and count the text."""
+    """End a text: emit its last events and add it to the metrics."""
     text.stats.total_ms = (time.perf_counter() - text.started) * 1000
     conclude(text, reason)
     writer.metrics.count_end(text.stats)
@@ -165,18 +166,20 @@ def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
 
 
 def refuse_tokens(request: CompletionRequest) -> None:
-    """Raise RequestError for what needs the model's tokens."""
+    """Raise RequestError if a request needs the model's tokens."""
     if request.prompt_ids:
         what = f"{FIELD} can't be token ids, since {NO_TOKENS}"
         raise RequestError(Fault("no_tokens", what, "send text", "prompt_ids"))
     if request.logprobs is not None:
-        raise RequestError(Fault("no_tokens", f"{FIELD} can't be given, since {NO_TOKENS}", "leave it out", "logprobs"))
+        raise RequestError(
+            Fault("no_tokens", f"{FIELD} can't be computed, since {NO_TOKENS}", "leave it out", "logprobs")
+        )
 
 
 def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, str]:
     """Return the text of a chunk, the first half of a surrogate pair at its end, and its finish reason ("": none).
 
-    Servers in JavaScript may cut between the halves; `half` is that of the chunk before. Raises UpstreamError.
+    Servers in JavaScript may cut a pair; `half` is the first half from the previous chunk. Raises UpstreamError.
     """
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
@@ -194,7 +197,7 @@ def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, st
 
 
 def _count(text: Text, chunk: Mapping[str, Any]) -> None:
-    """Take over the token counts of a chunk, if it has any."""
+    """Copy the token counts of a chunk, if it has any."""
     usage = chunk.get("usage")
     if not isinstance(usage, dict):
         return
@@ -210,7 +213,7 @@ def _count(text: Text, chunk: Mapping[str, Any]) -> None:
 
 
 async def _read_tail(text: Text, chunks: AsyncGenerator[dict[str, Any], None]) -> None:
-    """Read what follows the end of a text, for its counts and so that the connection can be used again."""
+    """Read the chunks after the end of a text, for their token counts and to make the connection reusable."""
     with suppress(TimeoutError, UpstreamError):
         async with asyncio.timeout(TAIL_SECONDS):
             async for chunk in chunks:

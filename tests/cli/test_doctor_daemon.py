@@ -62,7 +62,7 @@ def test_a_daemon_that_is_not_ready(error: Exception | None, state: str, look: L
     with serving_load(load, ready=False) as served:
         if error is not None:
             load.go.set()
-            assert wait_for(lambda: served.engine_thread.state == "failed")
+            assert wait_for(lambda: served.source.state == "failed")
         found = look("--url", f"http://127.0.0.1:{served.port}")
         assert found["daemon"].startswith(state)
         assert ("(x is broken: mend it)" if error else "loading the models") in found["daemon"]

@@ -13,7 +13,7 @@ from codespec.client.connections import MOST_BODY, EventReader, HttpConnection, 
 
 SECONDS = 60.0
 EVENTS = b'event: text\r\ndata: {"text": "\xc3\xa9"}\r\n\r\nevent: done\ndata:{"choice": 0}\n\ndata: no JSON\n\n'
-READ = [("text", {"text": "é"}), ("done", {"choice": 0}), ("", {})]
+READ = [("text", b'{"text": "\xc3\xa9"}'), ("done", b'{"choice": 0}'), ("", b"no JSON")]
 
 
 def against(replies: Sequence[bytes], scenario: Callable[[HttpConnection], Coroutine[Any, Any, None]]) -> None:

@@ -57,6 +57,8 @@ def test_a_folder_that_is_gone_is_one_sentence(here: Path, monkeypatch: pytest.M
     (here / "gone").mkdir()
     monkeypatch.chdir(here / "gone")
     shutil.rmtree(here / "gone")
-    with pytest.raises(DaemonError, match=r"^\./m counts from a folder that is gone .*: give the whole path"):
+    with pytest.raises(
+        DaemonError, match=r"^\./m is relative to a folder that no longer exists .*: give an absolute path"
+    ):
         with_absolute_paths(["--target", "./m"])
     assert with_absolute_paths(["--target", "owner/model"]) == ("--target", "owner/model")

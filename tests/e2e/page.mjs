@@ -25,7 +25,7 @@ const scenarios = {
   async "it says that the daemon is starting, then completes by itself"(shown) {
     await shown.open({ wait: false });
     await shown.state("starting");
-    assert.match(await shown.text("#state-said"), /^The daemon is starting \(.+\): ask again in a moment\.$/);
+    assert.match(await shown.text("#state-said"), /^The daemon is starting \(.+\): try again in a moment\.$/);
     await shown.ready();
     await shown.completed();
     assert.notEqual(await shown.ghost(), "");
@@ -202,7 +202,7 @@ const scenarios = {
   async "a refusal is told in the daemon's words, until an answer comes"(shown) {
     await shown.open();
     await shown.completed();
-    const said = "9 requests are open: ask again in a moment.";
+    const said = "9 requests are open: try again in a moment.";
     const refusal = {
       status: 429,
       contentType: "application/json",

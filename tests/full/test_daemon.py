@@ -40,8 +40,8 @@ def compile_kernels(served: Served) -> None:
     oneDNN keeps a kernel for each pair, 0.2 to 0.6 MB, and random requests would reach the last of them only after
     thousands (lab/LOG.md).
     """
-    assert served.engine_thread.loaded is not None
-    engine = served.engine_thread.loaded.engine
+    assert served.source.loaded is not None
+    engine = served.source.loaded.engine
     networks = [engine.target.network, engine.proposer.proposers[1].model.network]  # type: ignore[union-attr]
     layers = [layer for network in networks for layer in tiled_linears(network)]
 
@@ -50,7 +50,7 @@ def compile_kernels(served: Served) -> None:
             for rows in {layer.calls.computed(count) for count in range(1, 129)}:
                 layer(torch.zeros(rows, layer.in_features))
 
-    asyncio.run_coroutine_threadsafe(served.engine_thread.call(compute), served.loop).result(60)  # type: ignore[arg-type]
+    asyncio.run_coroutine_threadsafe(served.source.call(compute), served.loop).result(60)  # type: ignore[arg-type]
 
 
 def test_two_thousand_requests_leave_nothing_behind(toy: Served, plain: Plain) -> None:  # noqa: F811

@@ -11,7 +11,7 @@ def test_the_daemon_is_asked_again_while_it_starts() -> None:
         async with talking() as (client, fake):
             client.open("x = \n")
             wait = {"Retry-After": "0"}
-            fake.refusals = [(503, "The daemon is starting (target, 1 s so far): ask again in a moment.", wait)] * 2
+            fake.refusals = [(503, "The daemon is starting (target, 1 s so far): try again in a moment.", wait)] * 2
             fake.script = ["1"]
             assert await client.texts(0, 4) == ["x = 1"]
             states = [(status["kind"], status["busy"]) for status in client.heard("didChangeStatus")]

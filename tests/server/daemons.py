@@ -54,7 +54,7 @@ class Answer:
 class Served:
     """A daemon under test."""
 
-    engine_thread: EngineThread
+    source: EngineThread
     daemon: Daemon
     port: int = 0
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -127,7 +127,7 @@ def serving_load(
 
 @contextmanager
 def serving_source(
-    engine_thread: Any,
+    source: Any,
     queue: int = 64,
     ready: bool = True,
     host: str = "127.0.0.1",
@@ -138,7 +138,7 @@ def serving_source(
 ) -> Iterator[Served]:
     """Run a daemon around a source of text; with `ready`, wait until it can be used."""
     access = access or Access("")
-    served = Served(engine_thread, Daemon(engine_thread, queue, keyring=access.keyring))
+    served = Served(source, Daemon(source, queue, keyring=access.keyring))
     reloader = Reloader(served.daemon, plan, patience) if plan else None
     runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log, reloader))
 
@@ -149,17 +149,17 @@ def serving_source(
         for task in filter(None, watching):
             task.cancel()
             await asyncio.wait([task])
-        if hasattr(engine_thread, "close"):
-            await engine_thread.close()
+        if hasattr(source, "close"):
+            await source.close()
 
     async def begin() -> None:
         await runner.setup()
         watching.append(follow_files(served.daemon, audit_log, by_signal=False))
         await listen(runner, ServeConfig(port=0, socket="none"))
         served.port = runner.addresses[0][1]
-        engine_thread.start(served.loop)
+        source.start(served.loop)
         if ready:
-            await engine_thread.until_loaded()
+            await source.until_loaded()
 
     thread = threading.Thread(target=served.loop.run_forever, daemon=True)
     thread.start()
@@ -168,7 +168,7 @@ def serving_source(
         yield served
     finally:
         asyncio.run_coroutine_threadsafe(end(), served.loop).result(SECONDS)
-        assert all([one.stop(SECONDS) for one in served.daemon.engine_threads]), "the engine's thread hangs"
+        assert all([one.stop(SECONDS) for one in served.daemon.sources]), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()

@@ -101,7 +101,7 @@ def test_limits_are_429_with_one_sentence(tmp_path: Path) -> None:
         replies = [own.post(own.keys["ana"]) for _ in range(4)]
         assert [reply.status for reply in replies] == [200, 200, 200, 429]
         wait = replies[3].headers["Retry-After"]
-        said = f"The key 'ana' may use 3 requests a minute: ask again in {wait} s."
+        said = f"The key 'ana' may use 3 requests a minute: try again in {wait} s."
         assert replies[3].json["error"]["message"] == said and 15 <= int(wait) <= 20
         assert own.post(own.keys["bo"]).status == own.post(TOKEN).status == 200, "each has its own"
         assert own.get(own.keys["ana"], "/health").status == 200, "looking is free"
@@ -202,7 +202,7 @@ def test_a_broken_file_changes_nothing_and_is_reported(tmp_path: Path) -> None:
         good = own.file.read_bytes()
         for bad in (b"{", b"x" * (2 << 20), None):
             own.file.unlink() if bad is None else own.file.write_bytes(bad)
-            assert wait_for(lambda: "still hold" in own.get(TOKEN, "/health").json["warning"])
+            assert wait_for(lambda: "stay valid" in own.get(TOKEN, "/health").json["warning"])
             assert own.post(own.keys["ana"]).status == 200
             own.file.write_bytes(good)
             own.file.chmod(0o600)

@@ -199,7 +199,7 @@ def test_a_file_that_can_not_be_written_is_said(
     harness.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30))
     harness.idle()
     (line,) = caplog.messages
-    assert "can't be kept in" in line and "Not a directory" in line
+    assert "can't be written to" in line and "Not a directory" in line
     assert harness.results["different"] == 1 and engine.mode == "fast"
     handle = harness.admit(replace(REQUEST, shape="raw"))
     harness.rounds()

@@ -114,7 +114,7 @@ def test_the_system_moves_it_away(tmp_path: Path) -> None:
     file.unlink()
     (tmp_path / "log").mkdir()
     log.reopen()
-    assert "can't be opened anew" in log.fault
+    assert "can't be reopened" in log.fault
 
 
 def test_only_a_file_of_its_own_is_opened(tmp_path: Path) -> None:

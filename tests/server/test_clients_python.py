@@ -72,7 +72,7 @@ def test_openai_log_probabilities(client: openai.OpenAI, plain: Plain) -> None:
 def test_openai_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["toy"]
     assert client.models.retrieve("toy").owned_by == "codespec"
-    with pytest.raises(openai.NotFoundError, match="model other is not served here: ask for toy"):
+    with pytest.raises(openai.NotFoundError, match="model other is not served here: use toy"):
         client.models.retrieve("other")
 
 

@@ -107,7 +107,7 @@ def test_llama_health_props_tokenize(toy: Served) -> None:
     props = toy.ask("GET", "/props").json
     assert props["default_generation_settings"]["n_ctx"] == 512 and props["total_slots"] == 4
     tokens = toy.post("/tokenize", {"content": PREFIX}).json["tokens"]
-    tokenizer = toy.engine_thread.loaded.engine.target.tokenizer  # type: ignore[union-attr]
+    tokenizer = toy.source.loaded.engine.target.tokenizer  # type: ignore[union-attr]
     assert tokens == tokenizer.encode(PREFIX)
 
 
@@ -285,7 +285,7 @@ def test_an_editors_setting_is_cut_to_what_the_model_can_do_and_told(toy: Served
     soon = {"shape": "block", "stop": ["e", " "]}
     name, done = toy.post("/v1/codespec/complete", {**body, **soon}).events[-1]
     (note, *_) = done["stats"]["notes"]
-    assert (name, note) == ("done", "max_tokens was cut to 256, half of the context: the prompt needs the other")
+    assert (name, note) == ("done", "max_tokens was cut to 256, half of the context: the prompt needs the other half")
     refused = toy.post("/v1/codespec/complete", {**body, "shape": "raw"})
     assert (refused.status, refused.json["error"]["field"]) == (400, "max_tokens")
 

@@ -92,7 +92,7 @@ def test_models_that_do_not_load(error: Exception) -> None:
     load = Loading(error)
     with serving_load(load, ready=False) as served:
         load.go.set()
-        assert wait_for(lambda: served.engine_thread.state == "failed")
+        assert wait_for(lambda: served.source.state == "failed")
         reply = served.post(PATH, body("x"))
         assert reply.status == 503 and "secret" not in reply.body.decode()
 

@@ -94,7 +94,7 @@ def test_files_that_still_wait_when_the_daemon_stops_are_refused_and_not_kept() 
         first = pool.submit(send, served, "first", "a", "x")
         assert wait_for(lambda: engine.kept == ["first"])
         second = pool.submit(send, served, "second", "a", "x")
-        assert wait_for(lambda: len(served.engine_thread._inbox) == 1)
+        assert wait_for(lambda: len(served.source._inbox) == 1)
         served.daemon.stopping = True
         engine.let.set()
         assert first.result(60).status == 200 and second.result(60).status == 503
@@ -111,6 +111,6 @@ def test_only_so_many_wait_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wait_for(lambda: engine.kept == ["first"])
         refused = send(served, "second", "a", "x")
         engine.let.set()
-        assert refused.status == 429 and "ask again in a moment" in refused.json["error"]["message"]
+        assert refused.status == 429 and "try again in a moment" in refused.json["error"]["message"]
         assert first.result(60).status == 200
     assert engine.kept == ["first"]

@@ -194,7 +194,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         asking = held(engine, served, *(body(f"text {number}") for number in range(3)))
         refused = served.post(PATH, body("one more"))
         assert refused.status == 429 and int(refused.headers["Retry-After"]) >= 1
-        assert "ask again" in refused.json["error"]["message"]
+        assert "try again" in refused.json["error"]["message"]
         engine.gate.set()
         assert all(ends_of(one.result()) == ["length"] for one in asking)
         assert served.post(PATH, body("one more")).status == 200

@@ -107,9 +107,9 @@ def is_free(served: Served) -> bool:
     """Return whether every slot is available, checked between two rounds."""
 
     async def look() -> bool:
-        assert served.engine_thread.loaded is not None
-        engine = served.engine_thread.loaded.engine
-        return await served.engine_thread.call(
+        assert served.source.loaded is not None
+        engine = served.source.loaded.engine
+        return await served.source.call(
             lambda: engine.queue.idle_for(0.0) is None and engine._batch.pool.num_taken == 0
         )
 

@@ -45,7 +45,7 @@ def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypa
         assert output.warning == ""
         print("four", file=stream)
         said = (tmp_path / "log").read_text()
-        assert said == "one\n\ncodespec: lines that belong here could not be written\nfour\n"
+        assert said == "one\n\ncodespec: lines are missing here because they could not be written\nfour\n"
 
 
 @pytest.mark.parametrize("mode", ["a+b", "wb"])

@@ -66,8 +66,8 @@ class Scrape:
 @pytest.fixture
 def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
     """Record all sequences that the engine starts from now on."""
-    assert toy.idle() and toy.engine_thread.loaded is not None
-    engine, found = toy.engine_thread.loaded.engine, list[Sequence]()
+    assert toy.idle() and toy.source.loaded is not None
+    engine, found = toy.source.loaded.engine, list[Sequence]()
     start: Callable[[Job], None] = engine.start
 
     def note(job: Job) -> None:

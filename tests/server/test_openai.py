@@ -155,7 +155,7 @@ def test_llama_probabilities(toy: Served, plain: Plain) -> None:
 
 def test_a_cut_and_left_out_files_are_told(toy: Served, plain: Plain) -> None:
     reply = post(toy, max_tokens=9999, stop=["\n"])
-    assert reply["notes"] == ["max_tokens was cut to 256, half of the context: the prompt needs the other"]
+    assert reply["notes"] == ["max_tokens was cut to 256, half of the context: the prompt needs the other half"]
     assert "notes" not in post(toy)
     extra = [{"filename": "/home/me/.env", "text": "KEY=1\n"}, {"filename": "b.py", "text": "b = 1\n"}]
     body = {"input_prefix": PROMPT, "input_suffix": "\n", "n_predict": 8, "input_extra": extra}

@@ -28,6 +28,7 @@ from tests.server.test_process import Process, daemon, over_unix
 ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
 DYING = """
 from codespec.cli.parser import run_to_exit_code
+from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import serve
 from codespec.server.loading import Loaded
 from codespec.contract.serve_config import ServeConfig
@@ -41,7 +42,8 @@ def broken(job):
 
 engine = FakeEngine()
 engine.queue.restart = broken
-raise SystemExit(run_to_exit_code(lambda: serve(ServeConfig(port=0), lambda _: Loaded(engine, "toy", 512, 4))))
+thread = EngineThread(lambda _: Loaded(engine, "toy", 512, 4))
+raise SystemExit(run_to_exit_code(lambda: serve(thread, ServeConfig(port=0))))
 """
 READING = """
 import http.client, sys

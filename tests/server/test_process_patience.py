@@ -25,6 +25,7 @@ WAIT = 40.0  # seconds to wait for events due after one second
 # An engine that writes megabytes, more than the buffers between a daemon and its client hold.
 LOUD = """
 from codespec.server import lifecycle, wire
+from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded
 from codespec.contract.serve_config import ServeConfig
 from codespec.contract.types import TextEvent
@@ -38,7 +39,7 @@ class LoudEngine(FakeEngine):
 
 lifecycle.IDLE_SECONDS = wire.READ_SECONDS = wire.WRITE_SECONDS = 1.0
 config = ServeConfig(port=0, drain_seconds=2 * {seconds})
-raise SystemExit(lifecycle.serve(config, lambda _: Loaded(LoudEngine(), "toy", 512, 4)))
+raise SystemExit(lifecycle.serve(EngineThread(lambda _: Loaded(LoudEngine(), "toy", 512, 4)), config))
 """
 
 

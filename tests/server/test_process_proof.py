@@ -14,7 +14,7 @@ from codespec.proof import PATH, Keys, is_proven, new_nonce, stretched
 from tests.cli.processes import TOKEN, user_environment
 from tests.server.test_process import Process, daemon, over_unix
 
-WITHOUT = "codespec: goes on without a socket."
+WITHOUT = "codespec: continues without a socket."
 
 
 def serving(state: Path, *words: str | Path, **settings: Any) -> Any:
@@ -61,7 +61,7 @@ def test_where_others_can_write_it_goes_on_and_says_so(state: Path) -> None:
         assert proof_of(served, nonce)["by_secret"] is None
         _, _, err = served.end(signal.SIGTERM)
     mend = f"Other users can write to {folder}: run `chmod 700 {folder}`."
-    assert err.splitlines()[:2] == [f"codespec: editors can't be sure of this daemon. {mend}", f"{WITHOUT} {mend}"]
+    assert err.splitlines()[:2] == [f"codespec: editors can't verify this daemon. {mend}", f"{WITHOUT} {mend}"]
     assert not list(folder.glob("*.sock")) and not (folder / "secret").exists()
 
 

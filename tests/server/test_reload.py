@@ -88,7 +88,7 @@ def test_a_stream_ends_with_its_engine_while_others_use_the_new_one() -> None:
         stream.close()
         models.first = None  # type: ignore[assignment]
         assert wait_for(lambda: gone() is None, 20), "its memory is free"
-        assert served.daemon.engine_threads == [served.daemon.current]
+        assert served.daemon.sources == [served.daemon.current]
 
 
 def test_without_room_for_both_requests_wait_for_the_new_one() -> None:
@@ -193,4 +193,4 @@ def test_usage_goes_on_over_a_reload() -> None:
         assert served.post(RELOAD, {"model": "second"}, **OWN).status == 200
         ask(served)
         assert served.idle() and served.daemon.metrics.completions["length"] == 2
-        assert isinstance(served.daemon.engine_thread.loaded.engine.metrics.totals, Stats)  # type: ignore[union-attr]
+        assert isinstance(served.daemon.source.loaded.engine.metrics.totals, Stats)  # type: ignore[union-attr]

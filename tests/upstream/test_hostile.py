@@ -88,9 +88,9 @@ CASES = {
     "no HTTP": (replying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "does not speak HTTP"),
     "wrong content type": (replying(head(kind="text/html") + b"<html>"), "answered with text/html instead"),
     "no content type": (replying(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello"), "instead of text/event-stream"),
-    "compressed": (replying(head(Content_Encoding="gzip") + b"x"), "compresses its answers"),
+    "compressed": (replying(head(Content_Encoding="gzip") + b"x"), "compresses its replies"),
     "invalid JSON": (replying(head() + b"data: {broken\n\n"), "sent invalid JSON"),
-    "no object": (replying(head() + b"data: [1]\n\n"), "sent JSON that is no object"),
+    "no object": (replying(head() + b"data: [1]\n\n"), "sent JSON that is not an object"),
     "deep JSON": (replying(head() + b"data: " + b"[" * 9999 + b"\n\n"), "sent invalid JSON"),
     "no text": (replying(head() + b'data: {"choices":[{"text":7}]}\n\n'), "sent a chunk without text"),
     "not UTF-8": (replying(head() + b'data: {"choices":[{"text":"\xff\xfe"}]}\n\n'), "sent text that is not UTF-8"),
@@ -105,7 +105,7 @@ CASES = {
         "redirects (status 307), which is refused",
     ),
     "endless line": (endless_line, "sent an event longer than"),
-    "endless text": (endless_text, "writes more than was asked for"),
+    "endless text": (endless_text, "writes more than requested"),
 }
 
 

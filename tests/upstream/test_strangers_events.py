@@ -8,8 +8,9 @@ import json
 import pytest
 
 from codespec.client import daemon_client
+from codespec.client.connections import EventReader
 from codespec.errors import ConfigError, UpstreamError
-from codespec.upstream.client import MOST_RETRY_AFTER, Events, UpstreamClient, base_of
+from codespec.upstream.client import MOST_RETRY_AFTER, UpstreamClient, base_of
 from codespec.upstream.writer import read_chunk
 from tests.upstream.servers import FakeServer, Request, fake_server, head
 
@@ -25,10 +26,9 @@ from tests.upstream.servers import FakeServer, Request, fake_server, head
 )
 def test_events(sent: bytes, data: list[bytes]) -> None:
     for size in (1, len(sent)):
-        events = Events()
-        for start in range(0, len(sent), size):
-            events.feed(sent[start : start + size])
-        assert events.whole == data and not events.is_half
+        reader = EventReader()
+        pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
+        assert [event[1] for piece in pieces for event in reader.feed(piece)] == data and not reader.is_half
 
 
 def texts(*pieces: str, reason: str = "") -> bytes:

@@ -1,6 +1,6 @@
 /**
- * Sends completion requests and handles the keys that accept an answer. One request at a time: a newer one ends the
- * older here and, by the document's name, in the daemon.
+ * Sends completion requests and handles the keys that accept a completion. There is one request at a time: a newer one
+ * ends the older one here and, because it has the same document name, in the daemon.
  */
 
 import { type EditorState, Prec, type Extension } from "@codemirror/state";
@@ -17,7 +17,7 @@ const MOST_SIDE = 60_000; // characters on each side of the cursor; the daemon a
 
 /** Receives a completion's progress, for the page. */
 export interface Watcher {
-  /** Called when a completion began, grew or ended. */
+  /** Called when a completion begins, grows or ends. */
   traced(trace: Trace): void;
   failed(error: DaemonError): void;
   accepted(text: string): void;
@@ -127,7 +127,7 @@ export class Completer {
     if (update.docChanged && wrote) this.later(update.view);
   }
 
-  /** Returns whether the typed text agrees with the completion. If not, or if all was typed, sends the next request. */
+  /** Returns whether the typed text matches a part of the completion. If not, sends the next request. */
   private fits(view: EditorView): boolean {
     const ghost = view.state.field(ghostField);
     if (ghost && (ghost.rest || !ghost.ended || !ghost.text)) return true;

@@ -13,7 +13,7 @@ export interface Health {
   readonly said: string;
 }
 
-/** An error with the daemon's sentence. `status` is HTTP's, or 0 if nothing answered. */
+/** An error with the daemon's sentence. `status` is the HTTP status, or 0 if the daemon did not answer. */
 export class DaemonError extends Error {
   constructor(
     readonly status: number,
@@ -34,7 +34,7 @@ export class Daemon {
     sessionStorage.setItem(TOKEN, token.trim());
   }
 
-  /** Returns whether the daemon is ready, and its sentence if it is not. */
+  /** Returns the daemon's state, with its model's name or an error sentence. */
   async health(): Promise<Health> {
     try {
       await this.fetch("/health");

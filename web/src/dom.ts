@@ -16,7 +16,7 @@ export function part<Kind extends HTMLElement = HTMLElement>(id: string): Kind {
   return found as Kind;
 }
 
-/** Sets a size as a custom property, which a content security policy allows a script to do. */
+/** Sets a size as a custom property, because the content security policy forbids inline styles. */
 export function size(target: HTMLElement, name: string, value: number): HTMLElement {
   target.style.setProperty(name, String(value));
   return target;

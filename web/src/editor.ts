@@ -1,7 +1,7 @@
 /**
  * The editor: CodeMirror with the page's colours and keys.
  *
- * It is in a shadow root, where CodeMirror sets its styles as objects, which a policy without inline styles allows.
+ * It is in a shadow root, where CodeMirror adds its styles as objects, since the security policy forbids inline styles.
  */
 
 import { defaultKeymap, history, historyKeymap, indentLess, indentMore, insertTab } from "@codemirror/commands";

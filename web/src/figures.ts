@@ -15,13 +15,13 @@ export class Tally {
     this.counts.set(name, mine);
   }
 
-  /** Returns the counters, the most drafted first. */
+  /** Returns the counters, sorted by drafted tokens. */
   sorted(): [string, Counts][] {
     return [...this.counts].filter(([, { drafted }]) => drafted).sort((a, b) => b[1].drafted - a[1].drafted);
   }
 }
 
-/** Returns tokens per second, without prefill and the wait for a slot, which drafts do not affect. */
+/** Returns tokens per second, excluding prefill and the wait for a slot, which drafts do not affect. */
 export function speedOf(stats: Stats): number {
   return (stats.committed * 1000) / Math.max(stats.total_ms - stats.prefill_ms - stats.queue_ms, 0.01);
 }
@@ -62,7 +62,7 @@ export class Figures {
   }
 }
 
-/** Returns the saving by drafts as a sentence. */
+/** Returns a sentence about the time that drafts saved. */
 export function savedBy({ rounds, committed, decode_ms, plain_ms }: Stats): string {
   if (!rounds) return "";
   const steps = `${committed} tokens in ${rounds} ${rounds === 1 ? "step" : "steps"} of the big model`;

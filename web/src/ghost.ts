@@ -1,7 +1,7 @@
 /**
  * The ghost text after the cursor, which stays while the user types along.
  *
- * There is at most one. It stays as long as the edits since the request spell the beginning of its text.
+ * There is at most one. It stays while the edits since the request match the beginning of its text.
  */
 
 import { type EditorState, StateEffect, StateField, type Transaction } from "@codemirror/state";
@@ -66,7 +66,7 @@ function along({ anchor, text, runs, ended }: Offer, state: EditorState): Ghost 
 }
 
 /**
- * Shows the first line after the cursor and the others in a block below, so that the text to the right stays together.
+ * Shows the first line after the cursor and the other lines in a block below, which does not split the current line.
  */
 function decorate(ghost: Ghost | null): DecorationSet {
   if (!ghost?.rest) return Decoration.none;

@@ -24,7 +24,7 @@ class Page implements Watcher {
   private readonly view: EditorView;
   private readonly drafts = new Map<Language, EditorState>(); // the documents of the other languages
   private language: Language = LANGUAGES[0]!;
-  private last: Trace | null = null; // the last one with rounds
+  private last: Trace | null = null; // the last trace with rounds
 
   constructor() {
     const chooser = part<HTMLSelectElement>("language");
@@ -100,7 +100,7 @@ class Page implements Watcher {
   }
 
   private complete(): void {
-    this.view.focus(); // so that Tab accepts; a choice made by keyboard keeps the focus
+    this.view.focus(); // Tab then accepts; a setting changed by keyboard keeps the focus
     this.ask();
   }
 
@@ -131,7 +131,7 @@ class Page implements Watcher {
   }
 }
 
-/** Returns why a text ends where it does. */
+/** Returns the reason that a text ended. */
 function ending({ finish_reason, stats }: Done): string {
   return stats.ended || (finish_reason === "length" ? "as long as asked for" : finish_reason);
 }

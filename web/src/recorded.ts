@@ -1,5 +1,5 @@
 /**
- * A recorded completion by the reference model (`record.mjs`), shown until the page has one of its own.
+ * A recorded completion by the reference model (`record.mjs`), shown until the page has requested one.
  */
 
 import record from "./recorded.json";

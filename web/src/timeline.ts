@@ -173,7 +173,7 @@ function storyOf(trace: Trace, round: TimedRound, place: number): HTMLElement[] 
   return [before, ...told, ...now];
 }
 
-/** Shows a rejected line break as a sign. */
+/** Shows a rejected line break as a symbol. */
 function visible(text: string): string {
   return text.replaceAll("\n", "⏎");
 }

@@ -78,7 +78,7 @@ export class Trace {
     return found;
   }
 
-  /** Returns the text at the beginning of a round. */
+  /** Returns the runs of the text before a round. */
   textBefore(round: number): Run[] {
     return this.marks.filter((run) => run.round < round);
   }

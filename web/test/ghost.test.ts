@@ -9,7 +9,7 @@ const RUNS: Run[] = [
   { from: 3, to: 7, author: "target", round: 0 },
 ];
 
-/** `a = ` with a ghost behind it, and a second line. */
+/** `a = ` with a ghost text after it, and a second line. */
 function shown(text = "foo(bar", ended = true): EditorState {
   const state = EditorState.create({ doc: "a = \nb", selection: { anchor: 4 }, extensions: [ghostField] });
   return after(state, { effects: offer.of({ anchor: 4, text, runs: RUNS, ended }) });

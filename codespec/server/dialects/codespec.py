@@ -32,7 +32,7 @@ from codespec.server.security import SCOPES
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
 COMPLETE = "/v1/codespec/complete"
-SHARED = frozenset(item.name for item in fields_of(CompletionRequest))  # fields that the engine reads as they are sent
+SHARED = frozenset(item.name for item in fields_of(CompletionRequest))  # fields that need no conversion
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
@@ -51,7 +51,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 async def look_up_in(request: web.Request) -> web.Response:
     """Replace the files that completions of a document may copy drafts from.
 
-    The models do not read them, so they affect only the speed of a completion, never its tokens.
+    The files are not part of the prompt, so they affect only the speed of a completion, never its tokens.
     """
     with await read_fields(request) as fields:
         document, files = read_files(fields)
@@ -60,10 +60,10 @@ async def look_up_in(request: web.Request) -> web.Response:
     owner = Owner(await request.app[SCOPES].of(request), document)
 
     def keep() -> None:
-        daemon.loaded()  # the daemon may be stopping by now; then refuse the texts
+        daemon.loaded()  # raises ServeError if the daemon is stopping by now
         engine.look_up_in(owner, texts)
 
-    await daemon.engine_thread.call(keep)
+    await daemon.source.call(keep)
     return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 
@@ -81,7 +81,7 @@ def read_files(fields: Fields) -> tuple[str, tuple[Snippet, ...]]:
 def read_request(fields: Fields, context: int) -> RequestHandle:
     """Read a request. Raise RequestError for the first unknown or invalid field.
 
-    A raw request gets the number of tokens that it requests, or an error; others are limited to half the context.
+    A raw request gets `max_tokens` tokens or an error; other shapes are limited to half the context.
     """
     body = fields.read(CompletionBody)
     notes: list[str] = []
@@ -140,9 +140,9 @@ async def scrape(request: web.Request) -> web.StreamResponse:
 
 
 async def stats(request: web.Request) -> web.StreamResponse:
-    """Serve the same metrics as JSON, with the daemon's version, state and model. A key sees its own usage alone."""
+    """Serve the metrics as JSON, with the daemon's version, state and model. A key sees only its own usage."""
     daemon = request.app[DAEMON]
-    loaded = daemon.engine_thread.loaded
+    loaded = daemon.source.loaded
     about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
     about["model"] = loaded.name if loaded else None
     engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
@@ -150,14 +150,14 @@ async def stats(request: web.Request) -> web.StreamResponse:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
         engine["identity"] = dict(loaded.identity)
-    if daemon.engine_thread.remote is not None:
-        engine["upstream"] = daemon.engine_thread.remote
+    if daemon.source.remote is not None:
+        engine["upstream"] = daemon.source.remote
     families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 
 
 def _as_json(family: Metric) -> dict[str, Any]:
-    samples = [{"name": one.name, "labels": one.labels, "value": one.value} for one in family.samples]
+    samples = [{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in family.samples]
     name = f"{family.name}_total" if family.type == "counter" else family.name
     return {"name": name, "type": family.type, "help": family.documentation, "samples": samples}
 

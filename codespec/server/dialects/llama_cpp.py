@@ -40,14 +40,14 @@ COMPLETION_NAMES = {
     "repetition_penalty": "repeat_penalty",
     "logprobs": "n_probs",
 }
-MOST_CONTENT = 1 << 18  # characters to tokenize: they take some tenths of a second
-WARM_UP_MS = 10_000.0  # no client reads a warm-up's reply, so it has a time limit
+MOST_CONTENT = 1 << 18  # characters to tokenize, which take a few tenths of a second
+WARM_UP_MS = 10_000.0  # time limit of a warm-up, since no client waits for its reply
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppReply:
-    """The reply format that the client requested, and the request handles, one per prompt."""
+    """A request: its handles, one per prompt, and the format of its reply."""
 
     handles: tuple[RequestHandle, ...]
     loaded: Loaded
@@ -98,7 +98,7 @@ def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     notes: list[str] = []
     probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
     if probabilities and fields.flag("stream"):
-        raise RequestError("n_probs is given in whole replies only: leave it or stream out.", "n_probs")
+        raise RequestError("n_probs can't be used in a stream: remove n_probs or stream.", "n_probs")
     logprobs = {"logprobs": probabilities or None}
     prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
     return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
@@ -229,14 +229,14 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
     """Return only the wanted fields, whose names may be paths with slashes; None selects all."""
     if wanted is None:
         return result
-    found = {}
+    selected = {}
     for name in wanted:
         value: Any = result
         for part in name.split("/"):
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
-            found[name] = value
-    return found
+            selected[name] = value
+    return selected
 
 
 async def health(request: web.Request) -> web.StreamResponse:
@@ -247,9 +247,9 @@ async def health(request: web.Request) -> web.StreamResponse:
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
-    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names files of the owner
-    if daemon.engine_thread.remote is not None:
-        engine["upstream"] = daemon.engine_thread.remote
+    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names the owner's files
+    if daemon.source.remote is not None:
+        engine["upstream"] = daemon.source.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 

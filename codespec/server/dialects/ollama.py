@@ -66,7 +66,7 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     notes = [f"{name} is not used: the prompt is continued as it is" for name in UNUSED if fields.is_set(name)]
     options = fields.part("options") or Fields({}, "options.")
     for name in ("frequency_penalty", "presence_penalty"):
-        options.refuse_unless(name, (0,), "repeat_penalty is what the engine has")
+        options.refuse_unless(name, (0,), "the engine has only repeat_penalty")
     request = CompletionRequest(
         **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
         max_tokens=read_max_tokens(options, "num_predict", loaded.context, notes, 128),
@@ -133,7 +133,7 @@ async def show(request: web.Request) -> web.StreamResponse:
         "capabilities": ["completion", "insert"] if fills else ["completion"],
     }
     if name.removesuffix(":latest") != loaded.name:
-        about["notes"] = [f"{clip(name)} is not known here: {loaded.name} answers"]
+        about["notes"] = [f"{clip(name)} is unknown: {loaded.name} answers instead"]
     return reply(about)
 
 

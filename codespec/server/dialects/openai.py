@@ -53,7 +53,7 @@ MOST_LEGACY_LOGPROBS = 5
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The legacy reply that the client requested, and the request handles, one per prompt."""
+    """A legacy request: its handles, one per prompt, and the format of its reply."""
 
     handles: tuple[RequestHandle, ...]
     echoes: tuple[str, ...]  # prompts to repeat in the reply
@@ -110,17 +110,17 @@ def read_request(fields: Fields, loaded: Loaded) -> Continued:
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MOST_CHOICES)
     if written > choices and fields.flag("stream"):
-        raise RequestError("best_of can't choose in a stream: leave it or stream out.", "best_of")
+        raise RequestError("best_of can't be used in a stream: remove best_of or stream.", "best_of")
     logprobs = fields.whole("logprobs", 0, 0, MOST_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
-        raise RequestError("logprobs can't be given for an echoed prompt: leave one of the two out.", "logprobs")
+        raise RequestError("logprobs can't be computed for an echoed prompt: remove logprobs or echo.", "logprobs")
     sampling["n"] = written
     sampling["logprobs"] = 0 if logprobs is None and written > choices else logprobs
     sampling["prediction"] = read_prediction(fields)
     sampling["max_tokens"] = read_max_tokens(fields, "max_tokens", loaded.context, notes)
     prompts = fields.prompts("prompt")
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
-    handles = tuple(RequestHandle(CompletionRequest(**one, **sampling), notes=notes) for one in read)
+    handles = tuple(RequestHandle(CompletionRequest(**texts, **sampling), notes=notes) for texts in read)
     echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
     return Continued(handles, echoes, choices, logprobs is not None)
 
@@ -263,7 +263,7 @@ async def model(request: web.Request) -> web.StreamResponse:
     """Return the model by its name. Raise Refused (404) for any other name."""
     loaded, name = request.app[DAEMON].loaded(), request.match_info["name"]
     if name != loaded.name:
-        raise Refused(f"model {clip(name)} is not served here: ask for {loaded.name}.", "model", 404)
+        raise Refused(f"model {clip(name)} is not served here: use {loaded.name}.", "model", 404)
     return reply(_model(loaded))
 
 

@@ -1,6 +1,6 @@
 """Replies of all dialects: collected and streamed events, notes, and log-probabilities with the tokens as text.
 
-Also OpenAI's reply shapes, which its two endpoints and Mistral's use.
+This includes OpenAI's reply formats, for its two endpoints and Mistral's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.client.connections import SESSION_HEADER
 from codespec.contract.types import (
     PREDICTION,
     Completion,
@@ -82,12 +83,12 @@ async def stream(
 
 def session_of(request: web.Request) -> str:
     """Return the client's x-session-id if it is short and plain, else ""."""
-    session = request.headers.get("x-session-id", "")
+    session = request.headers.get(SESSION_HEADER, "")
     return session if SESSION.fullmatch(session) else ""
 
 
 def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
-    """Submit a handle until the stack closes, on its key's account. Raise ServeError."""
+    """Submit a handle on its key's account; the end of the stack aborts it if it is still running. Raise ServeError."""
     call = request[CALL]
     call.handles.append(handle)
     stack.enter_context(request.app[DAEMON].submit(handle, scope, call.account, session_of(request)))
@@ -103,7 +104,7 @@ async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
 
 
 def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) -> dict[str, list[str]]:
-    """Return the daemon's notes on changes to the request, as a field that clients ignore; {} if there are none."""
+    """Return the daemon's notes for the client as a field of a reply; {} if there are none."""
     notes = dict.fromkeys(note for handle in handles for note in handle.notes)
     notes.update(dict.fromkeys(note for completion in done for note in completion.stats.notes))
     return {"notes": list(notes)} if notes else {}
@@ -143,21 +144,21 @@ class TokenPlacer:
         self._taken = 0
 
     def add(self, logprobs: Iterable[TokenLogprob]) -> None:
-        """Add the next tokens. Skip known ones, and those after a gap until it is filled."""
-        for one in logprobs:
-            if one.place == len(self._placed):
-                self._placed.append((one, self._length))
-                self._length += len(self._decoder.decode(self._names.bytes(one.id)))
+        """Add the next tokens. Skip tokens that are known already, and tokens after a gap until it is filled."""
+        for token in logprobs:
+            if token.place == len(self._placed):
+                self._placed.append((token, self._length))
+                self._length += len(self._decoder.decode(self._names.bytes(token.id)))
 
     def take(self, length: int) -> list[Placed]:
         """Return the remaining tokens that begin in the first `length` characters, with their offsets; consume them."""
-        found = []
+        taken = []
         for placed in self._placed[self._taken :]:
             if placed[1] >= length:
                 break
-            found.append(placed)
-        self._taken += len(found)
-        return found
+            taken.append(placed)
+        self._taken += len(taken)
+        return taken
 
 
 def place_tokens(names: TokenNames, completion: Completion) -> list[Placed]:
@@ -218,9 +219,9 @@ async def respond(
 
 
 def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Return token counts of all choices and prompts; a prompt counts once, regardless of its number of `choices`.
+    """Return token counts of all prompts and choices; a prompt counts once, regardless of its number of `choices`.
 
-    Of the client's prediction, only verified tokens count: the accepted and the rejected ones.
+    Only the verified tokens of the client's prediction count, as accepted or rejected.
     """
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
@@ -231,9 +232,9 @@ def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
 
 def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
     """Return the accepted and rejected tokens of the clients' predictions, under OpenAI's names."""
-    found = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
-    accepted = sum(counts.accepted for counts in found)
-    rejected = sum(counts.drafted for counts in found) - accepted
+    predictions = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
+    accepted = sum(counts.accepted for counts in predictions)
+    rejected = sum(counts.drafted for counts in predictions) - accepted
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
@@ -302,33 +303,33 @@ class Chunks:
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
     """Return the shape of /v1/completions."""
     return {
-        "tokens": [names.text(one.id) for one, _ in placed],
-        "token_logprobs": [_finite(one.logprob) for one, _ in placed],
-        "top_logprobs": [_legacy_top(names, one) for one, _ in placed],
+        "tokens": [names.text(token.id) for token, _ in placed],
+        "token_logprobs": [_finite(token.logprob) for token, _ in placed],
+        "top_logprobs": [_legacy_top(names, token) for token, _ in placed],
         "text_offset": [start for _, start in placed],
     }
 
 
-def _legacy_top(names: TokenNames, one: TokenLogprob) -> dict[str, float]:
+def _legacy_top(names: TokenNames, token: TokenLogprob) -> dict[str, float]:
     """Return the likeliest tokens and the token itself; for ids with the same text, the likeliest."""
-    found: dict[str, float] = {}
-    for number, value in (*one.top, (one.id, one.logprob)):
-        found.setdefault(names.text(number), _finite(value))
-    return found
+    top: dict[str, float] = {}
+    for number, value in (*token.top, (token.id, token.logprob)):
+        top.setdefault(names.text(number), _finite(value))
+    return top
 
 
 def chat(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
     """Return the shape of /v1/chat/completions."""
-    return {"content": [_entry(names, one) for one, _ in placed], "refusal": None}
+    return {"content": [_entry(names, token) for token, _ in placed], "refusal": None}
 
 
 def llama(names: TokenNames, placed: Sequence[Placed]) -> list[dict[str, Any]]:
     """Return the shape of llama.cpp's /completion."""
-    return [{"id": one.id, **_entry(names, one)} for one, _ in placed]
+    return [{"id": token.id, **_entry(names, token)} for token, _ in placed]
 
 
-def _entry(names: TokenNames, one: TokenLogprob) -> dict[str, Any]:
-    return {**_token(names, one.id, one.logprob), "top_logprobs": [_token(names, *pair) for pair in one.top]}
+def _entry(names: TokenNames, token: TokenLogprob) -> dict[str, Any]:
+    return {**_token(names, token.id, token.logprob), "top_logprobs": [_token(names, *pair) for pair in token.top]}
 
 
 def _token(names: TokenNames, number: int, value: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Request parsing shared by the dialects: common fields, ready-made prompts, errors with the client's field names."""
+"""Request parsing shared by the dialects: common fields, prompts with markers, errors with the client's field names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_max_tokens(
     wanted = fields.whole(name, default, least, MOST_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
-        notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other")
+        notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other half")
     return granted
 
 
@@ -70,8 +70,8 @@ def read_sampling(
     fields: Fields, wanted: Collection[str], names: Mapping[str, str] = MappingProxyType({}), hottest: float = 2.0
 ) -> dict[str, Any]:
     """Return the wanted fields of SAMPLING that a client sends by these `names` (default: ours)."""
-    found = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
-    return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **found}
+    values = {name: SAMPLING[name](fields, names.get(name, name)) for name in wanted}
+    return {"temperature": fields.number("temperature", 0.0, 0.0, hottest), **values}
 
 
 SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
@@ -87,13 +87,13 @@ SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
 def read_openai_sampling(fields: Fields) -> dict[str, Any]:
     """Read OpenAI's sampling fields and stops. Raise RequestError for features that the engine lacks."""
     for name in ("frequency_penalty", "presence_penalty"):
-        fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
-    fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
+        fields.refuse_unless(name, (0,), "the engine has only repetition_penalty")
+    fields.refuse_unless("logit_bias", ({},), "the engine has no token biases")
     return {**read_sampling(fields, SAMPLING), "n": read_choices(fields)}
 
 
 def read_prediction(fields: Fields) -> str:
-    """Read OpenAI's predicted output, a text that the answer will probably repeat; "" if none is sent."""
+    """Read OpenAI's predicted output, a text that the completion will probably repeat; "" if there is none."""
     prediction = fields.part("prediction")
     if prediction is None:
         return ""
@@ -144,10 +144,10 @@ def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
 
 def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:
     """Return the snippets except those of files whose names suggest secrets."""
-    found = list(snippets)
-    kept = tuple(snippet for snippet in found if not is_secret(snippet.path))
-    if len(kept) < len(found):
-        notes.append(f"{len(found) - len(kept)} of {len(found)} other files may hold secrets and were left out")
+    listed = list(snippets)
+    kept = tuple(snippet for snippet in listed if not is_secret(snippet.path))
+    if len(kept) < len(listed):
+        notes.append(f"{len(listed) - len(kept)} of {len(listed)} other files may hold secrets and were left out")
     return kept
 
 
@@ -155,8 +155,8 @@ def missing_fim(loaded: Loaded) -> str:
     """Return why the model can't fill in the middle, or "" if it can."""
     if loaded.no_fim:
         return loaded.no_fim
-    found = find_template(loaded.engine.target.tokenizer)
-    return found.reason if isinstance(found, FimMissing) else ""
+    template = find_template(loaded.engine.target.tokenizer)
+    return template.reason if isinstance(template, FimMissing) else ""
 
 
 def require_fim(loaded: Loaded, name: str, mend: str = "leave it out") -> None:

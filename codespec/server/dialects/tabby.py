@@ -27,7 +27,7 @@ RAW = "debug_options.raw_prompt"
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
-PROTOCOL = "v0.9.0"  # of Tabby; agents do not query an older one for its telemetry setting
+PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older server for its telemetry setting
 
 
 @with_field_names(NAMES)
@@ -43,9 +43,9 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field.
 
-    A raw prompt is one that the agent's user has put together for a model, usually with its markers.
+    A raw prompt is a complete prompt by the agent's user, usually with a model's markers.
     """
-    fields.refuse_unless("mode", ("standard",), "only standard completions are made")
+    fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
     if segments is None and not raw:

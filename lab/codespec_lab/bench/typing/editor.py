@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.client.connections import EventReader, HttpReply, ProvenConnections
+from codespec.client.connections import EventReader, HttpReply, ProvenConnections, as_object
 from codespec.client.daemon_client import COMPLETE, STATS
 from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
@@ -97,8 +97,8 @@ class Proxy:
                 async for chunk in reply.pieces():
                     await response.write(chunk)
                     if stream is not None and reply.status == 200:
-                        for name, value in events.feed(chunk):
-                            stream.take(name, value)
+                        for name, data in events.feed(chunk):
+                            stream.take(name, as_object(data))
                 await response.write_eof()
         return response
 
