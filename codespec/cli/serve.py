@@ -41,7 +41,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    settings = resolve_serve(flags, options.config)
+    notes: list[str] = []
+    settings = resolve_serve(flags, options.config, notes=notes)
+    say(*notes)
     if settings.upstream:
         return _serve_upstream(options, settings)
     _measure_once(options)

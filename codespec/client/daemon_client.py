@@ -16,6 +16,7 @@ from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, q
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
 MOST_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
+OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
@@ -63,21 +64,34 @@ class DaemonClient:
     def __init__(self, connections: ProvenConnections) -> None:
         self.url = connections.url
         self._connections = connections
+        self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
     async def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion as (name, value). Raises DaemonError.
 
-        Leaving early closes the connection, which stops the daemon's work.
+        Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
+        the request is repeated without it, and later requests omit it.
         """
-        async with self._accepted("POST", COMPLETE, body, session) as reply:
-            reader = EventReader()
-            async for piece in reply.pieces():
-                for name, data in reader.feed(piece):
-                    value = as_object(data)
-                    if name == "error":
-                        message = str(value.get("message", "The daemon failed on this request."))
-                        raise DaemonError(quoted(message), status=500)
-                    yield name, value
+        while True:
+            sent = {name: value for name, value in body.items() if name not in self._unknown}
+            try:
+                async with self._accepted("POST", COMPLETE, sent, session) as reply:
+                    reader = EventReader()
+                    async for piece in reply.pieces():
+                        for name, data in reader.feed(piece):
+                            value = as_object(data)
+                            if name == "error":
+                                message = str(value.get("message", "The daemon failed on this request."))
+                                raise DaemonError(quoted(message), status=500)
+                            yield name, value
+                return
+            except Absent:
+                self._unknown.clear()  # the next daemon may be a newer version
+                raise
+            except DaemonError as error:
+                if error.fault.field not in OPTIONAL or error.fault.field not in sent:
+                    raise
+                self._unknown.add(error.fault.field)
 
     async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""

@@ -1,6 +1,7 @@
 """Resolve settings by precedence: defaults < TOML file < environment < flags.
 
-Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored.
+Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored. Keys that only earlier
+versions had are reported in a note and skipped.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from codespec.regular_file import NotUtf8, read_text
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
+REMOVED = {"serve": ("memory_mb", "gather_places")}  # settings of earlier versions by table; they have no effect
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -37,6 +39,7 @@ def read_levels(
     file: Path | None,
     environment: Mapping[str, str] | None,
     table: str = "",
+    notes: MutableSequence[str] | None = None,
 ) -> tuple[Level, Level, Level]:
     """Return the values set at each level for the fields of `schema`, which must all have defaults.
 
@@ -44,11 +47,11 @@ def read_levels(
     not None. If `file` is None, the user's own file is read if it exists.
     """
     variables = os.environ if environment is None else environment
-    source = file or user_file()
+    source, messages = file or user_file(), [] if notes is None else notes
     set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
     return (
-        Level(str(source), _from_file(schema, source, table) if source else {}),
-        Level("the environment", _from_environment(schema, variables, table)),
+        Level(str(source), _from_file(schema, source, table, messages) if source else {}),
+        Level("the environment", _from_environment(schema, variables, table, messages)),
         Level("the command line", set_by_flags),
     )
 
@@ -70,7 +73,7 @@ def user_file() -> Path | None:
     return file
 
 
-def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
+def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
     try:
         values = tomllib.loads(read_text(file))
     except OSError as error:
@@ -84,18 +87,29 @@ def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")
-    return {key: _typed(schema, key, value, f"{key} in {file}") for key, value in own.items()}
+    labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
+    return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
 
-def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
+def _from_environment(
+    schema: type, environment: Mapping[str, str], table: str, notes: MutableSequence[str]
+) -> dict[str, Any]:
     prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
-    names = {
+    labels = {
         name[len(prefix) :].lower(): name
         for name in environment
         if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
     }
+    names = _without_removed(labels, table, notes)
     read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
     return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
+
+
+def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
+    """Return the labels by key without settings that only earlier versions had. `notes` lists those."""
+    removed = REMOVED.get(table, ())
+    notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
+    return {key: label for key, label in labels.items() if key not in removed}
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:

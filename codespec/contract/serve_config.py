@@ -6,7 +6,7 @@ This module defines names and ranges, and checks whether other machines can reac
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,14 @@ def resolve_serve(
     flags: Mapping[str, Any],
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """Return the daemon's settings. Raises ConfigError for the first key or variable that can't be used."""
+    """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
+
+    Raises ConfigError for the first key or variable that can't be used.
+    """
     values: dict[str, Any] = {}
-    for level in read_levels(ServeConfig, flags, file, environment, "serve"):
+    for level in read_levels(ServeConfig, flags, file, environment, "serve", notes):
         values.update(level.values)
     return ServeConfig(**values)
 

@@ -59,6 +59,18 @@ def test_what_is_refused_in_a_file(text: str, words: str, tmp_path: Path) -> Non
         resolve_serve({}, tmp_path / "c.toml", {})
 
 
+def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Path) -> None:
+    file, notes = tmp_path / "c.toml", list[str]()
+    file.write_text("[serve]\nmemory_mb = 0\nqueue = 2\ngather_places = true\n")
+    environment = {"CODESPEC_SERVE_MEMORY_MB": "many"}
+    assert resolve_serve({}, file, environment, notes) == resolve_serve({}, file, {}) == ServeConfig(queue=2)
+    names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
+    assert notes == [f"{name} has no effect any more: remove it" for name in names]
+    file.write_text("memory_mb = 0\n")
+    with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
+        resolve_engine({}, file, {})
+
+
 def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:
     assert public_name(EngineConfig().target) == "codespec-starter"
     assert public_name(EngineConfig().drafter) == "codespec-starter-drafter"

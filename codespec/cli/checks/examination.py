@@ -87,9 +87,11 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
     except ConfigError as error:
         yield from_error("settings", error)
     try:
+        notes: list[str] = []
         names = ("token_file", "upstream", "upstream_token_file", "upstream_model")
         flags = {name: getattr(options, name) for name in names}
-        known.serve = serve = resolve_serve(flags, options.config)
+        known.serve = serve = resolve_serve(flags, options.config, notes=notes)
+        yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)
