@@ -102,7 +102,7 @@ def test_without_a_gpu_it_says_so(
 ) -> None:
     monkeypatch.setattr(gpu, "_gpu", lambda: "")
     assert gpu.main(["--results", str(tmp_path)]) == 1
-    assert "no GPU here" in capsys.readouterr().out
+    assert "torch finds no GPU" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rehearsal", [False, True])

@@ -170,7 +170,7 @@ def test_who_is_simulated_says_so() -> None:
     assert (small.spec.simulated, small.spec.notes) == ("", ())
     assert large.spec.simulated == "toy"
     (note,) = large.spec.notes
-    assert "toy" in note and "texts are its own" in note
+    assert "toy" in note and "its own texts" in note
 
 
 # Models that cannot be enlarged
