@@ -93,7 +93,7 @@ def test_a_pair_that_cannot_work_is_told_and_ends_with_2(
     ("words", "sentence"),
     [
         (["--target", "nowhere"], "There is no model folder nowhere: give a folder"),
-        (["--target", "nobody/nothing"], "the hub does not give it"),
+        (["--target", "nobody/nothing"], "the hub does not provide it"),
         (["--drafter", "none"], "The drafter is none, so there is no pair to check: name one"),
         (["--files", "gone.py"], "gone.py can't be read (No such file or directory): check the path."),
         (["--config", "gone.toml"], "The configuration file gone.toml can't be read"),

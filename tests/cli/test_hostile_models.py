@@ -150,7 +150,7 @@ def test_loaded(case: str, folder: Path, source: Path, sound: dict[str, Ended]) 
     [
         ({"r": 10**9}, "claims the rank 1000000000, and its weights hold 2"),
         ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "claims the number of tokens 1000000"),
-        ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "no LoRA of its model's own layers"),
+        ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "not a LoRA of its model's own layers"),
         ({"r": 2, "rank_pattern": {SLOW: 2}}, "has more in rank_pattern than names of layers"),
         ({"r": 2, "alpha_pattern": {SLOW: 2}}, "has more in alpha_pattern than names of layers"),
         ({"r": 2, "modules_to_save": [SLOW]}, "has more in modules_to_save than names of layers"),
