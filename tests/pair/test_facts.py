@@ -104,7 +104,7 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("name", ["nobody/nothing", "bad owner/x"])
 def test_a_hub_id_that_is_not_reachable_is_one_sentence(name: str) -> None:
     """conftest.py disables the network."""
-    with pytest.raises(ModelError, match=r"the hub does not provide it \(.*\): check the name and the network") as raised:
+    with pytest.raises(ModelError, match=r"hub does not provide it \(.*\): check the name and the network") as raised:
         resolve(name).folder()
     assert "\n" not in str(raised.value)
 
