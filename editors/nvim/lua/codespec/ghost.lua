@@ -315,7 +315,8 @@ function M.detach(bufnr, client)
   return true
 end
 
---- Chooses whether Neovim or codespec draws, and begins to watch menus. Returns an interceptor of the server's messages if one is needed.
+--- Chooses whether Neovim or codespec draws, and begins to watch menus.
+--- Returns an interceptor of the server's messages if one is needed.
 ---@param wanted 'auto'|'native'|'own'
 ---@return fun(rpc: vim.lsp.rpc.PublicClient)?
 function M.use(wanted)
