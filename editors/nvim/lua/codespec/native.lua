@@ -51,7 +51,7 @@ end
 
 --- Intercepts every request of Neovim and its answer.
 ---@param rpc vim.lsp.rpc.PublicClient
----@param asked fun(bufnr: integer): fun(err: lsp.ResponseError?, result: any)? returns the answer's receiver, or nil: no request
+---@param asked fun(bufnr: integer): fun(err: lsp.ResponseError?, result: any)? the answer's receiver; nil: no request
 function M.connect(rpc, asked)
   local request = rpc.request
   rpc.request = function(method, params, callback, replied)
