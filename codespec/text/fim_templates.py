@@ -280,6 +280,14 @@ def split_ready_made(prompt: str) -> ReadyMade | None:
     is not mistaken for one. White space and the ends of a chat template may follow. A prompt that was put into markers
     twice is taken apart twice.
     """
+    outer = _split_once(prompt)
+    if outer is None or outer.files or outer.suffix.strip():
+        return outer
+    return _split_once(outer.prefix) or outer  # not deeper: hostile prompts nest thousands of times
+
+
+def _split_once(prompt: str) -> ReadyMade | None:
+    """Return the parts of a prompt by its outermost markers."""
     plain: ReadyMade | None = None
     for spelling in _SPELLINGS:
         parts = spelling.split(prompt)
@@ -291,8 +299,7 @@ def split_ready_made(prompt: str) -> ReadyMade | None:
         if files:
             left_out = max(0, listed.count(spelling.separator) - MOST_FILES)
             return ReadyMade(prefix, suffix, files, left_out)
-        inner = None if suffix.strip() else split_ready_made(prefix)
-        plain = plain or inner or ReadyMade(prefix, suffix)
+        plain = plain or ReadyMade(prefix, suffix)
     return plain
 
 

@@ -51,6 +51,15 @@ def test_a_line_longer_than_any_path_is_text() -> None:
     assert found is not None and found.files == (("", f"{line}\nx\n"),) and found.left_out == 0
 
 
+@pytest.mark.parametrize("parts", [("<|fim_prefix|>", "<|fim_suffix|><|fim_middle|>"), ("<PRE> ", " <SUF> <MID>")])
+def test_nested_markers_are_read_a_fixed_number_of_times(parts: tuple[str, str]) -> None:
+    """Not once per level and family: 50 levels would take for ever."""
+    short, long = (
+        seconds(lambda size=size: split_ready_made(parts[0] * size + "x" + parts[1] * size)) for size in (500, 4000)
+    )  # type: ignore[misc]
+    assert long < 16 * short + 0.01
+
+
 @pytest.mark.parametrize("part", ["/#", "#/", "/?", ";#/"])
 def test_a_name_of_many_marks_is_judged_once_each(part: str) -> None:
     """Not once for each mark."""
