@@ -1,10 +1,11 @@
-"""`codespec serve` with texts that break or stall grammars: it answers, and continues with the next client."""
+"""`codespec serve` with texts that break or stall grammars: it parses nothing, answers, and goes on with the next client."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from codespec_grammars import language_names
@@ -29,6 +30,8 @@ def test_sequences_in_sequences(real: Process) -> None:
     body = {"language": "yaml", "segments": {"prefix": "- " * 260, "suffix": ""}}
     assert real.ask("POST", "/v1/completions", body)[0] == 200, "as another dialect asks"
     assert real.process.poll() is None and json.loads(real.ask("GET", "/health")[1])["status"] == "ok"
+    tasks = Path(f"/proc/{real.process.pid}/task").iterdir()
+    assert not "".join((task / "children").read_text() for task in tasks), "no process parses for it"
 
 
 @pytest.mark.parametrize("language", language_names())
