@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
+from codespec.cli.parts import find_back_end
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig, resolve_serve
-from codespec.errors import ConfigError
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
 from codespec.store.machine import measure_step
 
 if TYPE_CHECKING:
-    from codespec.server.loading import Loaded, Progress
+    from codespec.server.loading import LoadedEngine, Progress
 
 PAIR = ("model", "target", "drafter")
 
@@ -45,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
     settings = resolve_serve(flags, options.config, notes=notes)
     say(*notes)
     if settings.upstream:
-        return _serve_upstream(options, settings)
+        source = find_back_end().connect(options, settings)
+        from codespec.server.lifecycle import serve
+
+        return serve(source, settings)
     _measure_once(options)
     config = choose_config(options).config
     require_aiohttp()
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from codespec.server.loading import fits_beside, loader
     from codespec.server.reload import Plan
 
-    def load(config: EngineConfig) -> Callable[[Progress], Loaded]:
+    def load(config: EngineConfig) -> Callable[[Progress], LoadedEngine]:
         return loader(config, require_torch, settings.prefetch, settings.audit_every)
 
     def plan(changes: Mapping[str, Any]) -> Plan:
@@ -64,24 +66,6 @@ def run(options: argparse.Namespace) -> int:
         return Plan(load(again), fits_beside(again))
 
     return serve(EngineThread(load(config)), settings, plan)
-
-
-def _serve_upstream(options: argparse.Namespace, settings: ServeConfig) -> int:
-    """Serve the completions of another server, without torch."""
-    named = [f"--{name}" for name in PAIR if getattr(options, name) is not None]
-    if named:
-        problem = f"{' and '.join(named)} can't be used with an upstream server ({settings.upstream})"
-        raise ConfigError(f"{problem}, which has its own model", "leave one of the two out")
-    for level in read_levels(EngineConfig, {}, options.config, None):
-        unused = [name for name in PAIR if level.values.get(name)]
-        if unused:
-            names = " and ".join(unused)
-            say(f"{settings.upstream} has its own model: remove {names} from {level.place}, or the upstream.")
-    require_aiohttp()
-    from codespec.server.lifecycle import serve
-    from codespec.server.upstream import connect
-
-    return serve(connect(settings), settings)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from codespec.contract.types import Owner
 from codespec.errors import CodespecError, Fault, RequestError, ServeError
 from codespec.server.daemon import RETRY_SECONDS, Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded, Progress, Source
+from codespec.server.loading import Loaded, LoadedEngine, Progress, Source
 from codespec.server.wire import Refused, read_fields, reply
 
 POLL_SECONDS = 0.02
@@ -36,7 +36,7 @@ STOP_SECONDS = 30.0  # for an engine's thread to save what it learned
 class Plan:
     """How to load other models, and whether they fit into memory beside the current ones."""
 
-    load: Callable[[Progress], Loaded]
+    load: Callable[[Progress], LoadedEngine]
     fits: bool
 
 
@@ -87,7 +87,7 @@ class Reloader:
         assert fresh.loaded is not None
         return fresh.loaded
 
-    async def _replace(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+    async def _replace(self, load: Callable[[Progress], LoadedEngine]) -> EngineThread:
         """Unload the old models, then load the new ones; if that fails, load the old ones again."""
         former, failure = self._daemon.current, None
         assert isinstance(former, EngineThread), "another server has no models to replace"
@@ -108,7 +108,7 @@ class Reloader:
             raise failure
         return fresh
 
-    async def _restore(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+    async def _restore(self, load: Callable[[Progress], LoadedEngine]) -> EngineThread:
         """Load the old models again. If that fails too, the daemon exits with the error."""
         try:
             return await self._load(load)
@@ -117,7 +117,7 @@ class Reloader:
             self._daemon.use(self._daemon.incoming)
             raise
 
-    async def _load(self, load: Callable[[Progress], Loaded]) -> EngineThread:
+    async def _load(self, load: Callable[[Progress], LoadedEngine]) -> EngineThread:
         fresh = self._daemon.incoming = EngineThread(load)
         fresh.start(asyncio.get_running_loop())
         await fresh.until_loaded()
@@ -162,7 +162,7 @@ def return_memory() -> None:
 
 async def files_of(thread: Source) -> Mapping[Owner, Sequence[bytes]]:
     """Return the files that an engine's drafts may copy from; none if too many calls wait for it."""
-    if thread.loaded is None:
+    if not isinstance(thread, EngineThread) or thread.loaded is None:
         return {}
     engine = thread.loaded.engine
     try:

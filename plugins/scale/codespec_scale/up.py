@@ -10,7 +10,7 @@ from typing import Any
 
 # Ray reads these when it is imported, in all of its processes. Nothing leaves this machine: no usage statistics.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "codespec.scale.middlewares")
+os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "codespec_scale.middlewares")
 os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's folder
 
 import ray
@@ -19,8 +19,8 @@ from ray import serve
 from codespec.client.starter import absolute_environment
 from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
-from codespec.scale.application import app
 from codespec.token_file import read_token
+from codespec_scale.application import app
 
 STORE_BYTES = 100 << 20  # for Ray's object store, which holds no text
 

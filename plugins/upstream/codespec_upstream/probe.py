@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.errors import Fault, UpstreamError
+from codespec.errors import Fault
 from codespec.text.fim_templates import family_named
-from codespec.upstream.client import UpstreamClient
+from codespec_upstream.client import UpstreamClient, UpstreamError
 
 CONTEXT = 4096  # tokens, for a server that does not report its context
 MOST_CONTEXT = 1 << 20

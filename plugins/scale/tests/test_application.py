@@ -6,17 +6,17 @@ import importlib.util
 import subprocess
 import sys
 
+import codespec_scale
 import pytest
 
-import codespec.scale
 from tests.cli.processes import user_environment
 
 needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[scale]'"
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ./plugins/scale"
 )
 BUILD = """
-from codespec.scale import app, middlewares
-from codespec.scale.relay import Relay
+from codespec_scale import app, middlewares
+from codespec_scale.relay import Relay
 built = app({"replicas": "2", "gpus": 1, "model": "starter", "prefetch": "False", "caps": "comment=3", "target": "./m"})
 deployment = built._bound_deployment
 assert deployment.num_replicas == 2 and deployment.name == "codespec"
@@ -44,4 +44,4 @@ def test_the_application() -> None:
 
 def test_no_other_name_is_exported() -> None:
     with pytest.raises(AttributeError):
-        codespec.scale.attic  # noqa: B018
+        codespec_scale.attic  # noqa: B018

@@ -1,4 +1,4 @@
-"""Write completions from a server's chunks. Stands in for an engine, but has no tokenizer."""
+"""Write completions from a server's chunks, as what the daemon calls a `Writer`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import random
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Never
 
 from codespec.contract.types import CompletionRequest, FinishReason, Owner
 from codespec.engine.commit import commit_text, conclude, end_text
 from codespec.engine.metrics import Metrics
 from codespec.engine.queue import Job
-from codespec.errors import FIELD, Fault, RequestError, UpstreamError
+from codespec.errors import FIELD, Fault, RequestError
 from codespec.sequence import Sequence as Text
 from codespec.text.ending import begin_endings
 from codespec.text.filters import StopFinder
-from codespec.upstream.client import UpstreamClient
-from codespec.upstream.probe import Facts
-from codespec.upstream.prompt import Prompt, PromptBuilder
+from codespec.text.tokenizer import TextTokenizer
+from codespec_upstream.client import UpstreamClient, UpstreamError
+from codespec_upstream.probe import Facts
+from codespec_upstream.prompt import Prompt, PromptBuilder
 
 TAIL_SECONDS = 0.5  # to read the token counts after the end of a text
 RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
@@ -30,19 +31,27 @@ NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
 NO_TOKENS = "only the upstream server has the model's tokenizer"
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """The server's model. Its tokenizer is not known here: `tokenizer` lays out prompts as bytes and markers."""
+
+    tokenizer: TextTokenizer
+    device: str = "upstream"
+
+
 class RemoteWriter:
-    """Has an engine's attributes that the daemon's handlers read. `retries` counts second tries."""
+    """The server as handlers see it. `retries` counts second tries."""
+
+    mode, kernel, variance = "upstream", "", ""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts
         self.context = facts.context
         self.prompts = PromptBuilder(facts.family, facts.by_suffix, facts.context, budget)
-        self.target = SimpleNamespace(tokenizer=self.prompts.tokenizer, device="upstream")
-        self.mode, self.kernel, self.variance = "upstream", "", ""
+        self.target = RemoteModel(self.prompts.tokenizer)
         self.prompt_budget = budget
         self.metrics = Metrics()
-        self.caches: dict[str, Any] = {}
-        self.files: dict[Owner, tuple[bytes, ...]] = {}
+        self.caches: Mapping[str, Never] = {}
         self.retries = 0
         self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
         if not facts.fill_in:

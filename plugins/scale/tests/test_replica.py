@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_scale.replica import Replica, daemon_environment, kept_headers, labelled
 from prometheus_client.parser import text_string_to_metric_families
 
 from codespec import proof
-from codespec.scale.replica import Replica, daemon_environment, kept_headers, labelled
+from plugins.scale.tests.asgi import SERVER, Client, ask, living, scope
 from tests.cli.conftest import Models, plain_environment  # noqa: F401
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN
-from tests.scale.asgi import SERVER, Client, ask, living, scope
 from tests.server.daemons import wait_for
 
 LONG = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}

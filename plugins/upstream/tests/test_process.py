@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from plugins.upstream.tests.servers import FakeServer, fake_server
+from plugins.upstream.tests.test_daemon import PLACE, wait_for
 from tests.cli.processes import start_python
 from tests.lsp.test_process import ended, on_pipes, started
 from tests.server.forked import run_forked as run
 from tests.server.forked import start_forked as start
 from tests.server.test_process import Process
-from tests.upstream.servers import FakeServer, fake_server
-from tests.upstream.test_daemon import PLACE, wait_for
 
 # A process that can't import torch and the like, whatever is installed.
 WITHOUT = """

@@ -15,29 +15,21 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.contract.serve_config import ServeConfig, is_loopback
+from codespec.contract.serve_config import is_loopback
 from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
-from codespec.errors import CodespecError, ServeError, UpstreamError
+from codespec.errors import CodespecError, ServeError
 from codespec.server.dispatcher import computes
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import log, log_failure
-from codespec.token_file import read_token
-from codespec.upstream.client import UpstreamClient
-from codespec.upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
-from codespec.upstream.prompt import Prompt
-from codespec.upstream.writer import RemoteWriter, begin, finish, refuse_tokens
+from codespec_upstream.client import UpstreamClient, UpstreamError
+from codespec_upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
+from codespec_upstream.prompt import Prompt
+from codespec_upstream.writer import RemoteWriter, begin, finish, refuse_tokens
 
 SLOTS = 32  # requests at once; more wait in the server's own queue
 LOOK_EVERY = 0.01  # seconds between checks of a time limit that depends on the text
-
-
-def connect(config: ServeConfig) -> Upstream:
-    """Return the source for the configured server. Raises ConfigError if its URL or key can't be used."""
-    key = read_token(config.upstream_token_file, {}, least=1)
-    client = UpstreamClient(config.upstream, key, config.upstream_patience)
-    return Upstream(client, config.upstream_model, config.upstream_prompt)
 
 
 @dataclass(slots=True, eq=False)

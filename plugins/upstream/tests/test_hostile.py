@@ -6,13 +6,13 @@ import asyncio
 import time
 
 import pytest
+from codespec_upstream.client import UpstreamClient
+from codespec_upstream.probe import MOST_FAILURES
+from codespec_upstream.source import Upstream
 
-from codespec.server.upstream import Upstream
-from codespec.upstream.client import UpstreamClient
-from codespec.upstream.probe import MOST_FAILURES
+from plugins.upstream.tests.servers import FakeServer, Request, chunk, fake_server, head, write_answer
+from plugins.upstream.tests.test_daemon import PLACE, text_of, wait_for
 from tests.server.daemons import Served, serving_source
-from tests.upstream.servers import FakeServer, Request, chunk, fake_server, head, write_answer
-from tests.upstream.test_daemon import PLACE, text_of, wait_for
 
 RAW = {**PLACE, "shape": "raw"}
 

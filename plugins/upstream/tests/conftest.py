@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from codespec_upstream.client import UpstreamClient
+from codespec_upstream.source import Upstream
 
-from codespec.server.upstream import Upstream
-from codespec.upstream.client import UpstreamClient
+from plugins.upstream.tests.servers import FakeServer, fake_server
 from tests.server.daemons import Served, serving_source
-from tests.upstream.servers import FakeServer, fake_server
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from codespec_scale import relay
+from codespec_scale.relay import REPLICA, Message, Receive, Relay, Scope, Send
 
 from codespec.contract.limits import MOST_BODY
-from codespec.scale import relay
-from codespec.scale.relay import REPLICA, Message, Receive, Relay, Scope, Send
-from tests.scale.asgi import Client, ask, scope
+from plugins.scale.tests.asgi import Client, ask, scope
 
 Script = Callable[[Receive, Send], Awaitable[None]]
 EVENTS, LINES, JSON = "text/event-stream; charset=utf-8", "application/x-ndjson", "application/json"

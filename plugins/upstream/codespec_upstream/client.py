@@ -19,7 +19,7 @@ import aiohttp
 from codespec.bounded_json import parse_json
 from codespec.client.connections import SESSION_HEADER, EventReader, NotHttp
 from codespec.contract.hosts import is_host
-from codespec.errors import ConfigError, Fault, UpstreamError
+from codespec.errors import ConfigError, Fault, ServeError
 
 CONNECT_SECONDS = 5.0
 MOST_BODY = 1 << 20  # bytes of a reply that is not streamed
@@ -45,6 +45,28 @@ def base_of(url: str) -> str:
         raise ConfigError("upstream can't be used", "write http://HOST:PORT or https://HOST, and the key into a file")
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
+
+
+class UpstreamError(ServeError):
+    """A failure of the server that writes for the daemon.
+
+    `again`: the request did not reach the server or got no answer, so the daemon can repeat it. `unwell`: the fault is
+    the server's, so the next request would fail too.
+    """
+
+    party = "upstream"
+
+    def __init__(
+        self, problem: Fault | str, status: int = 502, retry_after: int = 0, *, again: bool = False, unwell: bool = True
+    ) -> None:
+        super().__init__(problem, status, retry_after)
+        self.again = again
+        self.unwell = unwell
+
+    @property
+    def reason(self) -> str:
+        """The problem as a part of a sentence."""
+        return self.fault.problem[:1].lower() + self.fault.problem[1:]
 
 
 class UpstreamClient:

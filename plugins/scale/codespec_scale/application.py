@@ -16,7 +16,7 @@ from ray.serve.config import RequestRouterConfig
 
 from codespec.client.starter import with_absolute_paths
 from codespec.errors import ConfigError
-from codespec.scale.replica import END_SECONDS, Replica
+from codespec_scale.replica import END_SECONDS, Replica
 
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 DEPLOYMENT = "codespec"
@@ -34,7 +34,7 @@ class Daemon:
 
 
 def app(settings: Mapping[str, Any]) -> Any:
-    """Return the application for `serve run codespec.scale:app replicas=2 model=starter …`.
+    """Return the application for `serve run codespec_scale:app replicas=2 model=starter …`.
 
     The settings are `replicas`, `cpus` and `gpus` of a replica, `token_file`, and those of `codespec serve` by their
     names. Raises ConfigError.

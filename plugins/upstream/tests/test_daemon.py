@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from codespec_upstream.client import UpstreamClient
+from codespec_upstream.source import Upstream
 
-from codespec.server.upstream import Upstream
-from codespec.upstream.client import UpstreamClient
+from plugins.upstream.tests.servers import QWEN, FakeServer, fake_server
 from tests.server.daemons import Served, serving_source
-from tests.upstream.servers import QWEN, FakeServer, fake_server
 
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 PLACE = {"prefix": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n", "path": "a.py", "document": "d"}

@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_scale.relay import CUT, NONE_ANSWERS
 
-from codespec.scale.relay import CUT, NONE_ANSWERS
 from tests.cli.conftest import Models, models, plain_environment  # noqa: F401
 from tests.cli.processes import SECONDS, start, start_python, user_environment
 from tests.server.daemons import wait_for
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[scale]'"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ./plugins/scale"
+    ),
 ]
 STREAMS, TOKENS, BACK_SECONDS = 30, 300, 10.0
 COMPLETE = "/v1/codespec/complete"
@@ -38,7 +40,7 @@ UPDATE = """
 import json, sys
 import ray
 from ray import serve
-from codespec.scale.application import app
+from codespec_scale.application import app
 settings = json.loads(sys.argv[1])
 ray.init(address="auto", logging_level="error")
 serve.run(app(settings), name="codespec")

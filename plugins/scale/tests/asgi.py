@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.scale.relay import App, Message
+from codespec_scale.relay import App, Message
 
 SERVER = ("127.0.0.1", 8000)
 

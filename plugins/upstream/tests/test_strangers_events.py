@@ -6,13 +6,13 @@ import asyncio
 import json
 
 import pytest
+from codespec_upstream.client import MOST_RETRY_AFTER, UpstreamClient, UpstreamError, base_of
+from codespec_upstream.writer import read_chunk
 
 from codespec.client import daemon_client
 from codespec.client.connections import EventReader
-from codespec.errors import ConfigError, UpstreamError
-from codespec.upstream.client import MOST_RETRY_AFTER, UpstreamClient, base_of
-from codespec.upstream.writer import read_chunk
-from tests.upstream.servers import FakeServer, Request, fake_server, head
+from codespec.errors import ConfigError
+from plugins.upstream.tests.servers import FakeServer, Request, fake_server, head
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,12 @@ def test_a_pair_of_surrogates_may_be_cut_between_chunks() -> None:
 def test_an_address_that_can_not_be_parsed_is_one_sentence(url: str) -> None:
     with pytest.raises(ConfigError, match="upstream can't be used"):
         base_of(url)
+
+
+@pytest.mark.parametrize("host", ["x" * 64, "x" * 70_000, "a..b", ".", "a b", "a\0b", "\ud800"])
+def test_a_host_that_no_resolver_takes_is_one_sentence(host: str) -> None:
+    with pytest.raises(ConfigError, match="upstream can't be used"):
+        base_of(f"http://{host}")
 
 
 class Reply:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_scale.command import spelled
 
-from codespec.cli.scale import spelled
 from tests.cli.conftest import Command, command, plain_environment
 
 __all__ = ["command", "plain_environment"]
@@ -31,13 +31,13 @@ class Up:
 def up(monkeypatch: pytest.MonkeyPatch) -> Up:
     found = Up()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True if name == "ray" else find_spec(name))
-    monkeypatch.setitem(sys.modules, "codespec.scale.up", found)
+    monkeypatch.setitem(sys.modules, "codespec_scale.up", found)
     return found
 
 
 def test_without_ray_it_says_how_to_install_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name))
-    command("scale", "up", "--replicas", "2").check_mistake("Ray is not installed", 'pip install ".[engine,scale]"')
+    command("scale", "up", "--replicas", "2").check_mistake("Ray is not installed", "pip install ./plugins/scale")
 
 
 def test_flags_become_settings(command: Command, up: Up, tmp_path: Path) -> None:

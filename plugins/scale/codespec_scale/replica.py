@@ -27,8 +27,8 @@ from codespec import proof
 from codespec.client.connections import as_object
 from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
-from codespec.scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json
 from codespec.token_file import read_token
+from codespec_scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json
 
 Gather = Callable[[str], Awaitable[Mapping[str, bytes]]]
 READY = "codespec: ready"

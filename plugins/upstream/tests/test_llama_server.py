@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.upstream.tests.test_process import served
 from tests.cli.processes import run
-from tests.upstream.test_process import served
 
 FOLDER, MODEL = (os.environ.get(name, "") for name in ("TEST_LLAMA_CPP", "TEST_LLAMA_MODEL"))
 pytestmark = [
