@@ -1,4 +1,4 @@
-"""`python -m codespec_native.build`: compile the library with the system's compiler, or with zig from the package index.
+"""`python -m codespec_native.build`: compile the library with the system's compiler, or with zig from the index.
 
 Each instruction set is one file with its own options; a compiler that does not know an option leaves that path out.
 """
@@ -62,7 +62,9 @@ class Target:
     @property
     def zig(self) -> str:
         """Return zig's name of the target."""
-        return f"{self.machine}-" + {"darwin": "macos", "windows": "windows-gnu", "linux": "linux-gnu.2.28"}[self.system]
+        return (
+            f"{self.machine}-" + {"darwin": "macos", "windows": "windows-gnu", "linux": "linux-gnu.2.28"}[self.system]
+        )
 
 
 def library_file() -> Path:
@@ -91,7 +93,9 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
     compiler = find_compiler(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = {path: flags for path, flags in PATHS.get(target.machine, {}).items() if _knows(compiler, flags, folder)}
+        paths = {
+            path: flags for path, flags in PATHS.get(target.machine, {}).items() if _knows(compiler, flags, folder)
+        }
         left_out = [f"-DNO_{path.upper()}" for path in PATHS.get(target.machine, {}) if path not in paths]
         files = {**dict.fromkeys(PLAIN, ()), **paths}
 

@@ -138,7 +138,9 @@ class Pool:
 def block_bytes(kind: int, inputs: int) -> int:
     """Return the bytes of a row of `inputs` numbers. Raises NativeError for formats and widths that are not read."""
     if kind not in FORMATS:
-        raise NativeError(f"The format {kind} is not read: use one of {', '.join(name for name, *_ in FORMATS.values())}.")
+        raise NativeError(
+            f"The format {kind} is not read: use one of {', '.join(name for name, *_ in FORMATS.values())}."
+        )
     name, unit, each = FORMATS[kind]
     if inputs % max(unit, GROUP) or not 0 < inputs <= MAX_SIDE:
         raise NativeError(f"A row of {inputs} inputs is no multiple of {max(unit, GROUP)}, which {name} needs.")
@@ -334,9 +336,7 @@ class Model:
 
     def _describe(self) -> _Model:
         weights = self.weights
-        cosine, sine = rotary_tables(
-            weights.base, weights.rotated, self.capacity, weights.factor, weights.factors
-        )
+        cosine, sine = rotary_tables(weights.base, weights.rotated, self.capacity, weights.factor, weights.factors)
         layers = (_Layer * len(weights.layers))(*(self._layer(layer) for layer in weights.layers))
         self._kept += [cosine, sine, layers]
         return _Model(

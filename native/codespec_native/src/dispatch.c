@@ -30,7 +30,9 @@ static int list_paths(const kernels_t *out[4]) {
 #ifndef NO_PATH_AVXVNNI
     if (avx2 && (a71 >> 4 & 1)) out[count++] = &kernels_avxvnni;
 #endif
+#ifndef NO_PATH_AVX2
     if (avx2) out[count++] = &kernels_avx2;
+#endif
     out[count++] = &kernels_scalar;
     return count;
 }
@@ -45,7 +47,9 @@ extern const kernels_t kernels_neon;
 
 static int list_paths(const kernels_t *out[4]) {
     int count = 0;
+#ifndef NO_PATH_NEON
     if (has_dot()) out[count++] = &kernels_neon;
+#endif
     out[count++] = &kernels_scalar;
     return count;
 }

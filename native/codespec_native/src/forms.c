@@ -104,20 +104,30 @@ static void read_scale(const uint8_t *s, int j, block_t *out) {
     }
 }
 
+/* The loops below run over 16 or 32 neighbouring bytes, so that compilers make vectors of them. */
+static void spread(const uint8_t *from, int count, int shift, int mask, uint8_t *code) {
+    for (int i = 0; i < count; i++) code[i] = (uint8_t)(from[i] >> shift & mask);
+}
+
+/* Add bit (or bits) `from >> shift & mask` of 32 bytes to codes, `up` places higher. */
+static void add_bits(const uint8_t *from, int count, int shift, int mask, int up, uint8_t *code) {
+    for (int i = 0; i < count; i++) code[i] = (uint8_t)(code[i] | (from[i] >> shift & mask) << up);
+}
+
 static void read_q2_k(const uint8_t *b, block_t *out) {
     for (int i = 0; i < 16; i++) {
         out->scale[i] = (int8_t)(b[i] & 15);
         out->minimum[i] = (int8_t)(b[i] >> 4);
     }
-    for (int i = 0; i < SUPER; i++) out->code[i] = b[16 + 32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32)) & 3;
+    for (int j = 0; j < 8; j++) spread(b + 16 + 32 * (j / 4), 32, 2 * (j % 4), 3, out->code + 32 * j);
     out->d = read16(b + 80);
     out->dmin = read16(b + 82);
 }
 
 static void read_q3_k(const uint8_t *b, block_t *out) {
-    for (int i = 0; i < SUPER; i++) {
-        int low = b[32 + 32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32)) & 3;
-        out->code[i] = (uint8_t)(low | (b[i % 32] >> (i / 32) & 1) << 2);
+    for (int j = 0; j < 8; j++) {
+        spread(b + 32 + 32 * (j / 4), 32, 2 * (j % 4), 3, out->code + 32 * j);
+        add_bits(b, 32, j, 1, 2, out->code + 32 * j);
     }
     const uint8_t *s = b + 96;
     for (int i = 0; i < 16; i++) {
@@ -129,20 +139,20 @@ static void read_q3_k(const uint8_t *b, block_t *out) {
 
 static void read_q45_k(const uint8_t *b, int high, block_t *out) {
     const uint8_t *low = b + 16 + (high ? 32 : 0);
-    for (int i = 0; i < SUPER; i++) {
-        out->code[i] = low[32 * (i / 64) + i % 32] >> (4 * (i % 64 / 32)) & 15;
-        if (high) out->code[i] |= (uint8_t)((b[16 + i % 32] >> (i / 32) & 1) << 4);
+    for (int j = 0; j < 8; j++) {
+        spread(low + 32 * (j / 2), 32, 4 * (j % 2), 15, out->code + 32 * j);
+        if (high) add_bits(b + 16, 32, j, 1, 4, out->code + 32 * j);
+        read_scale(b + 4, j, out);
     }
-    for (int j = 0; j < 8; j++) read_scale(b + 4, j, out);
     out->d = read16(b);
     out->dmin = read16(b + 2);
 }
 
 static void read_q6_k(const uint8_t *b, block_t *out) {
-    for (int i = 0; i < SUPER; i++) {
-        int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-        int low = b[64 * half + 32 * (quarter & 1) + l] >> (4 * (quarter / 2)) & 15;
-        out->code[i] = (uint8_t)(low | (b[128 + 32 * half + l] >> (2 * quarter) & 3) << 4);
+    for (int j = 0; j < 8; j++) {
+        int half = j / 4, quarter = j % 4;
+        spread(b + 64 * half + 32 * (quarter % 2), 32, 4 * (quarter / 2), 15, out->code + 32 * j);
+        add_bits(b + 128 + 32 * half, 32, 2 * quarter, 3, 4, out->code + 32 * j);
     }
     memcpy(out->scale, b + 192, 16);
     out->d = read16(b + 208);
@@ -152,11 +162,15 @@ static void read_q6_k(const uint8_t *b, block_t *out) {
 static void read_legacy(const uint8_t *b, int format, block_t *out) {
     int minima = format == GGUF_Q4_1 || format == GGUF_Q5_1, high = format == GGUF_Q5_0 || format == GGUF_Q5_1;
     const uint8_t *bits = b + (minima ? 4 : 2), *low = bits + (high ? 4 : 0);
-    for (int i = 0; i < GROUP; i++) {
-        out->code[i] = low[i % 16] >> (4 * (i / 16)) & 15;
-        if (high) out->code[i] |= (uint8_t)((bits[i / 8] >> (i % 8) & 1) << 4);
-        if (format == GGUF_IQ4_NL) out->code[i] = (uint8_t)IQ4_VALUES[out->code[i]];
+    spread(low, 16, 0, 15, out->code);
+    spread(low, 16, 4, 15, out->code + 16);
+    if (high) {
+        uint32_t word;
+        memcpy(&word, bits, 4);
+        for (int i = 0; i < GROUP; i++) out->code[i] = (uint8_t)(out->code[i] | (word >> i & 1) << 4);
     }
+    if (format == GGUF_IQ4_NL)
+        for (int i = 0; i < GROUP; i++) out->code[i] = (uint8_t)IQ4_VALUES[out->code[i]];
     out->d = read16(b);
     out->dmin = minima ? (uint16_t)(read16(b + 2) ^ 0x8000) : 0;  /* the file adds what tiles subtract */
 }
@@ -175,12 +189,15 @@ static float read_float(int format, const uint8_t *at) {
 static void read_floats(const uint8_t *b, int format, block_t *out) {
     int size = format == GGUF_F32 ? 4 : 2;
     float most = 0;
-    for (int i = 0; i < GROUP; i++) most = fmaxf(most, fabsf(read_float(format, b + i * size)));
+    for (int i = 0; i < GROUP; i++) {
+        float value = fabsf(read_float(format, b + i * size));
+        if (value > most) most = value;
+    }
     out->d = float_to_half(most / 127);
     float d = half_to_float(out->d);
     for (int i = 0; i < GROUP; i++) {
         float code = d > 0 ? read_float(format, b + i * size) / d : 0;
-        out->code[i] = (uint8_t)(int8_t)lrintf(fmaxf(-127, fminf(127, code)));
+        out->code[i] = (uint8_t)(int8_t)lrintf(code > 127 ? 127 : code < -127 ? -127 : code);
     }
 }
 

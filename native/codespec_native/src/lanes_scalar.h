@@ -2,7 +2,9 @@
 #include <math.h>
 
 #define LANES 16
+#ifndef ONE_KERNEL
 #define ONE_KERNEL
+#endif
 #define SIGNED_OFFSET 0 /* added to 8-bit codes before `dot` */
 
 typedef struct { float v[LANES]; } vf;
