@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ("./plugins/scale", "./plugins/upstream")
-EXTRAS = "engine,parallel,dev,all-grammars"
+EXTRAS = "engine,dev,all-grammars"
 TORCH_SIZE = "torch has about 200 MB as a CPU build, and 3 GB with CUDA"
 MISSING = (
     "set-up: this Python has no `{}`, which building .venv needs; "

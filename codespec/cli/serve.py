@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
 
         return serve(source, settings)
     _measure_once(options)
-    config = choose_config(options).config
+    choice = choose_config(options)
+    say(*choice.notes)
     require_aiohttp()
     from codespec.server.engine_thread import EngineThread
     from codespec.server.lifecycle import serve
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         again = choose_config(options, **{**dropped, **changes}).config
         return Plan(load(again), fits_beside(again))
 
-    return serve(EngineThread(load(config)), settings, plan)
+    return serve(EngineThread(load(choice.config)), settings, plan)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
     build(steps.venv)
     assert steps.done[:2] == ["building .venv", "installing torch==2.13.0"]
     assert steps.done[-3:] == [
-        "installing .[engine,parallel,dev,all-grammars]",
+        "installing .[engine,dev,all-grammars]",
         "installing ./plugins/upstream",
         "importing torch, transformers, tokenizers, codespec, codespec_lab, codespec_weights",
     ]
@@ -57,7 +57,7 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
         "building .venv",
         "installing torch==2.13.0",
         "installing hatchling==1",
-        "installing .[engine,parallel,dev,all-grammars]",
+        "installing .[engine,dev,all-grammars]",
         "installing ./plugins/upstream",
     ],
 )

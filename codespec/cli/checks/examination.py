@@ -83,7 +83,9 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
         own = None if options.config else user_file()
         choice = choose_config(options)
         known.config = choice.config
-        yield well("settings", _where_from(options.config, own))
+        yield from (Finding("settings", "warning", note) for note in choice.notes)
+        if not choice.notes:
+            yield well("settings", _where_from(options.config, own))
         yield well("model", _model(choice))
     except ConfigError as error:
         yield from_error("settings", error)
