@@ -21,7 +21,8 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent / "src"
 PLAIN = ("forms", "threads", "rotary", "step", "library", "dispatch", "path_scalar")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
-PATHS = {
+# The options of each path; where compilers spell them differently, zig's are in ZIG_OPTIONS.
+PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "path_avx2": AVX2,
         "path_avxvnni": (*AVX2, "-mavxvnni"),
@@ -29,6 +30,7 @@ PATHS = {
     },
     "aarch64": {"path_neon": ("-march=armv8.2-a+dotprod",)},
 }
+ZIG_OPTIONS = {"path_neon": ("-mcpu=generic+v8_2a+dotprod",)}
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other systems' names
 OPTIONS = (
     *("-std=c11", "-O3", "-fPIC", "-D_GNU_SOURCE"),
@@ -97,7 +99,7 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
             path: flags for path, flags in PATHS.get(target.machine, {}).items() if _knows(compiler, flags, folder)
         }
         left_out = [f"-DNO_{path.upper()}" for path in PATHS.get(target.machine, {}) if path not in paths]
-        files = {**dict.fromkeys(PLAIN, ()), **paths}
+        files: dict[str, tuple[str, ...]] = {**dict.fromkeys(PLAIN, ()), **paths}
 
         def compile_one(file: str) -> str:
             object_file = str(folder / f"{file}.o")

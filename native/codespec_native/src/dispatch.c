@@ -36,7 +36,7 @@ static int list_paths(const kernels_t *out[4]) {
     out[count++] = &kernels_scalar;
     return count;
 }
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(NO_PATH_NEON)
 #ifdef __linux__
 #include <sys/auxv.h>
 static int has_dot(void) { return getauxval(AT_HWCAP) >> 20 & 1; }
@@ -47,9 +47,7 @@ extern const kernels_t kernels_neon;
 
 static int list_paths(const kernels_t *out[4]) {
     int count = 0;
-#ifndef NO_PATH_NEON
     if (has_dot()) out[count++] = &kernels_neon;
-#endif
     out[count++] = &kernels_scalar;
     return count;
 }

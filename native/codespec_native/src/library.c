@@ -1,16 +1,8 @@
 /* What Python calls, beside codespec_step and codespec_rotary. Every size was checked by the caller. */
 #include <stdlib.h>
 
+#include "aligned.h"
 #include "step.h"
-
-#ifdef _WIN32
-#include <malloc.h>
-#define free_aligned _aligned_free
-#define alloc_aligned(bytes) _aligned_malloc(bytes, 64)
-#else
-#define free_aligned free
-#define alloc_aligned(bytes) aligned_alloc(64, ((bytes) + 63) / 64 * 64)
-#endif
 
 typedef struct {
     matrix_t *matrix;
@@ -38,7 +30,7 @@ matrix_t *codespec_pack(pool_t *pool, int format, int outputs, int inputs, const
     matrix->outputs = outputs;
     matrix->inputs = inputs;
     matrix->tile_bytes = tile_bytes(&matrix->form, inputs);
-    matrix->tiles = alloc_aligned(matrix->tile_bytes * (size_t)tiles_of(matrix));
+    matrix->tiles = aligned_new(matrix->tile_bytes * (size_t)tiles_of(matrix));
     if (!matrix->tiles) {
         free(matrix);
         return NULL;
@@ -52,7 +44,7 @@ matrix_t *codespec_pack(pool_t *pool, int format, int outputs, int inputs, const
 size_t codespec_packed_bytes(const matrix_t *matrix) { return matrix->tile_bytes * (size_t)tiles_of(matrix); }
 
 void codespec_unpack_free(matrix_t *matrix) {
-    if (matrix) free_aligned(matrix->tiles);
+    if (matrix) aligned_free(matrix->tiles);
     free(matrix);
 }
 

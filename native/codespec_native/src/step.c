@@ -1,5 +1,7 @@
 #include "step.h"
 
+#include "aligned.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +44,7 @@ static size_t cache_at(const model_t *m, int layer, int slot, int key_head) {
     return (((size_t)layer * (size_t)m->slots + (size_t)slot) * (size_t)m->key_heads + (size_t)key_head) * head_keys(m);
 }
 
-static void *room(size_t count, size_t each) {
-    size_t bytes = (count * each + 63) / 64 * 64;
-    return aligned_alloc(64, bytes ? bytes : 64);
-}
+static void *room(size_t count, size_t each) { return aligned_new(count * each); }
 
 static rounded_t *rounded_room(int rows, int inputs) {
     return room((size_t)rows * (size_t)(inputs / GROUP), sizeof(rounded_t));
@@ -78,7 +77,7 @@ workspace_t *workspace_new(const model_t *m, pool_t *pool, int rows) {
 void workspace_free(workspace_t *w) {
     if (!w) return;
     void *parts[] = {w->hidden, w->mixed, w->normed, w->more, w->x, w->wide, w->scores, w->pairs, w->blocks};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) aligned_free(parts[i]);
     free(w);
 }
 

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "aligned.h"
+
 #ifdef _WIN32
 #include <windows.h>
 typedef HANDLE thread_t;
@@ -119,8 +121,7 @@ static void join_thread(thread_t handle) { pthread_join(handle, NULL); }
 #endif
 
 pool_t *pool_new(int threads) {
-    size_t size = sizeof(pool_t) + (size_t)threads * sizeof(thread_t);
-    pool_t *pool = aligned_alloc(64, (size + 63) / 64 * 64);
+    pool_t *pool = aligned_new(sizeof(pool_t) + (size_t)threads * sizeof(thread_t));
     if (!pool) return NULL;
     atomic_init(&pool->ticket, 0);
     atomic_init(&pool->done, 0);
@@ -151,7 +152,7 @@ void pool_free(pool_t *pool) {
     signal_all(&pool->wake);
     lock_leave(&pool->lock);
     for (int thread = 1; thread < pool->threads; thread++) join_thread(pool->handles[thread]);
-    free(pool);
+    aligned_free(pool);
 }
 
 int pool_threads(const pool_t *pool) { return pool->threads; }
