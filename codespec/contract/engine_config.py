@@ -21,7 +21,7 @@ from codespec.user_folders import at_home
 # the path does not exist.
 _WEIGHTS = importlib.util.find_spec("codespec_weights")
 SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
-DTYPES = ("float32", "bfloat16", "float16", "int8")
+DTYPES = ("float32", "bfloat16", "float16", "int8", "native")
 MODES = ("exact", "fast")
 SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
@@ -66,8 +66,9 @@ class EngineConfig:
     drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
     dtype: str = setting(
         "float32",
-        "the target's number format; int8 only on a CPU; a model and a GPU have their own defaults",
-        page="the target's number format: `float32`, `bfloat16`, `float16`, and on a CPU `int8`. On a GPU, a target "
+        "the target's number format; int8 and native only on a CPU; a model and a GPU have their own defaults",
+        page="the target's number format: `float32`, `bfloat16`, `float16`, on a CPU `int8`, and for a GGUF file "
+        "`native`: the file's own bits in codespec's kernels. On a GPU, a target "
         "that you name uses `bfloat16` unless `dtype` is set. A `model` uses the format that suits it, if this "
         "processor supports that format",
         choices=DTYPES,

@@ -83,6 +83,7 @@ class LanguageModel:
         self.exact = exact  # whether results must be batch-invariant, bit for bit
         self.variance = ""  # the reason why an exact model is not batch-invariant
         self.calls = UNTRIED if exact else FAST
+        self.searched = True  # whether its shape of call must be searched for; not if any shape gives the same bits
         self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.choosable = spec.vocab_size  # ids from here on pad the vocabulary and are never chosen

@@ -26,6 +26,7 @@ from codespec.store.resolve import check_folder, resolve
 from codespec.text.control_tokens import read_json
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
+NATIVE = "native"
 
 
 def load_model(
@@ -41,9 +42,11 @@ def load_model(
     Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
     folder, an architecture that fails the check of its attention, an unknown dtype or device.
     """
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")
+    if dtype not in (*DTYPES, NATIVE):
+        raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join((*DTYPES, NATIVE))}")
     where = find_device(device)
+    if dtype == NATIVE:
+        return _load_native(name, where, exact)
     if dtype == "int8" and where.type != "cpu":
         raise ModelError("int8 is for a CPU", "use dtype bfloat16")
     folder = weights_folder(name, dtype, enlarged=shape is not None)
@@ -57,6 +60,21 @@ def load_model(
         model = load_float_model(folder, name, where, dtype, exact, shape)
     model.folder = folder
     return model
+
+
+def _load_native(name: str, where: torch.device, exact: bool) -> LanguageModel:
+    """Load a GGUF file with the native kernels; its tokenizer comes from the folder that it is converted to."""
+    model = resolve(name)
+    if where.type != "cpu" or model.form != "gguf" or model.path is None or (model.entry and model.entry.adapter):
+        raise ModelError("dtype native is for a GGUF file on a CPU", "use dtype int8 or bfloat16")
+    try:
+        from codespec.models.native.model import NativeModel
+    except ModuleNotFoundError as error:
+        if error.name != "codespec_native":
+            raise
+        mend = "run `pip install ./native` and `python -m codespec_native.build` in codespec's checkout"
+        raise ModelError("The native kernels are not installed", mend) from error
+    return NativeModel(name, model.path, model.folder(NATIVE), exact)
 
 
 def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:

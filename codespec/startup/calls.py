@@ -32,6 +32,10 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     If an exact model varies in every shape, it becomes inexact and `notes` says so. Slots 0 to 2 must be free.
     """
     model.threads = None
+    if not model.searched:
+        model.use(FAST)
+        model.threads = torch.get_num_threads()
+        return SearchResult(FAST)
     forced = os.environ.get(FORCED, "")
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)

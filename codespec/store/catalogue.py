@@ -15,7 +15,13 @@ from typing import Any
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int8": 1,
+    "native": 1,
+}  # native: an upper bound, since most files have five bits
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
 

@@ -84,6 +84,7 @@ class ModelRef:
         adapter is merged into its model, and so is the catalogue's adapter for a model. Other folders are converted
         for int8 only.
         """
+        dtype = ANY if dtype == "native" else dtype  # its weights come from the file itself
         rounds = dtype in ("int8", ANY)
         if rounds and self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
             converted = (kept_gguf(self.path) if dtype == ANY else None) or convert_to_int8(self.path)

@@ -293,9 +293,14 @@ class Model:
         shape = (len(weights.layers), slots, weights.key_heads, self.capacity * weights.size)
         self.keys, self.values = (np.zeros(shape, dtype=np.uint16) for _ in range(2))
         self._model = self._describe()
-        self._workspace = _library().workspace_new(ctypes.byref(self._model), pool.address, PASS_ROWS)
-        if not self._workspace:
-            raise NativeError("Memory is short for the rows of a step: free some.")
+        self._workspace = self._new_workspace()
+
+    def use(self, pool: Pool) -> None:
+        """Compute the next steps with another pool's threads."""
+        if pool is not self._pool:
+            _library().workspace_free(self._workspace)
+            self._workspace, self._pool = 0, pool  # 0: freed, also if the next line fails
+            self._workspace = self._new_workspace()
 
     @property
     def nbytes(self) -> int:
@@ -333,6 +338,12 @@ class Model:
         values = self.values.reshape(*self.values.shape[:3], size // TILE, self.capacity, TILE)
         keys[:, target, :, :whole] = keys[:, source, :, :whole]
         values[:, target, :, :, :whole] = values[:, source, :, :, :whole]
+
+    def _new_workspace(self) -> int:
+        made = _library().workspace_new(ctypes.byref(self._model), self._pool.address, PASS_ROWS)
+        if not made:
+            raise NativeError("Memory is short for the rows of a step: free some.")
+        return int(made)
 
     def _describe(self) -> _Model:
         weights = self.weights
