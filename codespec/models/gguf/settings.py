@@ -17,7 +17,6 @@ Json = dict[str, Any]
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 
 FACTORS = "rope_freqs.weight"
-LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _YARN = {"rope.scaling.yarn_beta_fast": "beta_fast", "rope.scaling.yarn_beta_slow": "beta_slow"}
 
 
@@ -50,10 +49,10 @@ class Settings:
         """Return whether the file has this setting."""
         return f"{self.name}.{key}" in self.header.settings
 
-    def same(self, key: str, default: int, *, zeros: bool = False) -> int:
-        """Return an integer setting, or the common value of a list with one entry per layer, zeros aside if `zeros`."""
+    def same(self, key: str, default: int) -> int:
+        """Return an integer setting, or the common value of a list with one entry per layer."""
         value = self.take(key, (int, list), default)
-        several = set(value) - ({0} if zeros else set()) if isinstance(value, list) else {value}
+        several = set(value) if isinstance(value, list) else {value}
         if len(several) != 1 or not all(isinstance(number, int) and number >= 0 for number in several):
             raise unreadable(self.header, f"its setting {self.name}.{key}, which differs from layer to layer")
         return int(several.pop())
@@ -107,19 +106,6 @@ def read_rotary(settings: Settings, rotated: int) -> Json:
             raise unreadable(settings.header, "a rotary scaling combined with rotary factors")
         rotary |= _llama3(settings.header, rotary["rope_theta"], rotated)
     return rotary
-
-
-def read_longrope(settings: Settings, rotated: int) -> Json:
-    """Return Phi-3's two sets of factors, for texts up to the original context and for longer ones; {} if none."""
-    header = settings.header
-    if not {LONG, SHORT} <= header.tensors.keys():
-        return {}
-    factors = {"long_factor": LONG, "short_factor": SHORT}
-    read = {ours: [float(str(factor)) for factor in _read_factors(header, name)] for ours, name in factors.items()}
-    if any(len(listed) != rotated // 2 for listed in read.values()):
-        raise unreadable(header, "its rotary factors")
-    settings.ignore("rope.scaling.attn_factor", "rope.scaling.type")  # transformers derives both from the two contexts
-    return {"rope_type": "longrope", **read}
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
