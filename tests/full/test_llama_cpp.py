@@ -31,6 +31,7 @@ PROGRAMS = os.environ.get("TEST_LLAMA_CPP", "")
 TOKENS, START = 32, 60.0
 PROMPT = [5 + 37 * place % 600 for place in range(24)]
 ELSEWHERE = {
+    "phi3": "llama.cpp ignores Phi-3's window",
     "qwen35_wide": "llama.cpp demands values as wide as keys",
 }
 

@@ -31,6 +31,13 @@ GATED = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.
 HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 LLAMA = {**NORMS, **ATTENTION, **GATED}
 PLAIN = {**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
+PHI3 = {
+    **NORMS,
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 POST = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
 SHARED = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
@@ -181,6 +188,8 @@ ARCHITECTURES = {
         "Starcoder2ForCausalLM", "starcoder2", families.starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
     ),
     "gemma": Architecture("GemmaForCausalLM", "gemma", families.gemma, LLAMA, norm_less=1.0),
+    "phi3": Architecture("Phi3ForCausalLM", "phi3", families.phi3, PHI3, doubled=("ffn_up",), partial=True),
+    "granite": Architecture("GraniteForCausalLM", "granite", families.granite, LLAMA, _llama_biases, twisted=True),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",
         "qwen2_moe",

@@ -7,7 +7,7 @@ settings that files leave out, such as the pattern of sliding windows.
 from __future__ import annotations
 
 from codespec.models.gguf.header import broken
-from codespec.models.gguf.settings import Json, Settings, unreadable
+from codespec.models.gguf.settings import Json, Settings, read_longrope, unreadable
 
 
 def llama(settings: Settings, config: Json) -> Json:
@@ -46,6 +46,33 @@ def _windows(settings: Settings, config: Json, period: int, default: int = 0) ->
     slides = settings.flags("attention.sliding_window_pattern", period if window else 1, layers)
     kinds = ["sliding_attention" if slide else "full_attention" for slide in slides]
     return {"sliding_window": window or None, "layer_types": kinds}
+
+
+def phi3(settings: Settings, config: Json) -> Json:
+    original = settings.header.whole("phi3.rope.scaling.original_context_length")
+    rotated = int(config["head_dim"] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
+    longrope = read_longrope(settings, rotated)
+    if longrope:
+        config["rope_parameters"] |= {**longrope, "original_max_position_embeddings": original}
+    return _silu(settings, config) | {
+        "original_max_position_embeddings": original or config["max_position_embeddings"],
+        "sliding_window": settings.whole("attention.sliding_window", 0) or None,
+    }
+
+
+def granite(settings: Settings, config: Json) -> Json:
+    """Add Granite's keys. Files made from Granite 4 describe state-space layers that dense models lack."""
+    if not settings.header.flag(f"{settings.name}.rope.scaling.finetuned", True):
+        raise unreadable(settings.header, "attention without rotary embeddings")
+    settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
+    settings.ignore("ssm.time_step_rank")
+    settings.ignore("expert_shared_feed_forward_length")
+    return llama(settings, config) | {
+        "attention_multiplier": settings.real("attention.scale", 1.0),
+        "embedding_multiplier": settings.real("embedding_scale", 1.0),
+        "residual_multiplier": settings.real("residual_scale", 1.0),
+        "logits_scaling": settings.real("logit_scale", 1.0),
+    }
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:

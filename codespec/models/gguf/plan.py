@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from codespec.errors import ModelError
 from codespec.models.gguf.architectures import ARCHITECTURES, Architecture, Stack
 from codespec.models.gguf.header import Header, Tensor, broken
-from codespec.models.gguf.settings import FACTORS, Json, Settings, read_rotary, unreadable
+from codespec.models.gguf.settings import FACTORS, LONG, SHORT, Json, Settings, read_rotary, unreadable
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _SOFTMAX = 1  # code of a router's function; a file without this setting uses softmax, too
@@ -88,7 +88,9 @@ def _common(settings: Settings, known: Architecture) -> Json:
         raise unreadable(header, "its choice of experts")
     groups = settings.same("attention.head_count_kv", heads)
     middle = settings.whole("feed_forward_length", settings.whole("expert_feed_forward_length", 0) or None)
-    sizes = {"attn_q": heads * head, "attn_k": groups * head, "ffn_up": middle}
+    q, k = heads * head, groups * head
+    sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
+    sizes |= {} if known.delta else {"attn_qkv": q + 2 * k}
     _check_sizes(header, hidden, {name: size * (1 + (name in known.doubled)) for name, size in sizes.items()})
     part = {} if rotated == head else {"partial_rotary_factor": rotated / head}
     return {
@@ -118,7 +120,7 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
     extra = header.whole(f"{header.text('general.architecture')}.nextn_predict_layers")
     used = {source for _, sources, _ in stacks for source in sources}
     drafting = {name for name in header.tensors if _layer_number(name) >= config["num_hidden_layers"] and extra}
-    strange = header.tensors.keys() - wanted.keys() - used - drafting - {FACTORS}
+    strange = header.tensors.keys() - wanted.keys() - used - drafting - {FACTORS, LONG, SHORT}
     missing = (wanted.keys() | used) - header.tensors.keys()
     if strange:
         raise unreadable(header, f"its tensor {min(strange)}")

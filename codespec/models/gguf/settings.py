@@ -17,6 +17,7 @@ Json = dict[str, Any]
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 
 FACTORS = "rope_freqs.weight"
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _YARN = {"rope.scaling.yarn_beta_fast": "beta_fast", "rope.scaling.yarn_beta_slow": "beta_slow"}
 
 
@@ -106,6 +107,19 @@ def read_rotary(settings: Settings, rotated: int) -> Json:
             raise unreadable(settings.header, "a rotary scaling combined with rotary factors")
         rotary |= _llama3(settings.header, rotary["rope_theta"], rotated)
     return rotary
+
+
+def read_longrope(settings: Settings, rotated: int) -> Json:
+    """Return Phi-3's two sets of factors, for texts up to the original context and for longer ones; {} if none."""
+    header = settings.header
+    if not {LONG, SHORT} <= header.tensors.keys():
+        return {}
+    factors = {"long_factor": LONG, "short_factor": SHORT}
+    read = {ours: [float(str(factor)) for factor in _read_factors(header, name)] for ours, name in factors.items()}
+    if any(len(listed) != rotated // 2 for listed in read.values()):
+        raise unreadable(header, "its rotary factors")
+    settings.ignore("rope.scaling.attn_factor", "rope.scaling.type")  # transformers derives both from the two contexts
+    return {"rope_type": "longrope", **read}
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:

@@ -42,9 +42,13 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+MULTIPLIERS = {"attention_multiplier": 0.07, "embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+MULTIPLIERS |= {"logits_scaling": 8.0}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
 WINDOW = 8
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16}
+LONGROPE |= {"long_factor": [1.5 + i for i in range(8)], "short_factor": [1.0 + i / 8 for i in range(8)]}
 MINISTRAL = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16}
 MINISTRAL |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16, "head_dim": 32}
@@ -78,6 +82,19 @@ CASES = {
     "qwen3": Case("qwen3", "Qwen3", {"head_dim": 32}),
     "starcoder2": Case("starcoder2", "Starcoder2", {"sliding_window": None}),
     "gemma": Case("gemma", "Gemma", {"head_dim": 32}),
+    "phi3": Case("phi3", "Phi3", {"pad_token_id": 0, "sliding_window": WINDOW}),
+    "phi3_partial": Case(
+        "phi3",
+        "Phi3",
+        {"pad_token_id": 0}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}},
+    ),
+    "phi3_longrope": Case(
+        "phi3",
+        "Phi3",
+        {"pad_token_id": 0, "rope_parameters": LONGROPE, "original_max_position_embeddings": 16},
+    ),
+    "granite": Case("granite", "Granite", {**MULTIPLIERS, "tie_word_embeddings": True}),
     "qwen2_moe": Case("qwen2moe", "Qwen2Moe", {**SHARING, "tie_word_embeddings": False}),
     "qwen3_moe": Case("qwen3moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "gpt_oss": Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import log, sqrt
 from typing import Any
 
 import gguf
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-TWISTED = ("llama", "mistral3")
+TWISTED = ("llama", "granite", "mistral3")
 SHIFTED = ("gemma", "qwen3next", "qwen35", "qwen35moe")  # norms are stored plus one
 _ARCHES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
@@ -139,6 +140,8 @@ _COPIED = {
 
 def _scaling(rotary: dict[str, Any]) -> dict[str, Any]:
     kind = rotary.get("rope_type", "default")
+    if kind == "longrope":
+        return {"rope.scaling.type": kind, "rope.scaling.original_context_length": rotary[ORIGINAL]}
     if kind not in ("linear", "yarn"):
         return {}
     values = {"rope.scaling.type": kind, "rope.scaling.factor": float(rotary["factor"])}
@@ -151,6 +154,31 @@ def _scaling(rotary: dict[str, Any]) -> dict[str, Any]:
 
 
 ORIGINAL = "original_max_position_embeddings"
+
+
+def _granite(config: Any) -> dict[str, Any]:
+    return {
+        "attention.key_length": None,
+        "attention.value_length": None,
+        "rope.dimension_count": config.hidden_size // config.num_attention_heads,
+        "attention.scale": float(config.attention_multiplier),
+        "embedding_scale": float(config.embedding_multiplier),
+        "residual_scale": float(config.residual_multiplier),
+        "logit_scale": float(config.logits_scaling),
+        "expert_shared_feed_forward_length": getattr(config, "shared_intermediate_size", None),
+    }
+
+
+def _phi3(config: Any) -> dict[str, Any]:
+    rotary, head = config.rope_parameters, config.hidden_size // config.num_attention_heads
+    values: dict[str, Any] = {"attention.sliding_window": config.sliding_window or 0, "rope.scaling.type": None}
+    values["rope.dimension_count"] = int(head * rotary.get("partial_rotary_factor", 1.0))
+    values["rope.scaling.original_context_length"] = config.original_max_position_embeddings
+    if rotary["rope_type"] == "longrope":
+        original = rotary[ORIGINAL]
+        scale = log(config.max_position_embeddings / original) / log(original)
+        values["rope.scaling.attn_factor"] = sqrt(1 + scale)
+    return values
 
 
 def _moe(config: Any) -> dict[str, Any]:
@@ -188,6 +216,8 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 _EXTRA: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "phi3": _phi3,
+    "granite": _granite,
     "qwen2moe": _moe,
     "qwen3moe": _moe,
     "gpt-oss": lambda config: {
@@ -209,4 +239,8 @@ def factors(made: Any) -> dict[str, Array]:
         size = 2 * len(frequencies)
         plain = rotary["rope_theta"] ** (-torch.arange(0, size, 2).double() / size)
         return {"rope_freqs.weight": (plain / frequencies).float().numpy()}
+    if rotary.get("rope_type") == "longrope":
+        return {
+            f"rope_factors_{one}.weight": np.array(rotary[f"{one}_factor"], np.float32) for one in ("long", "short")
+        }
     return {}
