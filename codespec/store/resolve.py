@@ -40,8 +40,7 @@ TEXT_SETTINGS = (
     "dtype", "device", "mode", "target_shape", "context", "first_answer_ms", "cache_mb", "max_batch",
 )  # fmt: skip
 DRAFT_SETTINGS = (
-    "drafter_device", "drafter_dtype", "speculate", "proposers", "policy", "caps", "draft_tokens", "min_confidence",
-    "warmup",
+    "drafter_device", "drafter_dtype", "speculate", "proposers", "policy", "caps", "draft_tokens", "warmup",
 )  # fmt: skip
 
 
