@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.cli.checks import Finding
 from codespec.cli.checks import engine as engine_checks
 from codespec.cli.main import main
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
+from codespec.finding import Finding
 from codespec.models.int8 import kernels
 from codespec.models.int8.kernels import FBGEMM, FULL, HALF, Choice
 from codespec.store.catalogue import Entry, Rounding, find_entry

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codespec.cli.checks import Finding, failed, from_error, warning, well
 from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.errors import CodespecError, DaemonError, ModelError
+from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
 from codespec.store.catalogue import find_entry
 from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE, computes_bfloat16, has_gpu
@@ -128,7 +128,7 @@ def check_int8(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
     try:
         choice = kernels.choose_kernel()
     except ModelError as error:
-        yield from_error(KERNEL, error)
+        yield from_fault(KERNEL, error.fault)
         return
     yield _check_kernel(choice, daemons or choice.label, kernels.SLOW)
     if config.dtype == "int8":
@@ -186,7 +186,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         request = CompletionRequest(prefix=PROMPT, path="point.py", max_tokens=TOKENS)
         on, off = (engine.complete([replace(request, speculate=value)])[0] for value in (True, False))
     except CodespecError as error:
-        yield from_error("probe", error)
+        yield from_fault("probe", error.fault)
         return
     yield _compare(config, on, off, began)
     yield check_prompts(engine, config)
