@@ -118,7 +118,7 @@ def test_an_impostor_gets_no_text(
     with impostor(answer) as one:
         words = ["complete", f"{source}:11:20", "--max-tokens", "4"]
         models = {"CODESPEC_TARGET": str(light_models.target), "CODESPEC_DRAFTER": str(light_models.drafter)}
-        models["CODESPEC_DTYPE"] = models["CODESPEC_DRAFTER_DTYPE"] = "int8"
+        models["CODESPEC_DTYPE"] = light_models.dtype
         port = str(one.port)
         done = fork(*words, modules=ENGINE, CODESPEC_SERVE_PORT=port, XDG_STATE_HOME=str(tmp_path), **models)
         assert one.asked == [f"POST {PATH}"] and "circumference" not in one
