@@ -23,10 +23,11 @@ from torch import Tensor
 
 from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
+from codespec.models.int8.linear import integer_kernels
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
 from codespec.models.rows import Group, Scoring, Span
-from codespec.startup.batch_invariance import CHUNK, find_variance
+from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 
 TILES = (16, 32, 64, 128)  # rows per product call, if not every number is batch-invariant
@@ -56,20 +57,23 @@ class SearchResult:
 
     calls     the shape that is batch-invariant
     variance  which outputs differ in every shape; "" if a shape works
+    tried     how much was tested
     """
 
     calls: CallShape
     variance: str = ""
+    tried: str = ""
 
 
 @dataclass(slots=True)
 class Trial:
-    """State of one search."""
+    """State of one search. `counts` is the number of row counts that each kind of matrix was tested with."""
 
     model: LanguageModel
     chunk: int
     deadline: float
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    counts: int = len(COUNTS)
 
     def draw(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
         """Return normal random values in `dtype` (default: the model's) and on the model's device."""
@@ -92,8 +96,13 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
         what = "a row of the products" if products is None else "a row of the attention"
         variance = f"{what} of {model.spec.architecture} depends on the other rows ({model.spec.dtype})"
         return SearchResult(FAST, variance)
+    kinds = {layer.kind for layer in tiled_linears(model.network)}
+    counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
+    found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []
+    found += [f"integer products by {name}, which need no trial" for name in integer_kernels(model.network)]
+    tried = f"{', '.join(found)}, {len(model.heads)} of attention"
     calls = replace(products, queries=attention.queries, most_queries=attention.most_queries, sizes=attention.sizes)
-    return SearchResult(calls)
+    return SearchResult(calls, tried=tried)
 
 
 def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
@@ -110,7 +119,8 @@ def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -
             model.use(calls)
             variance = find_variance(model, chunk)
             if not variance:
-                return SearchResult(calls)
+                tried = f"{found.tried}; {tried_length(model)} tokens in chunks"
+                return replace(found, calls=calls, variance="", tried=tried)
             found = replace(found, variance=variance)
     model.use(FAST)
     model.exact = False
@@ -140,6 +150,7 @@ def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
         if any(tried.place_varies or max(tried.differing, default=0) > MOST_LEAST for tried in tries):
             return 0
         if number >= len(FIRST_COUNTS) and time.perf_counter() > trial.deadline:
+            trial.counts = number + 1
             break
     least = 1 + max((max(tried.differing, default=0) for tried in tries), default=0)
     calls = CallShape(least=least)

@@ -274,22 +274,17 @@ def test_nothing_of_the_model_is_changed_by_looking(model: LanguageModel) -> Non
     assert model.calls == before and {
         layer.calls for layer in model.network.modules() if isinstance(layer, TiledLinear)
     } == {before}
-    assert found.variance == ""
+    tried = "whole tiles" if found.calls.rows else f"{len(COUNTS)} of {len(COUNTS)} numbers of rows"
+    assert f"kinds of products with {tried}, 1 of attention" in found.tried
 
 
-def test_a_search_that_has_no_time_ends_early(model: LanguageModel, monkeypatch: Patch) -> None:
+def test_a_search_that_has_no_time_says_how_much_it_tried(model: LanguageModel, monkeypatch: Patch) -> None:
     """Some processors vary at one and two rows from the first values on; here none does."""
     monkeypatch.setattr(
         TiledLinear, "multiply", lambda self, rows: torch.stack([row[:1] for row in rows]).expand(-1, self.out_features)
     )
-    counts, compare = set[int](), call_search._CountTrial.compare
-
-    def noted(trial: call_search._CountTrial, count: int) -> None:
-        counts.add(count)
-        compare(trial, count)
-
-    monkeypatch.setattr(call_search._CountTrial, "compare", noted)
-    assert find_calls(model, seconds=0.0).variance == "" and len(counts) == 6 < len(COUNTS)
+    found = find_calls(model, seconds=0.0)
+    assert found.variance == "" and f"with 6 of {len(COUNTS)} numbers of rows" in found.tried
 
 
 def test_a_large_model_is_tried_by_its_first_layers(model: LanguageModel, monkeypatch: Patch) -> None:
