@@ -96,14 +96,6 @@ class ServeConfig:
         30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
     )
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
-    audit_every: int = setting(
-        200,
-        "in `exact` mode, decode one completion in this many again without drafts while idle, and report a "
-        "difference; 0: none",
-        metavar="N",
-        least=0,
-        most=1_000_000,
-    )
     access_log: bool = setting(False, "one line per request: method, route, status and duration, never text")
     log_kb: int = setting(
         0,

@@ -112,13 +112,12 @@ class Call:
 
     name: str = ""  # of its key; "" before the guard has run, or if the daemon has no keys
     account: Account | None = None
-    is_owner: bool = False
     handles: list[RequestHandle] = field(default_factory=list)
 
     @property
     def own_key(self) -> str:
         """The name of its key, for replies that must not reveal other keys; "" for the owner and without keys."""
-        return "" if self.account is None or self.is_owner else self.name
+        return "" if self.account is None or self.name == OWNER else self.name
 
 
 CALL: web.RequestKey[Call] = web.RequestKey("call", Call)

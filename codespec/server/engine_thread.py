@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from codespec.errors import CodespecError, ServeError
-from codespec.server.audit import Audit
 from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded, Progress, Result, Source
@@ -158,10 +157,8 @@ class EngineThread(Source):
 
 
 def _build_dispatcher(loaded: Loaded) -> Dispatcher:
-    names = {"target": loaded.name, "drafter": loaded.drafter}
     engine = cast("Engine", loaded.engine)  # only `server.upstream` loads a RemoteWriter
-    audit = Audit(engine, loaded.audit_every, names)
-    return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY, audit)
+    return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:

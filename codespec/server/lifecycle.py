@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -26,7 +26,6 @@ from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Source
 from codespec.server.logs import AuditLog, safe_output, start_logging
-from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 from codespec.token_file import read_token
 from codespec.user_folders import named_path
@@ -36,11 +35,8 @@ REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopp
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
-    """Serve until a signal arrives; return the exit code. `plan` returns how to load other models.
-
-    Raise CodespecError if the daemon can't start.
-    """
+def serve(source: Source, config: ServeConfig) -> int:
+    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
@@ -54,10 +50,10 @@ def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]
         keys = proof_keys(token)
         daemon = Daemon(source, config.queue, output, keyring)
         try:
-            asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
+            asyncio.run(_serve(config, access, keys, daemon, audit_log, printed))
         finally:
-            stopped = all([source.stop(STOP_SECONDS) for source in daemon.sources])
-            _print_notes(daemon.current, printed)  # errors while saving
+            stopped = source.stop(STOP_SECONDS)
+            _print_notes(source, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
     return 0
@@ -69,24 +65,15 @@ async def _serve(
     keys: Keys,
     daemon: Daemon,
     audit_log: AuditLog | None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None,
     printed: list[str],
 ) -> None:
-    source = daemon.current
-
-    def announce() -> None:
-        printed.clear()
-        _print_notes(daemon.current, printed)
-        print("codespec: the models are replaced", flush=True)
-
-    reloader = Reloader(daemon, plan, config.drain_seconds, announce) if plan else None
-    runner = make_runner(build_app(daemon, config.host, access, keys, audit_log, reloader))
+    runner = make_runner(build_app(daemon, config.host, access, keys, audit_log))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
     stop, watching = _stop_signals(), follow_files(daemon, audit_log)
     try:
         await listen(runner, config)
-        source.start(asyncio.get_running_loop())
+        daemon.source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
@@ -166,11 +153,11 @@ def make_runner(app: web.Application) -> web.AppRunner:
 
 async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
-    source = daemon.current
+    source = daemon.source
     await source.until_loaded()
     _print_notes(source, printed)
     print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
-    await daemon.until_failed()
+    await source.until_failed()
 
 
 def _print_notes(source: Source, printed: list[str]) -> None:

@@ -41,8 +41,7 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MOST_PROOF_BODY = 256  # bytes; requests for a proof need no token
 PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 ALIVE = "/health"  # without Authorization it reports only that the process lives
-METRICS, RELOAD = "/metrics", "/v1/codespec/reload"
-OF_OWNER = frozenset({METRICS, RELOAD})  # routes that refuse keys
+METRICS = "/metrics"
 KEY_HEADERS = ("X-Api-Key", "Api-Key")  # in addition to Authorization
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's tables of TCP connections
 UNNAMED = 65534  # shared by all users without a number here (of another container), so it identifies no client
@@ -71,20 +70,14 @@ class Access:
         """Identify the client of a request. Raise Refused if its token is missing or only valid for other routes."""
         token, route = _bearer(request), route_of(request)
         if _is_same(token, self.token):
-            call.is_owner = True
             call.name, call.account = (OWNER, self.keyring.owner) if self.keyring else (OWNER, None)
         elif route == METRICS and _is_same(token, self.metrics_token):
             call.name = "metrics"
         elif self.keyring is not None and (account := self.keyring.find(token)):
             call.name, call.account = account.name, account
-            if route in OF_OWNER:
+            if route == METRICS:
                 raise Refused(f"{route} needs the owner's token: a key does not open it.", "Authorization", 403)
-        elif self.is_open and not (route == METRICS and self.metrics_token):
-            call.is_owner = _is_by_socket(request)
-            if route == RELOAD and not call.is_owner:
-                sentence = "Authorization lacks the owner's token (or the request the daemon's own socket): set one."
-                raise Refused(sentence, "Authorization", 403)
-        else:
+        elif not self.is_open or (route == METRICS and self.metrics_token):
             raise Refused("Authorization lacks the daemon's token: send it as a Bearer token.", "Authorization", 401)
 
 
@@ -137,12 +130,6 @@ def _bearer(request: web.Request) -> str:
 def _is_same(token: str, expected: str) -> bool:
     """Compare tokens in constant time; return False if none is `expected`."""
     return bool(expected) and hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
-
-
-def _is_by_socket(request: web.Request) -> bool:
-    """Return whether a request came through the Unix socket, which only the daemon's user can open."""
-    own = None if request.transport is None else request.transport.get_extra_info("socket")
-    return own is not None and own.family == getattr(socket, "AF_UNIX", None)
 
 
 async def prove(request: web.Request) -> web.Response:

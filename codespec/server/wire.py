@@ -57,10 +57,6 @@ class Fields:
         """Return whether a field is present and not empty, zero or false."""
         return bool(self._values.get(name))
 
-    def shorten(self, name: str, by: float) -> None:
-        """Reduce a time limit by the time that has passed, to no less than one."""
-        self._values = {**self._values, name: max(1.0, self._values[name] - by)}
-
     def label(self, name: str) -> str:
         """Return the field's full name for errors."""
         return f"{self._above}{name}"
@@ -217,14 +213,8 @@ def route_of(request: web.Request) -> str:
     return resource.canonical if resource is not None else "-"
 
 
-FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body that was read before its handler ran
-
-
 async def read_fields(request: web.Request) -> Fields:
     """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
-    read: Fields | None = request.get(FIELDS)
-    if read is not None:
-        return read
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body uncompressed."

@@ -56,7 +56,7 @@ def real(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     facts = target / "tokenizer_config.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "chat_template": TEMPLATE}))
     homes = user_environment(XDG_STATE_HOME=str(home / "state"))
-    words = [*replace(models, target=target).flags, "--threads", "1", "--no-prefetch", "--audit-every", "0"]
+    words = [*replace(models, target=target).flags, "--threads", "1", "--no-prefetch"]
     with daemon(*words, env=homes) as served:
         served.until_ready()
         yield served

@@ -20,7 +20,6 @@ from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import drain, follow_files, make_runner
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import AuditLog
-from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow
@@ -116,12 +115,10 @@ def serving_load(
     host: str = "127.0.0.1",
     access: Access | None = None,
     audit_log: AuditLog | None = None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
     access = access or Access(token)
-    with serving_source(EngineThread(load), queue, ready, host, access, audit_log, plan, patience) as served:
+    with serving_source(EngineThread(load), queue, ready, host, access, audit_log) as served:
         yield served
 
 
@@ -133,14 +130,11 @@ def serving_source(
     host: str = "127.0.0.1",
     access: Access | None = None,
     audit_log: AuditLog | None = None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon around a source of text; with `ready`, wait until it can be used."""
     access = access or Access("")
     served = Served(source, Daemon(source, queue, keyring=access.keyring))
-    reloader = Reloader(served.daemon, plan, patience) if plan else None
-    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log, reloader))
+    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log))
 
     watching: list[asyncio.Task[NoReturn] | None] = []
 
@@ -168,7 +162,7 @@ def serving_source(
         yield served
     finally:
         asyncio.run_coroutine_threadsafe(end(), served.loop).result(SECONDS)
-        assert all([one.stop(SECONDS) for one in served.daemon.sources]), "the engine's thread hangs"
+        assert source.stop(SECONDS), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()

@@ -25,7 +25,7 @@ BODY = {"prefix": "def f(x):\n", "max_tokens": 6, "shape": "raw"}
 def shared(models: Models, folder: Path, *words: str | Path) -> Iterator[Process]:  # noqa: F811
     (folder / "token").write_text(TOKEN)
     homes = user_environment(XDG_STATE_HOME=str(folder / "state"))
-    flags = [*models.flags, "--threads", "1", "--no-prefetch", "--audit-every", "0", "--socket", "none"]
+    flags = [*models.flags, "--threads", "1", "--no-prefetch", "--socket", "none"]
     files = ["--token-file", folder / "token", "--keys", folder / "keys", "--audit-log", folder / "log"]
     with daemon(*flags, *files, *words, env=homes) as served:
         assert wait_for(lambda: served.ask("GET", "/ready")[0] == 200)
