@@ -22,7 +22,7 @@ PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
 REMOVED = {
-    "serve": ("memory_mb", "gather_places", "audit_every")
+    "serve": ("memory_mb", "gather_places", "audit_every", "audit_log")
 }  # settings of earlier versions by table; they have no effect
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 

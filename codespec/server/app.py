@@ -6,20 +6,18 @@ The access log contains only the method, route, status and duration of each requ
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
 from codespec.server import page
-from codespec.server.accounts import CALL, Call, line_of
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.dialects import codespec, llama_cpp, ollama, openai, tabby
-from codespec.server.logs import AuditLog, log, log_failure
+from codespec.server.logs import log, log_failure
 from codespec.server.security import (
     ACCESS,
     PROOF_KEYS,
@@ -45,13 +43,11 @@ def build_app(
     host: str = "127.0.0.1",
     access: Access | None = None,
     keys: proof.Keys | None = None,
-    audit_log: AuditLog | None = None,
 ) -> web.Application:
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
     access = access or Access()
     connections = Connections(open_files())
     open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
-    record = recorded(audit_log, open_paths | {"/health"})
     guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths)]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
@@ -83,24 +79,17 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
     return await openai.complete(request, fields)
 
 
-def recorded(audit_log: AuditLog | None, unaudited: Collection[str]) -> Middleware:
-    """Return the outermost middleware, which logs each request. Routes in `unaudited` are not in the audit log."""
-
-    @web.middleware
-    async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-        call, begun, status = Call(), time.perf_counter(), 499
-        request[CALL] = call
-        try:
-            response = await handler(request)
-            status = response.status
-            return response
-        finally:
-            ms, route = (time.perf_counter() - begun) * 1000, route_of(request)
-            log.info("%s %s %d %.0f ms", request.method[:8], route, status, ms)
-            if audit_log is not None and route not in unaudited:
-                audit_log.write(line_of(request, call, status, ms))
-
-    return record
+@web.middleware
+async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log each request; the outermost middleware."""
+    begun, status = time.perf_counter(), 499
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        ms = (time.perf_counter() - begun) * 1000
+        log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, ms)
 
 
 @web.middleware

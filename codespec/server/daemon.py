@@ -104,10 +104,8 @@ class Daemon:
         if self.num_open >= slots + self.queue and not self._make_room(scope):
             self.metrics.refused["queue_full"] += 1
             if account is not None:
-                account.refused["queue_full"] += 1
+                account.refused += 1
             raise self._full()
-        if account is not None:
-            account.check()
         handle.request, handle.session = replace(handle.request, scope=scope), session
         self.source.admit(handle)
         self._open.add(handle)

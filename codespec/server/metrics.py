@@ -85,15 +85,14 @@ def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
     """Yield the usage by key. The names come from the keys file, so a request can't create new labels."""
     for name, about, attribute in (
-        ("key_requests_total", "POST requests within the key's limit.", "requests"),
+        ("key_requests_total", "The key's POST requests.", "requests"),
         ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
         ("key_generation_tokens_total", "Tokens written for the key.", "tokens"),
+        ("key_requests_refused_total", "The key's completions that found the queue full.", "refused"),
     ):
         yield _counters(name, about, "key", {account.name: getattr(account, attribute) for account in accounts})
     running = [((account.name,), len(account.open)) for account in accounts]
     yield _family(GaugeMetricFamily, "key_requests_open", "Waiting and running completions.", ("key",), running, {})
-    refused = [((account.name, limit), count) for account in accounts for limit, count in account.refused.items()]
-    yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:

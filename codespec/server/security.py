@@ -34,7 +34,7 @@ from codespec import proof
 from codespec.client.connections import peer_user
 from codespec.contract.serve_config import is_loopback
 from codespec.errors import ConfigError, RequestError
-from codespec.server.accounts import CALL, OWNER, Call, Keyring
+from codespec.server.accounts import ACCOUNT, Account, Keyring
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -66,23 +66,24 @@ class Access:
         """Whether no token is needed."""
         return not self.token and self.keyring is None
 
-    def identify(self, request: web.Request, call: Call) -> None:
-        """Identify the client of a request. Raise Refused if its token is missing or only valid for other routes."""
+    def identify(self, request: web.Request) -> Account | None:
+        """Return the account of a request's client. Raise Refused if its token is missing or does not open the route."""
         token, route = _bearer(request), route_of(request)
         if _is_same(token, self.token):
-            call.name, call.account = (OWNER, self.keyring.owner) if self.keyring else (OWNER, None)
-        elif route == METRICS and _is_same(token, self.metrics_token):
-            call.name = "metrics"
-        elif self.keyring is not None and (account := self.keyring.find(token)):
-            call.name, call.account = account.name, account
+            return self.keyring.owner if self.keyring else None
+        if route == METRICS and _is_same(token, self.metrics_token):
+            return None
+        if self.keyring is not None and (account := self.keyring.find(token)):
             if route == METRICS:
                 raise Refused(f"{route} needs the owner's token: a key does not open it.", "Authorization", 403)
-        elif not self.is_open or (route == METRICS and self.metrics_token):
+            return account
+        if not self.is_open or (route == METRICS and self.metrics_token):
             raise Refused("Authorization lacks the daemon's token: send it as a Bearer token.", "Authorization", 401)
+        return None
 
 
 def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middleware:
-    """Return a middleware that refuses foreign hosts and origins, and requests without a token or beyond its limits.
+    """Return a middleware that refuses foreign hosts and origins, and requests without a token.
 
     `open_paths` (routes) need no token.
     """
@@ -93,13 +94,13 @@ def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middle
         if names is not None:
             _check_host(request, names)
         _check_origin(request)
-        call, route = request[CALL], route_of(request)
+        route = route_of(request)
         if route == ALIVE and not access.is_open and "Authorization" not in request.headers:
             return web.json_response({"status": "alive"})
-        if route not in open_paths:
-            access.identify(request, call)
-        if call.account is not None and request.method == "POST":
-            call.account.count_request()
+        account = None if route in open_paths else access.identify(request)
+        if account is not None:
+            request[ACCOUNT] = account
+            account.requests += request.method == "POST"
         return await handler(request)
 
     return check

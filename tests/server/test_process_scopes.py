@@ -77,7 +77,7 @@ def looked_up(done: dict[str, Any]) -> tuple[int, Any]:
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:  # noqa: F811
     place = tmp_path_factory.mktemp("scopes") / "s"
-    with daemon(*models.flags, "--threads", "1", "--no-prefetch", "--socket", place) as process:
+    with daemon(*models.flags, "--threads", "1", "--policy", "fixed", "--no-prefetch", "--socket", place) as process:
         process.until_ready()
         yield Served(process, place)
 

@@ -14,7 +14,7 @@ from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
-from codespec.server.accounts import CALL
+from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
@@ -247,7 +247,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
-    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names the owner's files
+    engine["warning"] = "" if own_key(request) else daemon.warning  # it names the owner's files
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
