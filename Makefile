@@ -25,13 +25,13 @@ serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 # Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
 # part is one process with its own caches, and its order stays.
 PARTS       = lint part-models part-rest part-server part-lsp part-lab part-cli
-part_server = tests/server tests/upstream tests/scale
+part_server = tests/server plugins/scale/tests plugins/upstream/tests
 part_models = tests/models tests/startup
 part_lab    = lab/tests
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lab) $(part_lsp) $(part_cli)
-part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/vllm/tests/)))
+part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 

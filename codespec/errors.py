@@ -9,7 +9,6 @@ CodespecError
 ├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
 ├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
 ├── ServeError        a request that the daemon cannot take now or has lost; `status` is the HTTP status
-│   └── UpstreamError     a failure of the server that writes for the daemon
 └── DaemonError       at the client: the daemon refuses a request or is not to be trusted
     ├── Absent            nothing listens, or the daemon went away
     └── Unproven          the peer has not proved that it is the user's daemon
@@ -22,13 +21,15 @@ from dataclasses import dataclass, replace
 FIELD = "\0"  # stands for the name of the field in a fault's `what`
 
 
-def install_mend(extras: str = "engine", flags: str = "") -> str:
+def install_mend(extras: str = "engine", flags: str = "", folder: str = ".") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
+
+    `folder` is the package's folder in the checkout.
 
     It never installs `codespec` by name. The name is not registered on the package index, so anyone could register it
     and run code on the machines of users who follow the advice.
     """
-    package = f'".[{extras}]"' if extras else "."  # quoted, because zsh expands brackets
+    package = f'"{folder}[{extras}]"' if extras else folder  # quoted, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), package])}` in codespec's checkout"
 
 
@@ -134,31 +135,13 @@ class ServeError(CodespecError):
     is the reason: starting, stopping or failed.
     """
 
+    party = ""  # at fault, if it is another program; for the metrics
+
     def __init__(self, problem: Fault | str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
         super().__init__(problem)
         self.status = status
         self.retry_after = retry_after
         self.state = state
-
-
-class UpstreamError(ServeError):
-    """A failure of the server that writes for the daemon.
-
-    `again`: the request did not reach the server or got no answer, so the daemon can repeat it. `unwell`: the fault is
-    the server's, so the next request would fail too.
-    """
-
-    def __init__(
-        self, problem: Fault | str, status: int = 502, retry_after: int = 0, *, again: bool = False, unwell: bool = True
-    ) -> None:
-        super().__init__(problem, status, retry_after)
-        self.again = again
-        self.unwell = unwell
-
-    @property
-    def reason(self) -> str:
-        """The problem as a part of a sentence."""
-        return self.fault.problem[:1].lower() + self.fault.problem[1:]
 
 
 class DaemonError(CodespecError):

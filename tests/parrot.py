@@ -55,7 +55,7 @@ class Parrot(LanguageModel):
         self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
         self.exact = True
         self.variance = ""
-        self.steps, self.tp_group = "spans", None
+        self.steps = "spans"
         self._rotary = None
         self.cache = Slots(slots)  # type: ignore[assignment]
         self.forwards = 0

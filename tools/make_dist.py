@@ -1,9 +1,9 @@
 """`make dist`: build HEAD as packages in dist/.
 
-These are the wheels of codespec, its weights and its laboratory, the sdist, the VS Code extension with the first
-two inside, the Neovim plugin as an archive, and their checksums. The build uses a separate export of HEAD, so
-uncommitted files cannot get in. Times are the commit's, so the same commit gives the same bytes. Publishes nothing
-(see docs/releasing.md).
+These are the wheels of codespec, its weights, its laboratory and its plugins, the sdist, the VS Code extension with
+those that it needs inside, the Neovim plugin as an archive, and their checksums. The build uses a separate export of
+HEAD, so uncommitted files cannot get in. Times are the commit's, so the same commit gives the same bytes. Publishes
+nothing (see docs/releasing.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def make_dist(folder: Path) -> list[Path]:
         checkout = lay_out(Path(place))
         version = one_version(checkout)
         build(checkout, folder, "wheel", "sdist")
-        build(checkout, folder, "wheel", packages=("weights", "lab"))
+        build(checkout, folder, "wheel", packages=("weights", "lab", "plugins/scale", "plugins/upstream"))
         extension = checkout / "editors" / "vscode"
         _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
         _run(extension, "npm", "run", "--silent", "package")

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "engine,parallel,dev,all-grammars"
+PLUGINS = ("./plugins/scale", "./plugins/upstream")
+EXTRAS = "engine,dev,all-grammars"
 TORCH_SIZE = "torch has about 200 MB as a CPU build, and 3 GB with CUDA"
 MISSING = (
     "set-up: this Python has no `{}`, which building .venv needs; "
@@ -110,6 +111,8 @@ def build(venv: Venv) -> None:
     venv.install(pinned("torch", venv.constraints))
     venv.install("-q", pinned("hatchling", venv.constraints))
     venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "./lab", "-e", f".[{EXTRAS}]")
+    # Without Ray, which only `codespec scale up` needs; the other dependencies are in `engine`.
+    venv.install("-q", "--no-build-isolation", "--no-deps", *(word for name in PLUGINS for word in ("-e", name)))
     venv.can_import("torch", "transformers", "tokenizers", "codespec", "codespec_lab", "codespec_weights")
     venv.finish()
     print("set-up: .venv is ready", flush=True)

@@ -1,7 +1,7 @@
 """Build the files that an editor extension bundles as its server: `python -m tools.pack_server FOLDER`.
 
-These are the wheels of codespec and its weights, and the pinned requirements. Wheel and sdist are built with pinned
-tools in a throw-away environment.
+These are the wheels of codespec, its weights and `--upstream`, and the pinned requirements. Wheel and sdist are built
+with pinned tools in a throw-away environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pack(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("codespec*.whl"):
         old.unlink()
-    build(ROOT, folder, "wheel", packages=("", "weights"))
+    build(ROOT, folder, "wheel", packages=("", "weights", "plugins/upstream"))
     for name in CARRIED:
         shutil.copy(ROOT / "requirements" / f"{name}.txt", folder / f"requirements-{name}.txt")
     return sorted(folder.glob("codespec*.whl"))

@@ -14,6 +14,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import read_caps
 from codespec.errors import ConfigError, install_mend
 from codespec.store.choice import ModelChoice, choose
+from codespec.store.disk import say
 from codespec.store.resolve import check_models
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """Return the engine's settings for the given flags.
+    """Return the engine's settings for the given flags, and print a note for each setting of an earlier version.
 
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
-    config = choose_config(options, **overrides).config
-    check_models(config)
-    return config
+    choice = choose_config(options, **overrides)
+    say(*choice.notes)
+    check_models(choice.config)
+    return choice.config
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
+from codespec.contract.levels import REMOVED
 from codespec.errors import CodespecError, MismatchError
 
 MISMATCH, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -61,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does, but let a sub-command refuse unknown arguments itself and refer to its own help."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(_removed(unknown[0]) or f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -77,6 +78,13 @@ class _HelpAll(argparse.Action):
         assert isinstance(parser, Parser)
         sys.stdout.write(parser.format_help_all())
         parser.exit()
+
+
+def _removed(flag: str) -> str:
+    """Return the sentence for a flag of an earlier version, or "" for another."""
+    name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+    mend = next((settings[name] for settings in REMOVED.values() if name in settings), "")
+    return f"{flag} has no effect any more: {mend}" if mend else ""
 
 
 def run_to_exit_code(command: Callable[[], int]) -> int:

@@ -169,9 +169,6 @@ class EngineConfig:
         automatic=True,
         shown="`auto`",
     )
-    tensor_parallel: int = setting(
-        1, "number of processes that the target is split over; on CUDA one per GPU", metavar="N", least=1, most=64
-    )
     target_shape: str = setting(
         "own",
         "`qwen2.5-0.5b`, `-1.5b`, `-7b` or `-32b`: pad the target to the cost of that model, for benchmarks",

@@ -21,9 +21,12 @@ from codespec.regular_file import NotUtf8, read_text
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
-REMOVED = {
-    "serve": ("memory_mb", "gather_places", "audit_every", "audit_log")
-}  # settings of earlier versions by table; they have no effect
+# Settings of earlier versions by table, with what to do instead. They have no effect.
+REMOVED: Mapping[str, Mapping[str, str]] = {
+    "": {"tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm"},
+    "serve": dict.fromkeys(("memory_mb", "gather_places", "audit_every"), "remove it")
+    | {"audit_log": "remove it; a proxy in front logs the requests"},
+}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -109,8 +112,8 @@ def _from_environment(
 
 def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
     """Return the labels by key without settings that only earlier versions had. `notes` lists those."""
-    removed = REMOVED.get(table, ())
-    notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
+    removed = REMOVED.get(table, {})
+    notes.extend(f"{label} has no effect any more: {removed[key]}" for key, label in labels.items() if key in removed)
     return {key: label for key, label in labels.items() if key not in removed}
 
 

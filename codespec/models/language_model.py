@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from codespec.errors import ModelError
 from codespec.models.attention import ForwardContext, Heads, Seam
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
@@ -27,9 +26,6 @@ from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.models.rows import Rows, Span, kept_rows
 from codespec.models.taps import Taps, attach_taps
 from codespec.text.tokenizer import TextTokenizer
-
-if TYPE_CHECKING:
-    from codespec.models.parallel.group import TensorParallelGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +94,12 @@ class LanguageModel:
         self._rotary = rotary
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
-        self.tp_group: TensorParallelGroup | None = None  # its workers repeat every call on the model
         self.taps: Taps | None = None
         self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
         self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
 
     def use(self, calls: CallShape) -> None:
         """Set the call shape for products and for attention over spans."""
-        self._broadcast("use", calls)
         self.calls = calls
         for layer in tiled_linears(self.network):
             layer.calls = calls
@@ -114,12 +108,8 @@ class LanguageModel:
         """Record the outputs of these layers in `features`, in addition to the layers tapped before.
 
         Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
-        network's layers can't be read or the model is split.
+        network's layers can't be read.
         """
-        if self.tp_group is not None:
-            raise ModelError(
-                "A head can't read a target that is split over processes", "leave out tensor_parallel or head"
-            )
         known = self.taps.layers if self.taps is not None else ()
         more = tuple(layer for layer in layers if layer not in known)
         taps = Taps((*known, *more), self.spec.hidden_size)
@@ -147,7 +137,6 @@ class LanguageModel:
 
         On a device, steps of up to `graph_rows` rows are padded to buckets.
         """
-        self._broadcast("allocate", slots, capacity, graph_rows)
         self._runner = self.cache = self._shared = None  # free the old cache before allocating
         on_device = self.steps == "device"
         self.cache = KVCache(
@@ -174,7 +163,6 @@ class LanguageModel:
 
         Return "", or a clause for a report: why capturing failed, and how steps run instead.
         """
-        self._broadcast("capture")
         return self._runner.capture(progress) if self._runner is not None else ""
 
     @property
@@ -194,7 +182,6 @@ class LanguageModel:
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
         """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
         assert self.cache is not None
-        self._broadcast("admit", slot, length, cached)
         self.cache.rollback(slot, cached)
         if self._rotary is not None and self._frequencies is not None:
             self._frequencies.put(slot, self._rotary.frequencies(length))
@@ -235,7 +222,6 @@ class LanguageModel:
         Return float32 logits [sum of keep, vocabulary], sequence by sequence; those of padding ids are minus infinity.
         With `cached=False` nothing is written to the cache: used to probe shapes.
         """
-        self._broadcast("forward", batch, cached)
         if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
             torch.set_num_threads(self.threads)
         cache = self.cache if cached else None
@@ -257,12 +243,7 @@ class LanguageModel:
     def fork(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of slot `source` to slot `target`."""
         assert self.cache is not None
-        self._broadcast("fork", source, target, length)
         self.cache.fork(source, target, length)
-
-    def _broadcast(self, name: str, *arguments: object) -> None:
-        if self.tp_group is not None:
-            self.tp_group.call(name, *arguments)
 
     def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
         """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""

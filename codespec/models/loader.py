@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,9 +25,6 @@ from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
 from codespec.store.resolve import check_folder, resolve
 from codespec.text.control_tokens import read_json
 
-if TYPE_CHECKING:
-    from codespec.models.parallel.group import TensorParallelGroup
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
 
 
@@ -38,19 +35,17 @@ def load_model(
     dtype: str = "float32",
     exact: bool = True,
     shape: Shape | None = None,
-    tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
     """Load `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given.
 
-    Slots are allocated later. With a `tp_group`, only this process's share is loaded. Raises ModelError, as one
-    sentence, for every user-facing failure: a missing or truncated folder, an architecture that fails the
-    check of its attention, an unknown dtype or device.
+    Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
+    folder, an architecture that fails the check of its attention, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")
     where = find_device(device)
-    if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
-        raise ModelError("int8 is for one process on a CPU", "use dtype bfloat16")
+    if dtype == "int8" and where.type != "cpu":
+        raise ModelError("int8 is for a CPU", "use dtype bfloat16")
     folder = weights_folder(name, dtype, enlarged=shape is not None)
     check_folder(folder)
     config = read_json(folder / "config.json")
@@ -59,7 +54,7 @@ def load_model(
     else:
         from codespec.models.transformers_loader import load_float_model
 
-        model = load_float_model(folder, name, where, dtype, exact, shape, tp_group)
+        model = load_float_model(folder, name, where, dtype, exact, shape)
     model.folder = folder
     return model
 

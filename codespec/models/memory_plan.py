@@ -95,10 +95,9 @@ def demand_memory(name: str, nbytes: int) -> None:
     demand_room([claim], available_memory(), "memory")
 
 
-def weights_claim(name: str, parameters: int, dtype: torch.dtype, shares: int = 1) -> Claim:
-    """Return the claim for weights that are not loaded yet, or for this process's share of them."""
-    mend = "choose a smaller model, dtype bfloat16, or more processors with tensor_parallel"
-    return Claim(f"weights of {name}", parameters * dtype.itemsize // shares, mend)
+def weights_claim(name: str, parameters: int, dtype: torch.dtype) -> Claim:
+    """Return the claim for weights that are not loaded yet."""
+    return Claim(f"weights of {name}", parameters * dtype.itemsize, "choose a smaller model or dtype bfloat16")
 
 
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:

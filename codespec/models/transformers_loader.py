@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -43,9 +43,6 @@ from codespec.store.model_config import architecture
 from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 
-if TYPE_CHECKING:
-    from codespec.models.parallel.group import TensorParallelGroup
-
 RECURRENT = (GatedDeltaNet, Mamba2, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
 SIMULATED = (
@@ -60,7 +57,6 @@ def load_float_model(
     form: str,
     exact: bool,
     shape: Shape | None = None,
-    tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
     """Load the model of a folder in the Hugging Face layout, in the format `form`.
 
@@ -74,27 +70,14 @@ def load_float_model(
     if free is not None:
         tied = config.get_text_config().tie_word_embeddings
         count = shape.parameters if shape else read_weights(folder, tied=tied).parameters
-        demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
-    loads_there = device.type == "cuda" and shape is None and tp_group is None
-    network = _network(folder, config, dtype, tp_group, device if loads_there else None)
-    if (device.type != "cpu" or tp_group is not None) and any(
-        kind.fits(module) for module in network.modules() for kind in RECURRENT
-    ):
-        raise ModelError(
-            f"{name} has recurrent layers, which run on one CPU", "use device cpu, without tensor_parallel"
-        )
-    whole = sum(p.numel() for p in network.parameters())
-    if tp_group is not None:
-        from codespec.models.parallel.split import localize  # importing torch.distributed takes a third of a second
-
-        localize(network, exact)
+        demand_room([weights_claim(name, count, dtype)], free)
+    loads_there = device.type == "cuda" and shape is None
+    network = _network(folder, config, dtype, device if loads_there else None)
+    if device.type != "cpu" and any(kind.fits(module) for module in network.modules() for kind in RECURRENT):
+        raise ModelError(f"{name} has recurrent layers, which run on a CPU", "use device cpu")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
-    model = wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, shape=shape, int8=form == "int8")
-    if tp_group is not None:
-        model.spec = replace(model.spec, parameters=whole)
-        model.tp_group = tp_group if tp_group.rank == 0 else None
-    return model
+    return wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, shape=shape, int8=form == "int8")
 
 
 def wrap(
@@ -216,15 +199,12 @@ def _check_files(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error})", "fetch or export the model again") from error
 
 
-def _network(
-    folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None, device: torch.device | None
-) -> Any:
+def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device | None) -> Any:
     """Load transformers' network, onto `device` if given and accelerate is installed, else into host memory."""
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
-    split: dict[str, Any] = {} if tp_group is None else _split(tp_group)
-    if device is not None and find_spec("accelerate") is not None:
-        split["device_map"] = {"": device}
+    straight = device is not None and find_spec("accelerate") is not None
+    place = {"device_map": {"": device}} if straight else {}
     try:
         with quiet():
             network, report = loader.from_pretrained(
@@ -236,7 +216,7 @@ def _network(
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below with our own error
-                **split,
+                **place,
             )
     except (*FAILURES, SafetensorError) as error:
         if error.args == (NAME,):  # the model looks attention up in its own table
@@ -257,9 +237,3 @@ def _network(
             "fetch or export the model again",
         )
     return network
-
-
-def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
-    from transformers.distributed.configuration_utils import DistributedConfig  # newer than the rest
-
-    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}

@@ -148,10 +148,20 @@ def open_files() -> int:
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 
 
+class Runner(web.AppRunner):
+    """A runner whose sites accept connections within the limit."""
+
+    @property
+    def server(self) -> Any:
+        """The factory of a connection's protocol, as sites need it; None before `setup`."""
+        server = super().server
+        return None if server is None else partial(self.app[CONNECTIONS].protocol, server)
+
+
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
     """Open the sockets and print their addresses. Raise ConfigError if one is in use."""
     try:
-        await _Tcp(runner, config).start()
+        await _start(web.TCPSite(runner, config.host, config.port, backlog=runner.app[CONNECTIONS].backlog))
     except OSError as error:
         raise ConfigError(_why_not(config, error)) from error
     host = f"[{config.host}]" if ":" in config.host else config.host
@@ -163,53 +173,12 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
         await _listen_unix(runner, named_path(config.socket))
 
 
-class _Tcp(web.BaseSite):
-    """Like `web.TCPSite`, with the limit on connections."""
+class _UnixSite(web.SockSite):
+    """A socket at `path`. When it stops, it removes it, but not one that another daemon has since created there."""
 
-    def __init__(self, runner: web.AppRunner, config: ServeConfig) -> None:
-        self._connections, self._config = runner.app[CONNECTIONS], config
-        super().__init__(runner, backlog=self._connections.backlog)
-
-    @property
-    def name(self) -> str:
-        """The URL of the site."""
-        return f"http://{self._config.host}:{self._config.port}"
-
-    async def start(self) -> None:
-        """Start listening."""
-        await super().start()
-        assert self._runner.server is not None
-        factory = partial(self._connections.protocol, self._runner.server)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(factory, self._config.host, self._config.port, backlog=self._backlog)
-        _restore_backlog(self._server)
-
-
-class _Unix(web.BaseSite):
-    """Like `_Tcp` for a Unix socket that only this user can access.
-
-    When it stops, it does not remove a socket that another daemon has since created at the path.
-    """
-
-    def __init__(self, runner: web.AppRunner, path: Path) -> None:
-        self._connections, self._path = runner.app[CONNECTIONS], path
-        self._made: os.stat_result | None = None
-        super().__init__(runner, backlog=self._connections.backlog)
-
-    @property
-    def name(self) -> str:
-        """The address of the site."""
-        return f"unix:{self._path}"
-
-    async def start(self) -> None:
-        """Start listening."""
-        await super().start()
-        assert self._runner.server is not None
-        factory = partial(self._connections.protocol, self._runner.server)
-        async with claimed(self._path, self._backlog) as own:
-            self._made = self._path.lstat()
-            self._server = await asyncio.get_running_loop().create_unix_server(factory, sock=own, backlog=self._backlog)
-        _restore_backlog(self._server)
+    def __init__(self, runner: web.AppRunner, own: socket.socket, path: Path, backlog: int) -> None:
+        super().__init__(runner, own, backlog=backlog)
+        self._path, self._made = path, path.lstat()
 
     async def stop(self) -> None:
         """Remove the socket and stop listening.
@@ -217,17 +186,19 @@ class _Unix(web.BaseSite):
         The socket is removed while it still listens, so that no other daemon replaces it in between.
         """
         with suppress(FileNotFoundError):
-            if self._made is not None and os.path.samestat(self._path.lstat(), self._made):
+            if os.path.samestat(self._path.lstat(), self._made):
                 self._path.unlink()
         await super().stop()
 
 
-def _restore_backlog(server: asyncio.Server) -> None:
-    """Restore the usual listen backlog.
+async def _start(site: web.BaseSite) -> None:
+    """Start a site, and restore the usual listen backlog.
 
-    asyncio also uses its backlog as the number of connections to accept at once, so it is kept small there.
+    asyncio also uses a site's backlog as the number of connections to accept at once, so it is small there.
     """
-    for own in server.sockets:
+    await site.start()
+    assert isinstance(site._server, asyncio.Server)
+    for own in site._server.sockets:
         with socket.socket(fileno=os.dup(own.fileno())) as same:
             same.listen(MOST_BACKLOG)
 
@@ -242,8 +213,10 @@ async def _listen_own(runner: web.AppRunner, port: int) -> None:
 
 
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
+    backlog = runner.app[CONNECTIONS].backlog
     try:
-        await _Unix(runner, path).start()
+        async with claimed(path, backlog) as own:
+            await _start(_UnixSite(runner, own, path, backlog))
     except OSError as error:
         why = error.strerror or error  # asyncio's error for a path that is too long has no errno
         raise ConfigError(f"The socket {path} can't be made ({why})", "choose another place with --socket") from error

@@ -11,16 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import RequestHandle
-from codespec.server.loading import Loaded, Progress, Result, Source
+from codespec.server.loading import LoadedEngine, Progress, Result, Source
 from codespec.server.logs import log_failure
-
-if TYPE_CHECKING:
-    from codespec.engine.engine import Engine
 
 MOST_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
@@ -29,7 +25,9 @@ PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystrok
 class EngineThread(Source):
     """Owns the engine that `load` returns."""
 
-    def __init__(self, load: Callable[[Progress], Loaded]) -> None:
+    loaded: LoadedEngine | None
+
+    def __init__(self, load: Callable[[Progress], LoadedEngine]) -> None:
         super().__init__()
         self.load = load
         self._inbox: list[Callable[[Dispatcher], None]] = []
@@ -90,7 +88,7 @@ class EngineThread(Source):
 
     def _run(self) -> None:
         try:
-            self.loaded = self.load(self.progress)
+            self.loaded = loaded = self.load(self.progress)
         except CodespecError as error:
             self._give_up(error)
             return
@@ -98,7 +96,7 @@ class EngineThread(Source):
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
-        dispatcher = self.dispatcher = _build_dispatcher(self.loaded)
+        dispatcher = self.dispatcher = _build_dispatcher(loaded)
         self.state = "ready"
         self._post_to_loop(self._ready.set)
         try:
@@ -156,9 +154,8 @@ class EngineThread(Source):
             self._loop.call_soon_threadsafe(function)
 
 
-def _build_dispatcher(loaded: Loaded) -> Dispatcher:
-    engine = cast("Engine", loaded.engine)  # only `server.upstream` loads a RemoteWriter
-    return Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY)
+def _build_dispatcher(loaded: LoadedEngine) -> Dispatcher:
+    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:

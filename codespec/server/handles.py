@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent
 from codespec.engine.queue import Job, Priority
-from codespec.errors import CodespecError, RequestError, ServeError, UpstreamError
+from codespec.errors import CodespecError, RequestError, ServeError
 
 # A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
@@ -201,6 +201,6 @@ class RequestMetrics:
 def _fault(error: CodespecError) -> str:
     if isinstance(error, RequestError):
         return "request"
-    if isinstance(error, UpstreamError):
-        return "upstream"
-    return "stopping" if isinstance(error, ServeError) and error.status == 503 else "engine"
+    if not isinstance(error, ServeError):
+        return "engine"
+    return error.party or ("stopping" if error.status == 503 else "engine")

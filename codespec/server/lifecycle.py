@@ -22,7 +22,7 @@ from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
 from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
-from codespec.server.connections import CONNECTIONS, listen
+from codespec.server.connections import CONNECTIONS, Runner, listen
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Source
 from codespec.server.logs import safe_output, start_logging
@@ -120,11 +120,11 @@ async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> Non
     running.cancel()
 
 
-def make_runner(app: web.Application) -> web.AppRunner:
+def make_runner(app: web.Application) -> Runner:
     """Return a runner that cancels a handler when its client disconnects, and that logs no client data."""
     silent = logging.getLogger("codespec.server.http")
     silent.setLevel(logging.CRITICAL + 1)
-    return web.AppRunner(
+    return Runner(
         app,
         handler_cancellation=True,
         access_log=None,

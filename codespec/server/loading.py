@@ -1,14 +1,14 @@
-"""The daemon's source of text (an engine on its own thread, or another server), and the loading of an engine."""
+"""The seam between HTTP handlers and what writes the text (an engine on its own thread, or a plugin), and loading."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
@@ -18,11 +18,14 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import identity_of, resolve
 
 if TYPE_CHECKING:
+    from codespec.contract.types import Owner
     from codespec.engine.engine import Engine
+    from codespec.engine.metrics import Metrics
+    from codespec.models.slots import CacheUse
     from codespec.server.dispatcher import Dispatcher
     from codespec.server.handles import RequestHandle
     from codespec.store.catalogue import Entry
-    from codespec.upstream.writer import RemoteWriter
+    from codespec.text.tokenizer import TextTokenizer
 
 Result = TypeVar("Result")
 
@@ -40,11 +43,57 @@ class Progress:
         return time.monotonic() - self.begun
 
 
+class Model(Protocol):
+    """The model that writes, as handlers see it."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Its tokenizer, or one that stands for it if `mode` is upstream."""
+
+    @property
+    def device(self) -> object:
+        """Where it runs; `str` gives its name."""
+
+
+class Writer(Protocol):
+    """What writes the text, as handlers see it: an `Engine`, or a plugin's client of another server."""
+
+    notes: list[str]
+    metrics: Metrics
+
+    @property
+    def target(self) -> Model:
+        """The model."""
+
+    @property
+    def mode(self) -> str:
+        """One of exact, fast and upstream."""
+
+    @property
+    def variance(self) -> str:
+        """Why exact mode does not hold although it is configured, or ""."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel for int8 weights, or ""."""
+
+    @property
+    def prompt_budget(self) -> int:
+        """Maximum tokens of an editor prompt."""
+
+    @property
+    def caches(self) -> Mapping[str, CacheUse]:
+        """Usage of the caches, by name."""
+
+    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
+        """Let drafts for a document copy from these files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine and the properties that handlers need."""
+    """What writes the text, and the properties that handlers need."""
 
-    engine: Engine | RemoteWriter
+    engine: Writer
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
@@ -60,6 +109,13 @@ class Loaded:
         """Raise ServeError if the model's tokens are unknown here."""
         if self.engine.mode == "upstream":
             raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine(Loaded):
+    """An engine of this process, which its thread runs."""
+
+    engine: Engine
 
 
 class Source(ABC):
@@ -126,13 +182,13 @@ class Source(ABC):
 
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
-) -> Callable[[Progress], Loaded]:
+) -> Callable[[Progress], LoadedEngine]:
     """Return a function that loads the configured models and reports its progress.
 
     The function checks that the models exist before it imports the engine's packages, which takes seconds.
     """
 
-    def load(progress: Progress) -> Loaded:
+    def load(progress: Progress) -> LoadedEngine:
         def report(phase: str) -> None:
             progress.phase = phase
 
@@ -147,7 +203,7 @@ def loader(
         identity = identity_of(config)  # identity of the files at the time they are read
         engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
-        return Loaded(
+        return LoadedEngine(
             engine,
             target,
             engine.context,

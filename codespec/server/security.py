@@ -67,7 +67,7 @@ class Access:
         return not self.token and self.keyring is None
 
     def identify(self, request: web.Request) -> Account | None:
-        """Return the account of a request's client. Raise Refused if its token is missing or does not open the route."""
+        """Return the account of a request's client. Raise Refused if its token is missing or opens other routes."""
         token, route = _bearer(request), route_of(request)
         if _is_same(token, self.token):
             return self.keyring.owner if self.keyring else None

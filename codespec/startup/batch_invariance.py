@@ -76,7 +76,7 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
     layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | Int8Linear)]
     matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
     weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head, which sees few rows
-    if isinstance(model.network, LeanNetwork | Int8Network) and model.tp_group is None:
+    if isinstance(model.network, LeanNetwork | Int8Network):
         blocks = len(model.network.blocks)
         most = blocks if length > SAMPLED else SAMPLED_LAYERS
         return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))

@@ -67,12 +67,7 @@ def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
     torch.set_num_threads(max(1, config.threads))
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
-    if config.tensor_parallel > 1:
-        from codespec.models.parallel.worker import load_split  # late: its import takes 0.3 s
-
-        target = load_split(config)
-    else:
-        target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
+    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
     drafter = None
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device

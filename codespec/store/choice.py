@@ -7,7 +7,7 @@ catalogue's advice. Downloads and measures nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -43,10 +43,14 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A configuration, and the reason for its target and drafter in a few words."""
+    """A configuration, and the reason for its target and drafter in a few words.
+
+    `notes` lists settings of earlier versions, which have no effect.
+    """
 
     config: EngineConfig
     why: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +76,23 @@ def choose(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> ModelChoice:
     """Return the configuration of `resolve_engine` with the reason."""
-    values, place = _merge(flags, file, environment)
+    notes: list[str] = []
+    values, place = _merge(flags, file, environment, notes)
+    config, why = _configure(values, place)
+    return ModelChoice(config, why, tuple(notes))
+
+
+def _configure(values: Mapping[str, Any], place: str) -> tuple[EngineConfig, str]:
     name = values.get("model", "")
     if name:
-        return ModelChoice(_with_pair(values, name), f"named by {place}")
+        return _with_pair(values, name), f"named by {place}"
     if "target" in values:
-        return ModelChoice(make_config(_with_format(values)), "target and drafter are named one by one")
+        return make_config(_with_format(values)), "target and drafter are named one by one"
     name, recommended = default_model(), recommend().model
     if name == STARTER_NAME:
-        return ModelChoice(make_config(values), f"{recommended} has not been pulled")
+        return make_config(values), f"{recommended} has not been pulled"
     why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
-    return ModelChoice(_with_pair(values, name), f"the default, since {why}")
+    return _with_pair(values, name), f"the default, since {why}"
 
 
 def default_model() -> str:
@@ -99,7 +109,7 @@ def named_model(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> str:
     """Return the model or target that the settings name, pulled or not, or "" if they name none."""
-    values, _ = _merge(flags, file, environment)
+    values, _ = _merge(flags, file, environment, [])
     return str(values.get("model") or values.get("target") or "")
 
 
@@ -175,16 +185,16 @@ def takes_larger() -> bool:
 
 
 def _merge(
-    flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None
+    flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, notes: MutableSequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Return all levels merged, and the place that set `model`.
+    """Return all levels merged, and the place that set `model`. `notes` collects settings of earlier versions.
 
     A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same
     level both hold: the target as given, the drafter of the model. A drafter replaces only a drafter.
     """
     values: dict[str, Any] = {}
     place = ""
-    for level in read_levels(EngineConfig, flags, file, environment):
+    for level in read_levels(EngineConfig, flags, file, environment, notes=notes):
         if "model" in level.values:
             place = level.place
             values.pop("target", None)

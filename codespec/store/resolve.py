@@ -39,7 +39,7 @@ ANY = "any"  # number format for callers that read only the configuration and th
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 # Settings that two engines must share to write the same text, and also the same drafts.
 TEXT_SETTINGS = (
-    "dtype", "device", "mode", "target_shape", "tensor_parallel", "context", "first_answer_ms", "cache_mb", "max_batch",
+    "dtype", "device", "mode", "target_shape", "context", "first_answer_ms", "cache_mb", "max_batch",
 )  # fmt: skip
 DRAFT_SETTINGS = (
     "drafter_device", "drafter_dtype", "speculate", "proposers", "policy", "caps", "draft_tokens", "min_confidence",

@@ -8,4 +8,4 @@ from codespec.cli.main import main
 from codespec_lab.commands import MODULES
 
 if __name__ == "__main__":
-    sys.exit(main(laboratory=MODULES))
+    sys.exit(main(parts=MODULES))

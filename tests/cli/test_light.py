@@ -96,7 +96,7 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(
     assert len(short.splitlines()) <= 40 and "--help-all" in short
     for flag in ("--model", "--target", "--drafter", "--dtype", "--mode"):
         assert flag in short and flag in whole
-    for flag in ("--policy", "--caps", "--draft-tokens", "--threads", "--tensor-parallel"):
+    for flag in ("--policy", "--caps", "--draft-tokens", "--threads"):
         assert flag not in short and flag in whole
 
 

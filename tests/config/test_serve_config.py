@@ -11,7 +11,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.server.loading import public_name
-from codespec.store.choice import resolve_engine
+from codespec.store.choice import choose, resolve_engine
 
 
 @pytest.fixture
@@ -65,6 +65,9 @@ def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Pat
     assert resolve_serve({}, file, environment, notes) == resolve_serve({}, file, {}) == ServeConfig(queue=2)
     names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
     assert notes == [f"{name} has no effect any more: remove it" for name in names]
+    file.write_text("tensor_parallel = 2\ncontext = 512\n")
+    choice = choose({}, file, {})
+    assert choice.config.context == 512 and choice.notes[0].startswith(f"tensor_parallel in {file} has no effect any")
     file.write_text("memory_mb = 0\n")
     with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
         resolve_engine({}, file, {})

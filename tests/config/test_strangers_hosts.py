@@ -9,7 +9,6 @@ from codespec.cli.daemon_call import address_of
 from codespec.contract.hosts import is_host
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
-from codespec.upstream.client import base_of
 from tests.server.forked import run_forked
 
 NONE = ["x" * 64, "x" * 70_000, "a..b", ".", "a b", "a\0b", "a/b", "\ud800"]
@@ -30,8 +29,6 @@ def test_addresses_with_such_a_host(host: str) -> None:
         with pytest.raises(ConfigError, match="can't be used"):
             address_of(url, "127.0.0.1", 1, "")
         assert "/" in host or read_settings({"url": url}, EditorSettings())[1]
-    with pytest.raises(ConfigError, match="can't be used"):
-        base_of(f"http://{host}" if "/" not in host else "http://a b")
 
 
 @pytest.mark.parametrize("host", SOME)

@@ -10,9 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("server", "upstream", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
-    *("text", "cli", "contract", "scale"),
+    *("server", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
+    *("text", "cli", "contract"),
 )
+PLUGINS = {
+    "codespec_scale": ("application", "relay", "replica", "up"),
+    "codespec_upstream": ("client", "probe", "prompt", "writer"),
+}
 LAYERS = "Imports run only downwards"
 TORCH_FREE = "Text, pairs, the store, lengths and the contract know no model"
 CONTRACT_LAYERS = "The contract's imports run only downwards"
@@ -27,6 +31,7 @@ CORPUS = "The corpus knows no model"
 ALONE = "Replicas reach the daemon as a process"
 RAY = "Only the replicas know Ray"
 UPSTREAM = "What another server writes"
+REMOTE = "The upstream's imports run only downwards"
 
 
 # Checks each tree in a process of its own, forked after the import that takes most of the time.
@@ -54,6 +59,7 @@ def make_tree(tmp_path: Path) -> Path:
         "codespec_lsp",
         "codespec_grammars",
         "codespec_lab",
+        *PLUGINS,
         *(f"codespec/{name}" for name in FLOORS),
         *(f"codespec_lab/{name}" for name in ("commands", "bench", "training", "corpus")),
     ):
@@ -74,6 +80,9 @@ def make_tree(tmp_path: Path) -> Path:
     )
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
     modules = (*(f"store/{name}" for name in store), *(f"contract/{name}" for name in contract))
+    for plugin, names in PLUGINS.items():
+        for name in names:
+            (tmp_path / plugin / f"{name}.py").touch()
     for module in ("errors", *light, *modules):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -99,6 +108,7 @@ def broken(said: str, code: int) -> list[str]:
         ALONE,
         RAY,
         UPSTREAM,
+        REMOTE,
     )
     return [name for name in names if any(line.startswith(name) for line in found)]
 
@@ -116,6 +126,8 @@ ALLOWED = (
     ("codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify"),
     ("codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.models"),
     ("codespec/cli/a.py", "import codespec.engine, codespec.server"),
+    ("codespec_upstream/source.py", "import codespec.server, codespec_upstream.writer"),
+    ("codespec_scale/up.py", "import codespec.client, codespec_scale.application, ray"),
     ("codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training"),
     (
         "codespec_lsp/a.py",
@@ -126,10 +138,12 @@ PLANTED: list[Case] = [
     ("codespec/contract/types.py", "import codespec.text", [LAYERS]),
     ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
     ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
-    ("codespec/server/a.py", "import codespec.scale", [LAYERS]),
-    ("codespec/scale/a.py", "import codespec.server", [ALONE]),
+    ("codespec/cli/a.py", "import codespec_scale", [LAB]),
+    ("codespec_scale/replica.py", "import codespec.server", [ALONE]),
     ("codespec/models/a.py", "import ray", [RAY]),
-    ("codespec/upstream/writer.py", "import torch", [UPSTREAM]),
+    ("codespec/server/a.py", "import codespec_upstream", [LAB]),
+    ("codespec_upstream/writer.py", "import torch", [UPSTREAM]),
+    ("codespec_upstream/client.py", "import codespec_upstream.writer", [REMOTE]),
     ("codespec/startup/a.py", "import codespec.engine", [LAYERS]),
     ("codespec/server/a.py", "import codespec_lab.bench", [LAB]),
     ("codespec_lsp/a.py", "import codespec_lab.corpus", [LAB]),

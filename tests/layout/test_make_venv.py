@@ -40,8 +40,9 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSteps:
 def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pytest.CaptureFixture[str]) -> None:
     build(steps.venv)
     assert steps.done[:2] == ["building .venv", "installing torch==2.13.0"]
-    assert steps.done[-2:] == [
-        "installing .[engine,parallel,dev,all-grammars]",
+    assert steps.done[-3:] == [
+        "installing .[engine,dev,all-grammars]",
+        "installing ./plugins/upstream",
         "importing torch, transformers, tokenizers, codespec, codespec_lab, codespec_weights",
     ]
     assert steps.venv.ready.read_text().strip() == str(steps.venv.root)
@@ -56,7 +57,8 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
         "building .venv",
         "installing torch==2.13.0",
         "installing hatchling==1",
-        "installing .[engine,parallel,dev,all-grammars]",
+        "installing .[engine,dev,all-grammars]",
+        "installing ./plugins/upstream",
     ],
 )
 def test_stopped_set_up_begins_afresh(at: str, stop: BaseException, steps: FakeSteps) -> None:

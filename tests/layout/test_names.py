@@ -52,7 +52,7 @@ def test_vs_code_installs_what_it_carries_unless_told_otherwise() -> None:
     [
         (f"{PIP} codespec", True),
         (f'run `{PIP} "codespec[engine]"`', True),
-        (f"{PIP} --upgrade codespec[engine,parallel]==0.1", True),
+        (f"{PIP} --upgrade codespec[engine,dev]==0.1", True),
         (f'"{PIP} \\"codespec[engine]\\"",', True),
         ("pipx inst" + "all codespec", True),
         ("uv tool inst" + "all codespec", True),

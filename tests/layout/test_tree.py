@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("codespec", "lsp", "grammars", "lab/codespec_lab", "plugins/vllm/codespec_vllm", "tools")
+PLUGINS = ("scale", "upstream", "vllm")
+CODE = (
+    "codespec",
+    "lsp",
+    "grammars",
+    "lab/codespec_lab",
+    *(f"plugins/{name}/codespec_{name}" for name in PLUGINS),
+    "tools",
+)
 SOURCES = [path for name in CODE for path in sorted((ROOT / name).rglob("*.py"))]
-TESTS = [path for name in ("tests", "lab/tests", "plugins/vllm/tests") for path in sorted((ROOT / name).rglob("*.py"))]
+TESTED = ("tests", "lab/tests", *(f"plugins/{name}/tests" for name in PLUGINS))
+TESTS = [path for name in TESTED for path in sorted((ROOT / name).rglob("*.py"))]
 MAX_FILE, MAX_FUNCTION = 400, 50
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_NAME = re.compile(r"Manager|Helper|^Base[A-Z]|Utils?$")

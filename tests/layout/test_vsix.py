@@ -22,7 +22,7 @@ SOUND = {
     "extension/media/icon.png": b"\x89PNG",
 }
 WHEEL = "extension/server/codespec-0.1.0-py3-none-any.whl"
-WEIGHTS = "extension/server/codespec_weights-0.1.0-py3-none-any.whl"
+BESIDES = [f"extension/server/codespec_{name}-0.1.0-py3-none-any.whl" for name in ("weights", "upstream")]
 
 
 def packed(folder: Path, more: dict[str, bytes], wheel: dict[str, bytes] | None = None) -> Path:
@@ -30,7 +30,7 @@ def packed(folder: Path, more: dict[str, bytes], wheel: dict[str, bytes] | None 
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in {
             **SOUND,
-            WEIGHTS: inner({}),
+            **dict.fromkeys(BESIDES, inner({})),
             WHEEL: inner(wheel or {"codespec/__init__.py": b"x = 1\n"}),
             **more,
         }.items():

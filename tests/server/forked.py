@@ -175,11 +175,8 @@ def forker() -> tuple[socket.socket, dict[str, str]]:
 
 def serve(requests: socket.socket) -> None:
     """Fork a process for each request until the other side closes the socket."""
+    import codespec_upstream.source  # noqa: F401
     import torch  # noqa: F401
-
-    import codespec.engine.build
-    import codespec.server.lifecycle
-    import codespec.server.upstream  # noqa: F401
 
     gc.freeze()
     keepers = set[int]()

@@ -1,15 +1,13 @@
-"""Check the daemon: its token, Unix socket, port, the program on that port, its state, and its upstream server."""
+"""Check the daemon: its token, Unix socket, port, the program on that port and its state."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import os
 import socket
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codespec import __version__
 from codespec.cli.checks import Finding, State, failed, from_error, warning, well
@@ -17,15 +15,10 @@ from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, why_taken
 from codespec.client.daemon_client import Found
 from codespec.contract.serve_config import ServeConfig, check_bind, is_loopback
-from codespec.errors import CodespecError, ConfigError, install_mend
+from codespec.errors import ConfigError
 from codespec.token_file import read_token
 from codespec.user_folders import named_path
 
-if TYPE_CHECKING:
-    from codespec.upstream.probe import Facts
-
-SLOW = 1.0  # seconds for one token of an upstream server, after which suggestions come too late
-MOST_PATIENCE = 10.0  # seconds to wait for an upstream server
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
     "starting": ("warning", "wait a moment, or read the output of `codespec serve`"),
@@ -131,33 +124,3 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
     return f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}"
-
-
-def check_upstream(config: ServeConfig) -> Iterator[Finding]:
-    """Check the server that writes for the daemon: its models, how it fills in, and the time of one token."""
-    if importlib.util.find_spec("aiohttp") is None:
-        yield failed("upstream", "aiohttp is not installed", install_mend("upstream"))
-        return
-    try:
-        facts = asyncio.run(_look_upstream(config))
-    except CodespecError as error:
-        yield from_error("upstream", error)
-        return
-    context = f"context {facts.context:,}" if facts.context_known else f"context not named, {facts.context:,} assumed"
-    yield well("upstream", f"{config.upstream} serves {facts.model}, {context}")
-    if facts.fill_in:
-        yield well("fill-in", facts.fill_in)
-    else:
-        mend = "serve a model that codespec knows to fill in (docs/upstream.md)"
-        yield warning("fill-in", "the server has no suffix, and no template is known for this model", mend)
-    said = f"{facts.latency * 1000:.0f} ms for one token"
-    yield well("latency", said) if facts.latency < SLOW else warning("latency", said, "check the load on that server")
-
-
-async def _look_upstream(config: ServeConfig) -> Facts:
-    from codespec.upstream.client import UpstreamClient
-    from codespec.upstream.probe import look
-
-    key = read_token(config.upstream_token_file, {}, least=1)
-    async with UpstreamClient(config.upstream, key, min(MOST_PATIENCE, config.upstream_patience)) as client:
-        return await look(client, config.upstream_model)

@@ -10,6 +10,7 @@ from pathlib import Path
 from codespec.cli.checks import Finding, daemon, engine, from_error, machine, models, well
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
+from codespec.cli.parts import find_back_end
 from codespec.client.daemon_client import Found
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import user_file
@@ -52,7 +53,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     yield from _settings(options, known)
     yield from _look(known)
     if known.serve is not None and known.serve.upstream:
-        yield from daemon.check_upstream(known.serve)
+        yield from _upstream(known.serve)
         yield from _daemon(known)
         if known.served and not options.no_probe:
             yield from _probe(known)
@@ -82,7 +83,9 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
         own = None if options.config else user_file()
         choice = choose_config(options)
         known.config = choice.config
-        yield well("settings", _where_from(options.config, own))
+        yield from (Finding("settings", "warning", note) for note in choice.notes)
+        if not choice.notes:
+            yield well("settings", _where_from(options.config, own))
         yield well("model", _model(choice))
     except ConfigError as error:
         yield from_error("settings", error)
@@ -149,6 +152,13 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
         memory = models.check_memory(config, known.target, known.drafter if config.asks_drafter else None)
         known.room = memory.state != "failed"
         yield memory
+
+
+def _upstream(serve: ServeConfig) -> Iterator[Finding]:
+    try:
+        yield from find_back_end().check(serve)
+    except ConfigError as error:
+        yield from_error("upstream", error)
 
 
 def _daemon(known: Known) -> Iterator[Finding]:

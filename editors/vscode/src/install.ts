@@ -55,7 +55,7 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   };
   const { source } = plan;
   if (source.kind === "carried") await pinned(python, source, { ...how, onLine });
-  else await pip(python, [source.path, ...(await weightsOf(source.path))], { ...how, onLine });
+  else await pip(python, [source.path, ...(await besides(source.path))], { ...how, onLine });
   plan.step("trying it");
   await must(
     inEnvironment(plan.environment, "codespec", windows),
@@ -65,11 +65,15 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   );
 }
 
-/** Returns the weights package of a checkout (`/a/codespec/weights` for `/a/codespec[engine]`); a wheel has none. */
-async function weightsOf(path: string): Promise<readonly string[]> {
-  const folder = join(path.replace(/\[[^\]]*\]$/, ""), "weights");
-  const found = await stat(join(folder, "pyproject.toml")).catch(() => undefined);
-  return found?.isFile() ? [folder] : [];
+/** Returns the packages that a checkout has besides codespec (`/a/codespec/weights` for `/a/codespec[engine]`). */
+async function besides(path: string): Promise<readonly string[]> {
+  const checkout = path.replace(/\[[^\]]*\]$/, "");
+  const found: string[] = [];
+  for (const folder of [join(checkout, "weights"), join(checkout, "plugins", "upstream")]) {
+    const project = await stat(join(folder, "pyproject.toml")).catch(() => undefined); // a wheel has no folders
+    if (project?.isFile()) found.push(folder);
+  }
+  return found;
 }
 
 /** Returns pip's arguments: every package by its hash, none built here; then the wheels, without an index. */

@@ -10,7 +10,7 @@ export type Source =
   | { readonly kind: "carried"; readonly wheels: readonly string[]; readonly requirements: string; readonly cuda: string }
   | { readonly kind: "path"; readonly path: string };
 
-/** The extension's folder with the wheels of codespec and its weights, and their requirements. */
+/** The extension's folder with the wheels of codespec, its weights and `--upstream`, and their requirements. */
 export interface Carried {
   readonly folder: string;
   readonly names: readonly string[];
@@ -20,7 +20,7 @@ export class SourceError extends Error {}
 
 const REQUIREMENTS = "requirements-engine.txt";
 const CUDA = "requirements-cuda.txt";
-const WHEELS = [/^codespec-[^/\\]+\.whl$/, /^codespec_weights-[^/\\]+\.whl$/];
+const WHEELS = [/^codespec-[^/\\]+\.whl$/, /^codespec_weights-[^/\\]+\.whl$/, /^codespec_upstream-[^/\\]+\.whl$/];
 
 /** Returns the source for a setting. Throws SourceError if it is not a path, or if the extension carries no wheels. */
 export function findSource(setting: string, home: string, windows: boolean, carried: Carried): Source {

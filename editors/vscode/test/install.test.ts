@@ -57,14 +57,17 @@ test("what was installed is found from then on", async () => {
   assert.deepEqual(await left(), ["python3", "server"]);
 });
 
-test("a checkout brings its weights along", async () => {
+test("a checkout brings its weights and --upstream along", async () => {
   const checkout = join(folder, "checkout");
-  await mkdir(join(checkout, "weights"), { recursive: true });
-  await writeFile(join(checkout, "weights", "pyproject.toml"), "");
+  const more = [join(checkout, "weights"), join(checkout, "plugins", "upstream")];
+  for (const place of more) {
+    await mkdir(place, { recursive: true });
+    await writeFile(join(place, "pyproject.toml"), "");
+  }
   const wanted = await plan('echo "$@" > "$(dirname "$0")/said"');
   await install({ ...wanted, source: { kind: "path", path: `${checkout}[engine]` } });
   const said = await readFile(join(folder, "server/bin/said"), "utf8");
-  assert.ok(said.endsWith(` ${checkout}[engine] ${join(checkout, "weights")}\n`), said);
+  assert.ok(said.endsWith(` ${checkout}[engine] ${more.join(" ")}\n`), said);
 });
 
 const CARRIED: Source = { kind: "carried", wheels: ["/s/c.whl", "/s/w.whl"], requirements: "/s/engine.txt", cuda: "/s/cuda.txt" };

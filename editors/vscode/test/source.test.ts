@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { expandHome, findSource, named, type Source, SourceError } from "../src/source.ts";
 
-const WHEELS = ["codespec-0.1.0-py3-none-any.whl", "codespec_weights-0.1.0-py3-none-any.whl"];
+const WHEELS = ["codespec", "codespec_weights", "codespec_upstream"].map((name) => `${name}-0.1.0-py3-none-any.whl`);
 const NAMES = [...WHEELS, "requirements-cuda.txt", "requirements-engine.txt"];
 
 function source(setting: string, names: readonly string[] = NAMES, windows = false): Source {

@@ -90,8 +90,7 @@ def test_weights_go_straight_to_their_device() -> None:
     config = read_config(folder)
     register()
     straight, usual = (
-        transformers_loader._network(folder, config, torch.float32, None, device)
-        for device in (torch.device("cpu"), None)
+        transformers_loader._network(folder, config, torch.float32, device) for device in (torch.device("cpu"), None)
     )
     assert not any(hasattr(module, "_hf_hook") for module in straight.modules())
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), usual.parameters(), strict=True))

@@ -318,7 +318,7 @@ def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
 
 def test_int8_is_for_one_process_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cuda"))
-    with pytest.raises(ModelError, match="int8 is for one process on a CPU: use dtype bfloat16"):
+    with pytest.raises(ModelError, match="int8 is for a CPU: use dtype bfloat16"):
         load_model(str(float_folder("llama")), dtype="int8", device="cuda")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 KIND = "gpt2"
 IDS = sample_ids(40)
-ELSEWHERE = "has recurrent layers, which run on one CPU: use device cpu, without tensor_parallel"
+ELSEWHERE = "has recurrent layers, which run on a CPU: use device cpu"
 
 
 def save(folder: Path, network: Any) -> str:
@@ -82,20 +81,6 @@ def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(loader, "find_device", lambda device: torch.device("meta"))
     with pytest.raises(ModelError, match=ELSEWHERE):
         load_model(folder, device="cuda", dtype=dtype)
-
-
-def test_tensor_parallelism_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = network("qwen3_5")
-    folder = save(tmp_path, plain)
-    monkeypatch.setattr(transformers_loader, "_network", lambda *_: plain)  # without a second process
-    with pytest.raises(ModelError, match=ELSEWHERE):
-        load_model(folder, tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
-
-
-def test_int8_is_refused_with_tensor_parallelism(tmp_path: Path) -> None:
-    folder = save(tmp_path, network("qwen3_5"))
-    with pytest.raises(ModelError, match=r"^int8 is for one process on a CPU: use dtype bfloat16"):
-        load_model(folder, dtype="int8", tp_group=SimpleNamespace(size=2, rank=0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("architecture", ["olmo_hybrid", "falcon_h1"])

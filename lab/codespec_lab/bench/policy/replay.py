@@ -90,7 +90,6 @@ class ReplayTarget(LanguageModel):
         self.device = torch.device("cpu")
         self.exact = True
         self.steps = "spans"
-        self.tp_group = None
         self.cache = None
         self._rotary = None
         self._trace = trace

@@ -1,1 +1,0 @@
-"""Tensor parallelism: the process group, its workers, and the split layers."""

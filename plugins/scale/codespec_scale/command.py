@@ -1,0 +1,59 @@
+"""`codespec scale up`: several daemons behind one address on this machine, by Ray Serve."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from typing import Any
+
+from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_aiohttp
+from codespec.cli.parser import Parser
+from codespec.contract.declared import declared
+from codespec.contract.serve_config import ServeConfig
+from codespec.errors import ConfigError, install_mend
+
+REPLICAS = ("socket", "drain_seconds")  # settings that each replica's daemon gets from the replica
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser("scale", help="run several daemons behind one address (Ray Serve)")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
+    up: Parser = actions.add_parser(
+        "up",
+        help="start the replicas and serve until a signal arrives",
+        usage="%(prog)s --replicas N [options]",
+        description="Serves like `codespec serve`, by several daemons; requests with the same x-session-id go to the "
+        "same one. docs/team.md has the rest.",
+    )
+    group = up.add_argument_group("replicas, address and access")
+    group.add_argument("--replicas", type=int, metavar="N", required=True, help="number of daemons")
+    group.add_argument("--cpus", type=int, metavar="N", default=1, help="processors that Ray reserves for each (1)")
+    group.add_argument("--gpus", type=int, metavar="N", default=0, help="GPUs that each one gets (0)")
+    for name in declared(ServeConfig):
+        if name not in REPLICAS:
+            add_flag(up, group, ServeConfig, name)
+    add_engine_options(up)
+    up.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal arrives; return 0."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("Ray is not installed", install_mend("", folder="./plugins/scale"))
+    require_aiohttp()
+    engine_config(options)  # a mistake is one sentence here, and a failed deployment there
+    from codespec_scale.up import run as run_replicas
+
+    own = ("replicas", "cpus", "gpus", "token_file", "config")
+    names = [name for name in (*own, *declared(ServeConfig), *SETTINGS) if name not in ("host", "port", *REPLICAS)]
+    settings = {name: spelled(getattr(options, name)) for name in names if getattr(options, name) is not None}
+    host, port = options.host or ServeConfig().host, ServeConfig().port if options.port is None else options.port
+    return run_replicas(host, port, settings)
+
+
+def spelled(value: Any) -> str:
+    """Return a setting's value as its flag takes it."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={number}" for name, number in value.items())
+    return str(value)

@@ -1,0 +1,164 @@
+"""Probe a server for its model, its context and its way to fill in the middle, and stop sending to a broken one.
+
+Some servers silently ignore `suffix`, so it counts as supported only if it makes the prompt longer. After repeated
+failures, a circuit breaker refuses requests at once until a probe succeeds (Nygard 2007).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from codespec.errors import Fault
+from codespec.text.fim_templates import family_named
+from codespec_upstream.client import UpstreamClient, UpstreamError
+
+CONTEXT = 4096  # tokens, for a server that does not report its context
+MOST_CONTEXT = 1 << 20
+LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
+OWNERS = ("vllm", "sglang")  # they hide a control token that starts another file, and then write that file
+SHOW_CONTROLS = {"skip_special_tokens": False}
+MOST_FAILURES = 5  # in a row
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before the first probe, which double after each failed one
+PROMPT = "def add(a, b):\n    return "
+SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The properties of a server.
+
+    `family` is the model family, derived from the model's name ("": unknown). `by_suffix` is set if the server supports
+    `suffix`. `latency` is the time to generate one token, in seconds. `context` is in tokens, and `context_known` is
+    set if the server reports it.
+    """
+
+    model: str
+    context: int
+    context_known: bool
+    family: str
+    by_suffix: bool
+    latency: float
+    extras: Mapping[str, Any] = field(default_factory=dict)  # fields that only this server needs
+
+    @property
+    def fill_in(self) -> str:
+        """How the server fills in the middle, as a phrase; "" if it can't."""
+        if self.by_suffix:
+            return "by its own suffix"
+        return f"by the {self.family} template" if self.family else ""
+
+
+async def look(client: UpstreamClient, model: str = "") -> Facts:
+    """Return a server's properties. Raises UpstreamError if it can't be used, or does not serve `model`."""
+    entry = _choose(await client.models(), model)
+    name = str(entry["id"])
+    begun = time.perf_counter()
+    plain = await client.complete(one_token(name))
+    latency = time.perf_counter() - begun
+    context = _context(entry)
+    by_suffix = await _takes_suffix(client, name, plain)
+    extras = SHOW_CONTROLS if entry.get("owned_by") in OWNERS else {}
+    return Facts(name, context or CONTEXT, context is not None, family_named(name), by_suffix, latency, extras)
+
+
+def one_token(model: str) -> dict[str, Any]:
+    """Return a request for one token."""
+    return {"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0.0}
+
+
+async def _takes_suffix(client: UpstreamClient, model: str, plain: Mapping[str, Any]) -> bool:
+    try:
+        filled = await client.complete({**one_token(model), "suffix": SUFFIX})
+    except UpstreamError as error:
+        if error.again:
+            raise
+        return False  # an unknown field, or a feature that fails there
+    before, behind = _prompt_tokens(plain), _prompt_tokens(filled)
+    return before is not None and behind is not None and behind >= before + LEAST_LONGER
+
+
+def _prompt_tokens(reply: Mapping[str, Any]) -> int | None:
+    usage = reply.get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if type(count) is int else None
+
+
+def _choose(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    names = [str(item["id"]) for item in models]
+    shown = ", ".join(name[:80] for name in names[:8])
+    if wanted and wanted not in names:
+        raise UpstreamError(f"The upstream server does not serve {wanted}: choose one of {shown}.", 404)
+    if not wanted and len(models) > 1:
+        sentence = f"The upstream server serves {len(models)} models: choose one with --upstream-model ({shown})."
+        raise UpstreamError(sentence, 404)
+    return models[names.index(wanted) if wanted else 0]
+
+
+def _context(entry: Mapping[str, Any]) -> int | None:
+    """Return the context in an entry of /v1/models, whose field depends on the server, or None."""
+    meta = entry.get("meta")
+    of_vllm, of_llama_cpp = entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None
+    for value in (of_vllm, of_llama_cpp, entry.get("max_context_length"), entry.get("context_length")):
+        if type(value) is int and value >= 64:
+            return min(value, MOST_CONTEXT)
+    return None
+
+
+@dataclass(slots=True)
+class Circuit:
+    """A circuit breaker. While it is open, no requests are sent; a failure counts if the server itself is at fault.
+
+    `reason` is the last failure. `held_until` is the end of the server's Retry-After, in seconds of `time.monotonic`.
+    """
+
+    failures: int = 0  # in a row
+    wait: float = FIRST_WAIT
+    reason: str = ""
+    since: float = 0.0
+    held_until: float = 0.0
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are refused."""
+        return self.opened.is_set()
+
+    @property
+    def warning(self) -> str:
+        """A sentence for the user if the circuit is open, or ""."""
+        if not self.is_open:
+            return ""
+        seconds = time.monotonic() - self.since
+        return f"No request has been sent upstream for {seconds:.0f} s, since it failed {self.failures} times in a row."
+
+    def demand(self) -> None:
+        """Raise UpstreamError if no request may be sent now."""
+        left = self.held_until - time.monotonic()
+        if left > 0:
+            sentence = f"The upstream server has too many requests: try again in {left:.0f} s."
+            raise UpstreamError(sentence, 429, max(1, round(left)), unwell=False)
+        if self.is_open:
+            what = f"Nothing is sent upstream after {self.failures} failures in a row ({self.reason})"
+            fault = Fault("circuit_open", what, "see `codespec doctor`; a probe tests the server every few seconds")
+            raise UpstreamError(fault, 503, max(1, round(self.wait)), unwell=False)
+
+    def succeed(self) -> None:
+        """Record a success, which closes the circuit."""
+        self.failures, self.wait, self.reason = 0, FIRST_WAIT, ""
+        self.opened.clear()
+
+    def fail(self, error: UpstreamError) -> None:
+        """Record a failure. Open the circuit after MOST_FAILURES in a row."""
+        if error.status == 429:
+            self.held_until = time.monotonic() + error.retry_after
+        if not error.unwell:
+            return
+        self.failures += 1
+        self.reason = error.reason
+        if self.failures >= MOST_FAILURES and not self.is_open:
+            self.since = time.monotonic()
+            self.opened.set()

@@ -1,0 +1,229 @@
+"""Write completions from a server's chunks, as what the daemon calls a `Writer`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, Never
+
+from codespec.contract.types import CompletionRequest, FinishReason, Owner
+from codespec.engine.commit import commit_text, conclude, end_text
+from codespec.engine.metrics import Metrics
+from codespec.engine.queue import Job
+from codespec.errors import FIELD, Fault, RequestError
+from codespec.sequence import Sequence as Text
+from codespec.text.ending import begin_endings
+from codespec.text.filters import StopFinder
+from codespec.text.tokenizer import TextTokenizer
+from codespec_upstream.client import UpstreamClient, UpstreamError
+from codespec_upstream.probe import Facts
+from codespec_upstream.prompt import Prompt, PromptBuilder
+
+TAIL_SECONDS = 0.5  # to read the token counts after the end of a text
+RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
+MOST_TEXT = 1 << 20  # bytes of one completion
+SPARE_PIECES = 16  # pieces accepted beyond `max_tokens`
+NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
+NO_TOKENS = "only the upstream server has the model's tokenizer"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """The server's model. Its tokenizer is not known here: `tokenizer` lays out prompts as bytes and markers."""
+
+    tokenizer: TextTokenizer
+    device: str = "upstream"
+
+
+class RemoteWriter:
+    """The server as handlers see it. `retries` counts second tries."""
+
+    mode, kernel, variance = "upstream", "", ""
+
+    def __init__(self, facts: Facts, budget: int) -> None:
+        self.facts = facts
+        self.context = facts.context
+        self.prompts = PromptBuilder(facts.family, facts.by_suffix, facts.context, budget)
+        self.target = RemoteModel(self.prompts.tokenizer)
+        self.prompt_budget = budget
+        self.metrics = Metrics()
+        self.caches: Mapping[str, Never] = {}
+        self.retries = 0
+        self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
+        if not facts.fill_in:
+            self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it can only continue texts")
+        if not facts.context_known:
+            self.notes.append(f"the upstream server does not report its context: {facts.context} tokens are assumed")
+
+    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
+        """Ignore the files, because there are no drafts."""
+
+    async def write(
+        self, client: UpstreamClient, text: Text, prompt: Prompt, session: str
+    ) -> AsyncGenerator[None, None]:
+        """Append the server's chunks to a text, and yield after each. Leaving early closes the connection."""
+        half = ""
+        async with aclosing(self._chunks(client, self._body(text, prompt), session)) as chunks:
+            async for chunk in chunks:
+                piece, half, reason = read_chunk(chunk, half)
+                if text.only_reads and (piece or reason):
+                    text.finish_reason = "length"
+                elif piece:
+                    commit_text(text, piece)
+                    if len(text.generated) > MOST_TEXT or text.num_generated > text.request.max_tokens + SPARE_PIECES:
+                        raise UpstreamError("The upstream server writes more than requested: look at its log.")
+                    yield
+                if text.finish_reason:
+                    return
+                _count(text, chunk)
+                if reason or not chunk:
+                    await _read_tail(text, chunks)
+                    if reason == "length":
+                        text.finish_reason = "length"
+                    else:
+                        end_text(text)
+                    return
+        raise UpstreamError(
+            NOT_UTF8 if half else "The upstream server broke off in the middle of its answer: look at its log."
+        )
+
+    async def _chunks(
+        self, client: UpstreamClient, body: Mapping[str, Any], session: str
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the chunks of a completion. Try once more if the first try got no reply."""
+        try:
+            async with aclosing(client.chunks(body, session)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+                return
+        except UpstreamError as error:
+            if not error.again:
+                raise
+        self.retries += 1
+        await asyncio.sleep(random.uniform(*RETRY_SECONDS))
+        async with aclosing(client.chunks(body, session)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _body(self, text: Text, prompt: Prompt) -> dict[str, Any]:
+        """Return the request's body. Settings that some servers reject are left out if they have their default."""
+        request = text.request
+        body: dict[str, Any] = {
+            "model": self.facts.model,
+            "prompt": prompt.text,
+            "max_tokens": max(1, request.max_tokens),
+            "temperature": request.temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.facts.extras,
+        }
+        if prompt.suffix:
+            body["suffix"] = prompt.suffix
+        if request.temperature:
+            body |= {"seed": request.seed + text.choice, "top_p": request.top_p}
+        if request.top_k:
+            body["top_k"] = request.top_k
+        if request.min_p:
+            body["min_p"] = request.min_p
+        if request.repetition_penalty != 1.0:  # vLLM's and SGLang's name, and llama-server's
+            body |= dict.fromkeys(("repetition_penalty", "repeat_penalty"), request.repetition_penalty)
+        return body
+
+
+def begin(writer: RemoteWriter, job: Job) -> tuple[Prompt, list[Text]]:
+    """Return the prompt of a job and its choices. Blocks while another process parses the syntax at the cursor."""
+    request, began = job.request, time.perf_counter()
+    prompt = writer.prompts.build(request)
+    if not (prompt.text or prompt.suffix):
+        raise RequestError(Fault("empty", f"{FIELD} is empty", "give some text", "prefix"))
+    stops = StopFinder(tuple(stop.encode() for stop in (*request.stop, *writer.prompts.tokenizer.vocab)))
+    texts: list[Text] = []
+    for choice, ending in enumerate(begin_endings(request)):
+        text = Text(
+            request=request,
+            choice=choice,
+            prompt_ids=[],
+            context=b"",
+            held=b"",
+            continues=False,
+            eos_ids=frozenset(),
+            stops=stops,
+            ending=ending,
+            listening=True,
+            started=job.arrived,
+        )
+        text.stats.notes.extend(prompt.notes)
+        if ending and ending.idle:
+            text.stats.notes.append(f"nothing is suggested here: {ending.idle} (shapes line and block would)")
+        text.stats.admit_ms = (time.perf_counter() - began) * 1000
+        text.stats.queue_ms = (time.perf_counter() - job.arrived) * 1000
+        texts.append(text)
+    return prompt, texts
+
+
+def finish(writer: RemoteWriter, text: Text, reason: FinishReason) -> None:
+    """End a text: emit its last events and add it to the metrics."""
+    text.stats.total_ms = (time.perf_counter() - text.started) * 1000
+    conclude(text, reason)
+    writer.metrics.count_end(text.stats)
+    with writer.metrics.lock:
+        writer.metrics.committed += text.stats.committed
+
+
+def refuse_tokens(request: CompletionRequest) -> None:
+    """Raise RequestError if a request needs the model's tokens."""
+    if request.prompt_ids:
+        what = f"{FIELD} can't be token ids, since {NO_TOKENS}"
+        raise RequestError(Fault("no_tokens", what, "send text", "prompt_ids"))
+    if request.logprobs is not None:
+        raise RequestError(
+            Fault("no_tokens", f"{FIELD} can't be computed, since {NO_TOKENS}", "leave it out", "logprobs")
+        )
+
+
+def read_chunk(chunk: Mapping[str, Any], half: str = "") -> tuple[bytes, str, str]:
+    """Return the text of a chunk, the first half of a surrogate pair at its end, and its finish reason ("": none).
+
+    Servers in JavaScript may cut a pair; `half` is the first half from the previous chunk. Raises UpstreamError.
+    """
+    choices = chunk.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    text = choice.get("text") or "" if isinstance(choice, dict) else None
+    if not isinstance(text, str):
+        raise UpstreamError("The upstream server sent a chunk without text: check that it is OpenAI-compatible.")
+    reason = str(choice.get("finish_reason") or "")
+    text = half + text
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    text = text.removesuffix(half)
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16").encode(), half, reason
+    except UnicodeError as error:
+        raise UpstreamError(NOT_UTF8) from error
+
+
+def _count(text: Text, chunk: Mapping[str, Any]) -> None:
+    """Copy the token counts of a chunk, if it has any."""
+    usage = chunk.get("usage")
+    if not isinstance(usage, dict):
+        return
+    details = usage.get("prompt_tokens_details")
+    counts = {
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "cached_tokens": details.get("cached_tokens") if isinstance(details, dict) else None,
+        "committed": usage.get("completion_tokens"),
+    }
+    for name, count in counts.items():
+        if type(count) is int and 0 <= count < 1 << 31:
+            setattr(text.stats, name, count)
+
+
+async def _read_tail(text: Text, chunks: AsyncGenerator[dict[str, Any], None]) -> None:
+    """Read the chunks after the end of a text, for their token counts and to make the connection reusable."""
+    with suppress(TimeoutError, UpstreamError):
+        async with asyncio.timeout(TAIL_SECONDS):
+            async for chunk in chunks:
+                _count(text, chunk)
