@@ -53,10 +53,6 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def is_set(self, name: str) -> bool:
-        """Return whether a field is present and not empty, zero or false."""
-        return bool(self._values.get(name))
-
     def label(self, name: str) -> str:
         """Return the field's full name for errors."""
         return f"{self._above}{name}"
@@ -191,9 +187,13 @@ class Fields:
             self._refuse(name, f"a list of at most {most} objects")
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
+    def differs(self, name: str, values: Iterable[Any]) -> bool:
+        """Return whether a field is present and equals none of the values."""
+        return name in self and self._values[name] not in tuple(values)
+
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
         """Raise RequestError if a field has a value other than the `harmless` ones: it requests a missing feature."""
-        if name in self and self._values[name] not in tuple(harmless):
+        if self.differs(name, harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
     def _get(self, name: str, default: Any) -> Any:

@@ -295,7 +295,8 @@ class Chunks:
         return self.shape.logprobs(self.names, placed) if placed else None
 
     def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
-        return sse({**self.frame, "choices": [choice], **more})
+        usage = {"usage": None} if self.with_usage else {}  # as OpenAI sends it before the last chunk
+        return sse({**self.frame, "choices": [choice], **more, **usage})
 
 
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
