@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-lab test-full fuzz e2e gpu mutants dist lint clean check-python remake
+.PHONY: help demo serve test test-lab test-native test-full fuzz e2e gpu mutants dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,7 +31,7 @@ part_lab    = lab/tests
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lab) $(part_lsp) $(part_cli)
-part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
+part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/ native/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
@@ -44,6 +44,10 @@ part-%: $(READY)
 
 test-lab: $(READY) ## the laboratory's tests alone (benchmarks, training, distillation, the demo)
 	@$(BIN)/python -m pytest -q -m "not full" lab/tests
+
+test-native: $(READY) ## the kernels on every path: emulated, for arm64 under qemu, with sanitizers (installs what that needs where it may)
+	@tests/e2e/install.sh kernels
+	@$(BIN)/python -m pytest -q native/tests
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)

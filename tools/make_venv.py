@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ("./plugins/scale", "./plugins/upstream")
 EXTRAS = "engine,dev,all-grammars"
+ZIG = "ziglang==0.17.1"  # a C compiler in a wheel, for machines without one
 TORCH_SIZE = "torch has about 200 MB as a CPU build, and 3 GB with CUDA"
 MISSING = (
     "set-up: this Python has no `{}`, which building .venv needs; "
@@ -71,6 +72,12 @@ class Venv:
         """Fail if an installed package does not load on this machine."""
         self._run([self.python, "-c", "import " + ", ".join(modules)], f"importing {', '.join(modules)}")
 
+    def compile_kernels(self) -> None:
+        """Compile the native kernels, with zig from the index if this machine has no C compiler."""
+        if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+            self.install("-q", ZIG)
+        self._run([self.python, "-m", "codespec_native.build"], "compiling the kernels")
+
     def _usable(self) -> bool:
         """Return whether the venv can be completed in place: finished, of this folder, with working Python and pip."""
         if self.unfinished.exists() or not self.python.exists():
@@ -113,6 +120,8 @@ def build(venv: Venv) -> None:
     venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "./lab", "-e", f".[{EXTRAS}]")
     # Without Ray, which only `codespec scale up` needs; the other dependencies are in `engine`.
     venv.install("-q", "--no-build-isolation", "--no-deps", *(word for name in PLUGINS for word in ("-e", name)))
+    venv.install("-q", "--no-build-isolation", "--no-deps", "-e", "./native")
+    venv.compile_kernels()
     venv.can_import("torch", "transformers", "tokenizers", "codespec", "codespec_lab", "codespec_weights")
     venv.finish()
     print("set-up: .venv is ready", flush=True)

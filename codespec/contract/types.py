@@ -44,7 +44,7 @@ class CompletionRequest:
       text at the boundary that an editor would use.
     - `heal`: if the prompt ends inside a token, back up to the last stable boundary.
     - `language`: the editor's language id. If empty, it is derived from `path`.
-    - `cursor`: syntax information about the cursor from a language server. If None, it is derived from the text.
+    - `cursor`: syntax information about the cursor from a language server. If None, the text is lexed.
     - `prediction`: text that the completion will probably repeat, such as the old version of a file being rewritten or
       a template. It is used as a draft, so it affects only the speed of the completion.
     - `speculate`: None uses the engine's setting.

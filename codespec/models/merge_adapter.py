@@ -36,10 +36,10 @@ TOKENIZER = (
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     """Write the merged model into `folder`, which must exist, in float32. Raise ModelError if it can't be merged."""
     check_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2, "The merged model")
-    read_config(base)
-    loader: Any = AutoModelForCausalLM
+    loader, config = AutoModelForCausalLM, read_config(base)
+    given: Any = {"config": config, "dtype": torch.float32, "trust_remote_code": False, "use_safetensors": True}
     try:
-        network = loader.from_pretrained(base, dtype=torch.float32, trust_remote_code=False, use_safetensors=True)
+        network = loader.from_pretrained(base, **given)
         peft: Any = PeftModel.from_pretrained(network, str(adapter), config=_settings(adapter))
         merged = peft.merge_and_unload(safe_merge=True)
     except (*FAILURES, SafetensorError) as error:

@@ -25,7 +25,7 @@ from transformers.utils import logging as transformers_logging
 from codespec.errors import ModelError
 from codespec.models.attention import NAME
 from codespec.models.model_check import FAILURES, one_line, refusal, sample_ids
-from codespec.store.model_config import check_claims, not_held, why_unsuitable
+from codespec.store.model_config import check_claims, not_held, quantization_of, why_unsuitable
 from codespec.store.weights import StoredTensor
 from codespec.text.control_tokens import read_json
 
@@ -37,7 +37,7 @@ _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json"
 
 
 def read_config(folder: Path) -> Any:
-    """Return transformers' configuration of a folder.
+    """Return transformers' configuration of a folder, which dequantizes quantized weights while it loads them.
 
     Raise ModelError if it can't be read or claims more than the weights hold.
     """
@@ -53,8 +53,21 @@ def read_config(folder: Path) -> Any:
     reason = why_unsuitable(config.to_dict())
     if reason is not None:
         raise ModelError(reason.within(f"{folder} can't be used"))
+    if quantization_of(config.to_dict()):
+        config.quantization_config["dequantize"] = True
+        _demand_scales(folder, tensors)
     _demand_weights(folder, config, tensors)
     return config
+
+
+def _demand_scales(folder: Path, tensors: Sequence[StoredTensor]) -> None:
+    """Raise ModelError if a weight in 8 bits has no scales: transformers would take its codes for its values."""
+    names = {tensor.name for tensor in tensors}
+    for tensor in tensors:
+        layer = tensor.name.removesuffix(".weight")
+        scales = (f"{tensor.name}_scale_inv", f"{layer}.scale", f"{layer}.qscale_weight")
+        if tensor.dtype.startswith("F8_E4M3") and len(tensor.shape) > 1 and names.isdisjoint(scales):
+            raise ModelError(f"The weights of {folder} lack {scales[0]}", "fetch or export the model again")
 
 
 def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:

@@ -37,11 +37,6 @@ class Stored:
         tensor: Tensor = self._files[name].get_tensor(name)
         return tensor
 
-    def part(self, name: str, number: int) -> Tensor:
-        """Return one entry of a tensor's first dimension."""
-        tensor: Tensor = self._files[name].get_slice(name)[number]
-        return tensor
-
     def stored_pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a tensor as it is stored, in blocks of rows."""
         stored, shape = self._files[name].get_slice(name), self.entries[name].shape

@@ -39,7 +39,7 @@ from codespec.models.reference import check_windows, quiet, read_config, referen
 from codespec.models.rotary import replace_rotary
 from codespec.models.rowwise import replace_activations, replace_norms, steady_gates
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
-from codespec.store.model_config import architecture
+from codespec.store.model_config import architecture, quantization_of
 from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 
@@ -230,6 +230,8 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device
             f"The weights of {folder} do not have the sizes in its config.json (first: {wrong[0][0]})",
             "fetch or export the model again",
         )
+    if quantization_of(config.to_dict()):
+        _unify(network, dtype)
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
@@ -237,3 +239,11 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, device: torch.device
             "fetch or export the model again",
         )
     return network
+
+
+def _unify(network: Any, dtype: torch.dtype) -> None:
+    """Convert the weights that transformers' dequantizers leave in the format of the file or of the scales."""
+    kept = network._get_dtype_plan(dtype)  # names of weights that the model keeps in float32
+    for name, weight in network.named_parameters():
+        if weight.is_floating_point() and not any(part in name for part in kept):
+            weight.data = weight.data.to(dtype)

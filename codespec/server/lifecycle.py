@@ -16,7 +16,6 @@ from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from aiohttp import web
-from codespec_grammars.workers import start_fork_server
 
 from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
@@ -47,7 +46,6 @@ def serve(source: Source, config: ServeConfig) -> int:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
-        start_fork_server()
         keys = proof_keys(token)
         daemon = Daemon(source, config.queue, output, keyring)
         try:

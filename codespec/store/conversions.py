@@ -23,10 +23,7 @@ from codespec.store.weights import read_header, weight_files
 from codespec.text.control_tokens import read_json
 
 INT8_CONVERTER = "codespec.models.int8.convert"
-DEQUANTIZED = "plain 1"  # changing it forces a new conversion
-_QUANTIZATION = "quantization_config"
 INT8_RECIPE = "int8 2"  # changing the recipe forces a new conversion
-DEQUANTIZER = "codespec.models.dequantize.convert"
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
 # Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
@@ -78,24 +75,6 @@ def convert_to_int8(source: Path) -> Path | None:
         )
 
 
-def convert_quantized(source: Path) -> Path:
-    """Return a folder with the weights of a quantized folder in its own float format, converted now unless cached.
-
-    Returns `source` itself if its weights are not quantized. Raises ModelError.
-    """
-    if not quantization_of(read_json(source / "config.json")):
-        return source
-    with _readable(source):
-        return _convert_weights(
-            source,
-            DEQUANTIZED,
-            DEQUANTIZER,
-            progress=f"converting the quantized weights of {source.name} (once)",
-            failed=f"{source} could not be converted",
-            mend="take the original model",
-        )
-
-
 def _convert_weights(source: Path, recipe: str, converter: str, *, progress: str, failed: str, mend: str) -> Path:
     """Return the folder that a converter makes, cached by the recipe and the hashes of all files that it reads."""
     files, texts = [source], list[Path]()
@@ -116,13 +95,6 @@ def _convert_weights(source: Path, recipe: str, converter: str, *, progress: str
             nbytes=sum(file.stat().st_size for file in files),
         )
     )
-
-
-def quantization_of(config: Any) -> dict[str, Any]:
-    """Return the `quantization_config` of a config.json, or of the language model in it; {} if there is none."""
-    inner = config.get("text_config")
-    parts = [config, inner if isinstance(inner, dict) else {}]
-    return next((part[_QUANTIZATION] for part in parts if isinstance(part.get(_QUANTIZATION), dict)), {})
 
 
 def _fits_int8(source: Path) -> bool:

@@ -33,6 +33,8 @@ _GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_ke
 _MAMBA2 = (("mamba_n_heads", "mamba_d_head"), ("mamba_num_heads", "mamba_head_dim"), ("n_groups", "state_size"))
 _SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
+_QUANTIZED = "quantization_config"
+DEQUANTIZED = ("fp8", "mxfp4")  # forms of quantized weights that transformers turns into plain ones while it loads them
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
 # Classes with blocks of attention and a gated feed-forward, each after a root-mean-square norm.
@@ -80,9 +82,18 @@ def why_unsuitable(config: Config) -> Fault | None:
     if _has_recurrent(config, kind) and not _runs_recurrent(text_config(config)):
         what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
         return Fault(_CODE, what, "choose a model of attention, gated delta nets, Mamba2 or short convolutions")
+    method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
+    if method not in DEQUANTIZED:
+        return Fault(_CODE, f"its weights are quantized as {str(method)[:40]}", "use the model's GGUF file")
     if kind in _OWN_ATTENTION:
         return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
     return None
+
+
+def quantization_of(config: Config) -> Config:
+    """Return the `quantization_config` of a config.json, or of the language model in it; {} if there is none."""
+    found = text_config(config).get(_QUANTIZED)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _has_recurrent(config: Config, kind: str) -> bool:
@@ -106,6 +117,7 @@ def fits_int8(config: Config) -> bool:
     kind = rotary.get("rope_type") or rotary.get("type") or "default"
     whole = all(part.get("partial_rotary_factor") in (None, 1.0) for part in (config, rotary))
     silu = config.get("hidden_act") in ("silu", "swish")
+    whole = whole and not quantization_of(config)
     return architecture(config) in INT8_CLASSES and silu and whole and kind not in _CHOSEN_ROTARY
 
 

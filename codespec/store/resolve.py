@@ -22,7 +22,6 @@ from codespec.store.conversions import (
     base_model_name,
     check_adapter,
     convert_gguf,
-    convert_quantized,
     convert_to_int8,
     int8_recipe,
     is_adapter,
@@ -30,7 +29,6 @@ from codespec.store.conversions import (
     merge_adapter,
 )  # fmt: skip
 from codespec.store.pulled import find_pulled
-from codespec.store.row_scaled import is_row_scaled
 from codespec.store.weights import read_header
 from codespec.text.control_tokens import read_json
 
@@ -91,9 +89,6 @@ class ModelRef:
             converted = (kept_gguf(self.path) if dtype == ANY else None) or convert_to_int8(self.path)
             if converted is not None:
                 return converted
-        stored = self._int8_folder() if dtype == "int8" else None
-        if stored is not None:
-            return stored
         folder = self._float_folder()
         if not rounds:
             return _demand_float(folder)
@@ -102,11 +97,11 @@ class ModelRef:
     def base_folder(self) -> Path:
         """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.
 
-        A GGUF file is converted, and so are quantized weights.
+        A GGUF file is converted.
         """
-        if self.form == "gguf" and self.path is not None:
-            return convert_gguf(self.path)
-        return convert_quantized(_fetch(self.name) if self.path is None else self.path)
+        if self.path is None:
+            return _fetch(self.name)
+        return convert_gguf(self.path) if self.form == "gguf" else self.path
 
     def fetched(self) -> Path | None:
         """Return the folder or file; for a hub id, the folder in the hub client's cache, or None. Queries no hub."""
@@ -127,13 +122,6 @@ class ModelRef:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         parts = [str(path.resolve()), *(_describe(file) for file in files if file.is_file())]
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
-
-    def _int8_folder(self) -> Path | None:
-        """Return the int8 folder made from weights that are int8 already, if this is such a model's folder."""
-        if self.form not in ("folder", "hub") or (self.entry and self.entry.adapter):
-            return None
-        source = _fetch(self.name) if self.path is None else self.path
-        return convert_to_int8(source) if is_row_scaled(source) else None
 
     def _float_folder(self) -> Path:
         """Return the folder of the float weights, with an adapter merged in if there is one."""

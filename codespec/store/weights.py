@@ -32,6 +32,8 @@ _BITS = {
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
 }
+_SCALES = ("_scale_inv", "_scales")  # of weights in fp8 and mxfp4
+_MXFP4 = "_blocks"  # two numbers in each byte
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 
@@ -78,7 +80,8 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
         tensors = [tensor for tensor in tensors if not tensor.name.endswith(_HEADS)]
     by_dtype: Counter[str] = Counter()
     for tensor in tensors:
-        by_dtype[tensor.dtype] += tensor.count
+        if not tensor.name.endswith(_SCALES):
+            by_dtype[tensor.dtype] += tensor.count * (2 if tensor.name.endswith(_MXFP4) else 1)
     if not by_dtype.total():
         raise ModelError(f"The weights of {folder} are empty", "fetch or export the model again")
     return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])

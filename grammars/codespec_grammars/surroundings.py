@@ -69,12 +69,15 @@ class Surroundings:
 def read_surroundings(
     language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None
 ) -> Surroundings | None:
-    """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar."""
+    """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar.
+
+    Uses the lexer and the cursor that a language server sent, and parses nothing.
+    """
     grammar = load_grammar(language)
     if isinstance(grammar, Missing):
         return None
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
-    cursor, lexed = tracker.context(), tracker.lexed
+    cursor, lexed = tracker.context(parse=False), tracker.lexed
     assert lexed is not None  # the grammar was checked above
     before, state = lexed.text, lexed.state()
     right = suffix.partition(b"\n")[0].rstrip(b"\r")

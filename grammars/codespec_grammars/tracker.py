@@ -1,7 +1,7 @@
 """Find the context at the tip of a text that may grow.
 
-Pipeline: lexer → parsable text → tree → decision, reconciled with the cursor that a language server sent. A tracker
-whose text has grown gives the same result as a fresh one.
+Pipeline: lexer → parsable text → tree → decision. A tracker whose text has grown gives the same result as a fresh one.
+A cursor that a language server sent holds until the text grows, and opens for the lexer what the window doesn't show.
 
 The tree decides if there is no error between the tip and the captured node. Otherwise the lexer does: it reads left to
 right, so text after the tip can't mislead it.
@@ -35,8 +35,7 @@ class ContextTracker:
     """Finds the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
 
     `language` is a name or an editor's language id; the context of an unknown language is always `unknown`, and `note`
-    gives the reason. `sent` is the language server's view of the cursor before anything is appended. It takes
-    precedence if the tracker's window is too small.
+    gives the reason. `sent` is the language server's view of the cursor, which holds until something is appended.
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
@@ -47,7 +46,7 @@ class ContextTracker:
         if isinstance(grammar, Grammar):
             self._tracked = _Tracked(grammar, prefix, suffix)
             if sent is not None:
-                self._tracked.seed(reconcile(sent, self._tracked.cursor(), grammar.rules))
+                self._tracked.seed(sent)
 
     @property
     def lexed(self) -> LexedWindow | None:
@@ -96,12 +95,14 @@ class _Tracked:
         self._sent: Sent | None = None
         self._answer: tuple[tuple[int, bool], Cursor] | None = None
 
-    def seed(self, sent: Sent | None) -> None:
-        """Apply the part of a sent cursor that the window doesn't show."""
-        self._sent = sent
-        self._answer = None
-        if sent is not None:
-            self.lexed.seed(sent.open)
+    def seed(self, sent: Cursor) -> None:
+        """Begin with a sent cursor, and open the entries that the window doesn't show. Parses nothing."""
+        rules = self._grammar.rules
+        outer, text = unseen(sent, self.cursor(parse=False), rules, self.lexed.state())
+        self.lexed.seed(outer + text)
+        if text and self.lexed.state().stack != outer + text:  # it ends in the window, so it is not around the tip
+            self.lexed.seed(outer)
+        self._sent = Sent(sent, self.lexed.seeded)
 
     def cursor(self, parse: bool = True) -> Cursor:
         """Return the cursor at the tip, cached until the text changes."""
@@ -181,16 +182,15 @@ class Sent:
         return sent if alike else context
 
 
-def reconcile(sent: Cursor, own: Cursor, rules: LexerRules) -> Sent | None:
-    """Return the part of the sent cursor that the window lacks, or None if it lacks nothing."""
-    if (sent.context, sent.open_brackets) == (own.context, own.open_brackets):
-        return None
+def unseen(
+    sent: Cursor, own: Cursor, rules: LexerRules, state: LexState
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Return the brackets around a sent cursor that the window lacks, and the text around it if `state` has none."""
     outer = sent.open_brackets.removesuffix(own.open_brackets) if own.open_brackets else sent.open_brackets
-    entries = [(rules.openers[mark], -1) for mark in (char.encode() for char in outer) if mark in rules.openers]
-    text = _text_opener(sent.context, rules) if sent.context != own.context else None
-    if text:
-        entries.append((text, -1))
-    return Sent(sent, tuple(entries))
+    brackets = tuple((rules.openers[mark], -1) for mark in (char.encode() for char in outer) if mark in rules.openers)
+    seen = in_text(state) is not None or state.comment >= 0
+    text = None if seen else _text_opener(sent.context, rules)
+    return brackets, ((text, -1),) if text else ()
 
 
 def _text_opener(context: Context, rules: LexerRules) -> Opener | None:

@@ -133,7 +133,7 @@ class LexedWindow:
     """The end of a prefix with the bytes appended to it.
 
     `text` and `tip` refer to the window, which begins `start` bytes into the kept text. `checkpoint` is the lexer state
-    at the last line end that `state` passed, from which lexing resumes.
+    at the last line end that `state` passed, from which lexing resumes. `seeded` are the entries open at its start.
     """
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
@@ -141,7 +141,7 @@ class LexedWindow:
         base = kept_from(len(prefix))
         self._prefix, self._whole = prefix[base:], base == 0
         self._data = bytearray()
-        self._seed: tuple[Entry, ...] = ()
+        self.seeded: tuple[Entry, ...] = ()
         self.version = 0
         self.checkpoint = LexState()
         self._begin(*window_start(rules, self._prefix, self._whole))
@@ -167,7 +167,7 @@ class LexedWindow:
 
     def seed(self, entries: tuple[Entry, ...]) -> None:
         """Restart lexing with `entries` open at the start of the window."""
-        self._seed = entries
+        self.seeded = entries
         self.version += 1
         self._begin(self.start, self._at_line)
 
@@ -197,9 +197,9 @@ class LexedWindow:
     def _begin(self, start: int, at_line: bool) -> None:
         self.start, self._at_line = start, at_line
         self.lexer = Lexer(self._rules, (self._prefix + self._data)[start:])
-        if at_line and not (self._seed and self._seed[-1][0].sort != BRACKET):
-            self.lexer.lines.append((0, len(self._seed)))
-        self.checkpoint = LexState(stack=self._seed)
+        if at_line and not (self.seeded and self.seeded[-1][0].sort != BRACKET):
+            self.lexer.lines.append((0, len(self.seeded)))
+        self.checkpoint = LexState(stack=self.seeded)
 
 
 WORD = "CSPEC"

@@ -57,6 +57,10 @@ for name in "$@"; do
       step "Neovim of Debian trixie" tests/e2e/nvim/install.sh trixie "$cache/nvim-trixie"
       step "pynvim" pynvim
       ;;
+    kernels)
+      need cc:gcc qemu-aarch64:qemu-user aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
+      [ -e /usr/include/simde/x86/avx512.h ] || apt-get install -y -qq libsimde-dev >/dev/null
+      ;;
     extension)
       need node:nodejs npm:npm
       step "the extension's npm packages" npm_packages editors/vscode
@@ -68,6 +72,6 @@ for name in "$@"; do
       step "node 24" node_24
       step "code-server 4.139.1" tests/e2e/vscode/install.sh 4.139.1 "$cache/cs-4.139.1" "$node24"
       ;;
-    *) echo "install.sh: '$name' is none of page, clients, nvim, extension and vscode." >&2 && exit 2 ;;
+    *) echo "install.sh: '$name' is none of page, clients, nvim, kernels, extension and vscode." >&2 && exit 2 ;;
   esac
 done

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["help", "demo", "serve", "test", "test-lab", "test-full", "fuzz", "e2e", "gpu"]
+TARGETS = ["help", "demo", "serve", "test", "test-lab", "test-native", "test-full", "fuzz", "e2e", "gpu"]
 TARGETS += ["mutants", "dist", "lint", "clean"]
 
 

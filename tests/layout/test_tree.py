@@ -16,10 +16,11 @@ CODE = (
     "grammars",
     "lab/codespec_lab",
     *(f"plugins/{name}/codespec_{name}" for name in PLUGINS),
+    "native/codespec_native",
     "tools",
 )
 SOURCES = [path for name in CODE for path in sorted((ROOT / name).rglob("*.py"))]
-TESTED = ("tests", "lab/tests", *(f"plugins/{name}/tests" for name in PLUGINS))
+TESTED = ("tests", "lab/tests", "native/tests", *(f"plugins/{name}/tests" for name in PLUGINS))
 TESTS = [path for name in TESTED for path in sorted((ROOT / name).rglob("*.py"))]
 MAX_FILE, MAX_FUNCTION = 400, 50
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}

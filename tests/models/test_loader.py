@@ -157,7 +157,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown type": (config(model_type="abacus"), "abacus"),
     "no layers": (config(num_hidden_layers=0), ""),
     "heads of no size": (config(num_attention_heads=0), ""),
-    "quantized": (config(quantization_config={"quant_method": "gptq", "bits": 4}), "quantized weights"),
     "other sizes": (config(intermediate_size=512), "do not have the sizes"),
     "recurrent": (config(model_type="mamba", architectures=["MambaForCausalLM"]), "recurrent layers"),
     "own attention": (config(model_type="gptj", architectures=["GPTJForCausalLM"]), "attention interface"),

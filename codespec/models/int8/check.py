@@ -88,13 +88,13 @@ def _skeleton(config: Any) -> Any:
 class _Reference(nn.Module):
     """Reference int8 product: round the rows, multiply in float32, and scale."""
 
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, mixes: bool) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, is_mixed: bool) -> None:
         super().__init__()
-        self.weight, self.scale, self.bias, self.mixes = weight.float(), scale, bias, mixes
+        self.weight, self.scale, self.bias, self.is_mixed = weight.float(), scale, bias, is_mixed
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply to inputs [1, N, in] → [1, N, out]."""
-        rows = mix(inputs[0]) if self.mixes else inputs[0]
+        rows = mix(inputs[0]) if self.is_mixed else inputs[0]
         peak = find_peak(rows)
         out = linear(to_levels(rows, peak).nan_to_num(), self.weight) * self.scale * (peak / FULL)
         return (out if self.bias is None else out + self.bias)[None]
@@ -120,8 +120,8 @@ def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -
 def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
     """Fill transformers' first layer with the converted weights and connect it to our attention."""
     layer.self_attn.codespec_seam = block.attention.codespec_seam
-    for norm, gains in zip((layer.input_layernorm, layer.post_attention_layernorm), block.gains, strict=True):
-        norm.weight.data = torch.ones_like(norm.weight.data) if gains is None else gains
+    for norm in (layer.input_layernorm, layer.post_attention_layernorm):
+        norm.weight.data = torch.ones_like(norm.weight.data)  # the matrices include the gains
     for name, head_norm in zip(HEAD_NORMS, block.head_norms, strict=False):
         getattr(layer.self_attn, name).weight.data = head_norm.weight
     query, key = plan.heads * plan.head_size, plan.kv_heads * plan.head_size
@@ -139,5 +139,5 @@ def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, 
         biases = [None] * len(split) if bias is None else list(bias.split(split))
         columns = zip(sizes, codes.split(split), scale.split(split), biases, strict=True)
         for target, weight, scales, added in columns:
-            setattr(parent, target, _Reference(weight, scales, added, mixes=block.mixes and target == "down_proj"))
+            setattr(parent, target, _Reference(weight, scales, added, is_mixed=target == "down_proj"))
     return layer

@@ -1,9 +1,8 @@
 """Convert a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
-SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight; int8 weights that our products
-accept are copied. FOLDER receives the same configuration and tokenizer, and weights that only
-`codespec.models.int8.network` reads. Runs as a separate process and prints its progress, one fraction from 0 to 1 per
-line. On failure, prints one sentence to stderr and exits with code 2.
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. FOLDER receives the same
+configuration and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs as a separate process and
+prints its progress, one fraction from 0 to 1 per line. On failure, prints one sentence to stderr and exits with code 2.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ from codespec.models.gguf.header import read_header
 from codespec.models.gguf.plan import make_plan
 from codespec.models.gguf.weights import check_whole
 from codespec.models.int8.check import check_block, describe
-from codespec.models.int8.kernels import FULL, choose_kernel
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
-from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights, RowScaledWeights
+from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
 from codespec.models.memory_plan import demand_memory
 from codespec.models.stored import write_tensors
 from codespec.store.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.store.conversions import INT8_RECIPE
 from codespec.store.disk import check_disk
 from codespec.store.model_config import check_claims
-from codespec.store.row_scaled import is_row_scaled
 from codespec.store.weights import read_weights, weight_files
 from codespec.text.control_tokens import read_json
 
@@ -52,13 +50,12 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         check_disk(folder, sum(needed.values()), "The converted model")
         demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
         choice = choose_kernel()  # on a 7-bit processor, round once now instead of again at load
-        most = FULL if isinstance(weights, RowScaledWeights) else choice.most
         with closing(
-            convert_tensors(weights, sizes, most)
+            convert_tensors(weights, sizes, choice.most)
         ) as tensors:  # stop its threads before `stack` closes the file that they read
             write_tensors(folder / "model.safetensors", planned, tensors, "use dtype bfloat16")
     write_json(folder / "config.json", config)  # transformers reads it in `describe`
-    plan = describe(folder, weights.shapes, most)
+    plan = describe(folder, weights.shapes, choice.most)
     plan.write(config)
     write_json(folder / "config.json", config)
     check_block(folder, plan, choice)
@@ -78,14 +75,11 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     check_claims(source)
     config = read_json(source / "config.json")
     copy_texts(source, folder)
-    row_scaled = is_row_scaled(source)
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
-    if row_scaled:
-        known = {"quantization": str(config.pop("quantization_config")["format"])}
     config[SOURCE] = {**known, **base_of(source, weight_files(source)), "format": FORMAT, "recipe": INT8_RECIPE}
-    return (RowScaledWeights if row_scaled else FolderWeights)(source, stack), config
+    return FolderWeights(source, stack), config
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -37,17 +37,16 @@ def quantize(rows: Tensor, kernel: Kernel) -> Codes:
     return Codes(_encode(rows, peak, kernel), peak)
 
 
-def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel, gains: Tensor | None = None) -> Codes:
+def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel) -> Codes:
     """Quantize the root-mean-square norm (Zhang and Sennrich 2019) of float32 rows [N, size].
 
-    `eps` [1] is the norm's epsilon times the size; `gains` [size] are the norm's, unless the weight includes them. The
-    scales of the weight include the square root of the size (`normed` in `Int8Linear`). The norm changes only the
-    factors: a row's codes do not depend on its magnitude.
+    `eps` [1] is the norm's epsilon times the size. The weight includes the norm's gains, and its scales include the
+    square root of the size (`normed` in `Int8Linear`). The norm changes only the factors: a row's codes do not depend
+    on its magnitude.
     """
     length = torch.linalg.vector_norm(rows, 2, dim=1, keepdim=True)
-    scaled = rows if gains is None else rows * gains
-    peak = find_peak(scaled)
-    return Codes(_encode(scaled, peak, kernel), length.square_().add_(eps).rsqrt_().mul_(peak))
+    peak = find_peak(rows)
+    return Codes(_encode(rows, peak, kernel), length.square_().add_(eps).rsqrt_().mul_(peak))
 
 
 def find_peak(rows: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ at the conversion, so that a start need not import transformers, which takes sec
 
 A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
 embedding and attention are float32. While a converted folder loads, only packed matrices stay in memory: a thread frees
-each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows. Weights that
-a quantizer rounded (`recipe`) keep the norms' gains, and neither the stream nor the input of down_proj is rotated.
+each matrix before it reads the next. The embedding stays in its file; a step reads a few of its rows.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import Seam
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.linear import Int8Linear, quantize, quantize_norm
-from codespec.models.int8.recipe import EMBEDDING, FINAL_NORM, HEAD, NORMS, stream_rotation
+from codespec.models.int8.recipe import EMBEDDING, HEAD, stream_rotation
 from codespec.models.int8.rotation import mix
 from codespec.models.lean import HEAD_NORMS, Angles, FusedAttention, LeanNorm, Output
 from codespec.models.rowwise import silu_mul
@@ -157,15 +156,13 @@ class Int8Block(FusedAttention):
         self.kernel, self.floor = choice.kernel, torch.tensor([plan.epsilon * hidden])
         norms = [read_optional(read, f"{path}.self_attn.{name}.weight", (self.size,)) for name in HEAD_NORMS]
         self.head_norms = [LeanNorm(norm, plan.epsilon) for norm in norms if norm is not None]
-        self.gains = [read_optional(read, f"{path}.{name}.weight", (hidden,)) for name in NORMS]
-        self.mixes = self.gains[0] is None
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Run the layer on float32 rows [N, hidden]; cosine and sine are [N, 1, size]."""
-        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[0]))
+        mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel))
         rows = rows + self.out.multiply(quantize(self.attend(mixed, cosine, sine), self.kernel))
-        fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel, self.gains[1])))
-        return rows + self.down.multiply(quantize(mix(fed) if self.mixes else fed, self.kernel))
+        fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel)))
+        return rows + self.down.multiply(quantize(mix(fed), self.kernel))
 
 
 class Int8Network(nn.Module):
@@ -186,7 +183,6 @@ class Int8Network(nn.Module):
             self.head = head.result()
         self.kernel = choice.kernel
         self.floor = torch.tensor([plan.epsilon * plan.hidden_size])
-        self.gains = read_optional(read, FINAL_NORM, (plan.hidden_size,))
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
@@ -196,9 +192,8 @@ class Int8Network(nn.Module):
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
             if self.taps is not None and number in self.taps.layers:  # heads are trained on the unrotated stream
-                is_rotated = self.gains is None
-                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows) if is_rotated else rows)
-        kept = quantize_norm(rows[logits_to_keep], self.floor, self.kernel, self.gains)
+                self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows))
+        kept = quantize_norm(rows[logits_to_keep], self.floor, self.kernel)
         return Output(self.head.multiply(kept)[None])
 
 

@@ -6,9 +6,6 @@ them, are rotated too. The columns of down_proj are mixed like its input rows. E
 scale per output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations reduced KL(float32 ‖ int8) from 0.0078 to
 0.0036 nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25).
 
-Int8 weights that a quantizer rounded with one scale per output (compressed-tensors' W8A8) are copied bit for bit.
-Nothing is rotated, so the norms' gains are written beside them, and `network` recognizes the folder by them.
-
 Does no file I/O.
 """
 
@@ -27,7 +24,7 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.int8.linear import quantize_weight
 from codespec.models.int8.rotation import Rotation, unmix_columns
-from codespec.models.int8.source import FloatWeights, RowScaledWeights, read_whole
+from codespec.models.int8.source import FloatWeights, read_whole
 from codespec.models.lean import HEAD_NORMS
 from codespec.models.stored import PIECE, Planned
 
@@ -108,16 +105,12 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[Planned]:
         norms = (f"{layer_path(number)}.self_attn.{name}.weight" for name in HEAD_NORMS)
         planned += [(name, torch.float32, shapes[name]) for name in norms if name in shapes]
     head = shapes.get(f"{HEAD}.weight", (vocabulary, hidden))
-    planned += [(f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
-    return planned + [(name, torch.float32, shapes[name]) for name in _gains(weights, sizes)]
+    return [*planned, (f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
 
 
 def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator[tuple[str, Tensor], None, None]:
-    """Yield the converted tensors, large ones in pieces of rows; int8 weights are within ±`most`.
-
-    Weights that a quantizer rounded are copied bit for bit, within ±FULL.
-    """
-    form = _AsStored(weights) if isinstance(weights, RowScaledWeights) else _Rotated(weights, sizes, most)
+    """Yield the converted tensors, large ones in pieces of rows; int8 weights are within ±`most`."""
+    form = _Rotated(weights, sizes, most)
     for piece in ahead(form.embed, weights.pieces(EMBEDDING)):
         yield EMBEDDING, piece
     for tensors in ahead(lambda number: list(_layer_tensors(weights, number, form)), range(sizes.layers)):
@@ -127,8 +120,6 @@ def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator
         yield f"{HEAD}.weight", codes
         scales.append(scale)
     yield f"{HEAD}.scale", torch.cat(scales)
-    for name in _gains(weights, sizes):
-        yield name, read_whole(weights, name)
 
 
 def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterator[_Output]:
@@ -146,7 +137,7 @@ def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterat
             yield pending.popleft().result()
 
 
-def _layer_tensors(weights: FloatWeights, number: int, form: _Rotated | _AsStored) -> Iterator[tuple[str, Tensor]]:
+def _layer_tensors(weights: FloatWeights, number: int, form: _Rotated) -> Iterator[tuple[str, Tensor]]:
     for name, sources in fused_groups(number).items():
         rounded = [part for source in sources for part in form.rows(source)]
         yield f"{name}.weight", torch.cat([codes for codes, _ in rounded])
@@ -158,42 +149,11 @@ def _layer_tensors(weights: FloatWeights, number: int, form: _Rotated | _AsStore
             yield name, read_whole(weights, name)
 
 
-def _bias(weights: FloatWeights, source: str, form: _Rotated | _AsStored) -> Tensor:
+def _bias(weights: FloatWeights, source: str, form: _Rotated) -> Tensor:
     """Return the bias of a matrix, or zeros if it has none."""
     if f"{source}.bias" not in weights.shapes:
         return torch.zeros(weights.shapes[f"{source}.weight"][0])
     return form.bias(source, read_whole(weights, f"{source}.bias"))
-
-
-def _gains(weights: FloatWeights, sizes: Sizes) -> list[str]:
-    """Return the names of the norms' gains if they are not folded into the matrices."""
-    if not isinstance(weights, RowScaledWeights):
-        return []
-    layers = [f"{layer_path(number)}.{name}.weight" for number in range(sizes.layers) for name in NORMS]
-    return [*layers, FINAL_NORM]
-
-
-class _AsStored:
-    """Keeps the weights that a quantizer rounded, because rotating them would round them again."""
-
-    def __init__(self, weights: RowScaledWeights) -> None:
-        self.weights = weights
-
-    def embed(self, rows: Tensor) -> Tensor:
-        """Return rows of the embedding in its format."""
-        return rows.half()
-
-    def rows(self, source: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield a matrix as int8 rows and their scales, in pieces."""
-        return self.weights.rows(f"{source}.weight")
-
-    def head(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the output head as int8 rows and their scales, in pieces."""
-        return self.weights.rows(name)
-
-    def bias(self, source: str, bias: Tensor) -> Tensor:
-        """Return the bias of a matrix."""
-        return bias
 
 
 class _Rotated:

@@ -14,13 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from codespec.errors import ModelError
 from codespec.models.gguf.header import Header
 from codespec.models.gguf.plan import Plan
 from codespec.models.gguf.weights import read_values
-from codespec.models.int8.linear import quantize_weight
 from codespec.models.stored import Stored
-from codespec.store.row_scaled import SCALE
 
 
 class FloatWeights(Protocol):
@@ -73,28 +70,3 @@ class FolderWeights(Stored):
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Yield a weight as float32, in blocks of rows."""
         yield from (piece.float() for piece in self.stored_pieces(name))
-
-
-class RowScaledWeights(FolderWeights):
-    """The weights of a folder that a quantizer rounded with one scale per output; `shapes` omits the scales."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        super().__init__(folder, stack)
-        self._scaled = {name.removesuffix(SCALE) for name in self.shapes if name.endswith(SCALE)}
-        self.shapes = {name: shape for name, shape in self.shapes.items() if not name.endswith(SCALE)}
-
-    def rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield a matrix as int8 rows [N, in] and their float32 scales [N], in blocks of rows.
-
-        A matrix that the quantizer left alone, usually the head, is rounded here.
-        """
-        if name not in self._scaled:
-            yield from map(quantize_weight, self.pieces(name))
-            return
-        scale = self.read(name + SCALE).float().flatten()
-        if not bool((scale > 0).all()):
-            raise ModelError(f"{name}{SCALE} of {self.folder} has a scale of 0 or less", "fetch the model again")
-        at = 0
-        for codes in self.stored_pieces(name):
-            yield codes, scale[at : at + len(codes)]
-            at += len(codes)

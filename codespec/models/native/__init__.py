@@ -1,0 +1,1 @@
+"""Models computed by the native kernels, straight from a GGUF file. No torch."""

@@ -1,0 +1,155 @@
+"""`python -m codespec_native.build`: compile the library with the system's compiler, or with zig from the index.
+
+Each instruction set is one file with its own options; a compiler that does not know an option leaves that path out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent / "src"
+PLAIN = ("forms", "threads", "rotary", "step", "library", "dispatch", "path_scalar")
+AVX2 = ("-mavx2", "-mfma", "-mf16c")
+# The options of each path; where compilers spell them differently, zig's are in ZIG_OPTIONS.
+PATHS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "path_avx2": AVX2,
+        "path_avxvnni": (*AVX2, "-mavxvnni"),
+        "path_avx512": (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"),
+    },
+    "aarch64": {"path_neon": ("-march=armv8.2-a+dotprod",)},
+}
+ZIG_OPTIONS = {"path_neon": ("-mcpu=generic+v8_2a+dotprod",)}
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other systems' names
+OPTIONS = (
+    *("-std=c11", "-O3", "-fPIC", "-D_GNU_SOURCE"),
+    *("-Wall", "-Wextra", "-Wshadow", "-Werror"),
+    *("-ffp-contract=off", "-fno-math-errno"),  # multiply-adds are fused only where the text says so
+)
+
+
+class BuildError(Exception):
+    """Raised with one sentence if the library can't be compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to compile for: `machine` is x86_64 or aarch64, `system` linux, darwin or windows."""
+
+    machine: str
+    system: str
+
+    @classmethod
+    def here(cls) -> Target:
+        """Return this machine."""
+        machine = platform.machine().lower()
+        return cls(MACHINES.get(machine, machine), platform.system().lower())
+
+    @property
+    def file(self) -> str:
+        """Return the library's file name."""
+        return {"darwin": "codespec.dylib", "windows": "codespec.dll"}.get(self.system, "codespec.so")
+
+    @property
+    def zig(self) -> str:
+        """Return zig's name of the target."""
+        return (
+            f"{self.machine}-" + {"darwin": "macos", "windows": "windows-gnu", "linux": "linux-gnu.2.28"}[self.system]
+        )
+
+
+def library_file() -> Path:
+    """Return the file that this machine's library has, compiled or not."""
+    return Path(__file__).resolve().parent / "lib" / Target.here().file
+
+
+def find_compiler(target: Target) -> list[str]:
+    """Return the command of a C compiler: $CC, cc, gcc or clang here, else zig. Raises BuildError if there is none."""
+    if target == Target.here():
+        named = os.environ.get("CC", "")
+        for name in filter(None, (named, "cc", "gcc", "clang")):
+            if found := shutil.which(name):
+                return [found]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc", "-target", target.zig]
+    raise BuildError("There is no C compiler: install gcc or clang, or run `pip install ziglang`.")
+
+
+def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) -> None:
+    """Compile the library for a target (default: this machine) into the file `out`.
+
+    `options` are added to each compilation. Raises BuildError with the compiler's first error.
+    """
+    target = target or Target.here()
+    compiler = find_compiler(target)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = {
+            path: flags for path, flags in PATHS.get(target.machine, {}).items() if _knows(compiler, flags, folder)
+        }
+        left_out = [f"-DNO_{path.upper()}" for path in PATHS.get(target.machine, {}) if path not in paths]
+        files: dict[str, tuple[str, ...]] = {**dict.fromkeys(PLAIN, ()), **paths}
+
+        def compile_one(file: str) -> str:
+            object_file = str(folder / f"{file}.o")
+            words = [*compiler, *OPTIONS, *options, *left_out, *files[file], "-c", str(SOURCES / f"{file}.c")]
+            _run([*words, "-o", object_file])
+            return object_file
+
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(compile_one, files))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = folder / out.name
+        _run([*compiler, *options, "-shared", "-o", str(made), *objects, *_libraries(target)])
+        made.replace(out) if made.stat().st_dev == out.parent.stat().st_dev else shutil.move(made, out)
+
+
+def _libraries(target: Target) -> list[str]:
+    return [] if target.system == "windows" else ["-lm", "-lpthread"]
+
+
+def _knows(compiler: Sequence[str], flags: Sequence[str], folder: Path) -> bool:
+    """Return whether a compiler takes these options."""
+    empty = folder / "empty.c"
+    empty.write_text("int nothing;\n", encoding="utf-8")
+    words = [*compiler, *flags, "-c", str(empty), "-o", str(folder / "empty.o")]
+    return subprocess.run(words, capture_output=True).returncode == 0
+
+
+def _run(words: Sequence[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        raise BuildError(f"The C compiler failed: {errors[0] if errors else 'no error output'}")
+
+
+def main() -> int:
+    """Build for this machine, or for another by zig."""
+    parser = argparse.ArgumentParser(prog="codespec_native.build", description="Compile codespec's kernels.")
+    parser.add_argument("--machine", choices=sorted(PATHS), help="the processor to compile for")
+    parser.add_argument("--system", choices=("linux", "darwin", "windows"), help="the system to compile for")
+    parser.add_argument("--out", type=Path, help="the file to write")
+    args = parser.parse_args()
+    here = Target.here()
+    target = Target(args.machine or here.machine, args.system or here.system)
+    try:
+        build(args.out or library_file(), target)
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
