@@ -37,6 +37,15 @@ class EditorSettings:
         "copy drafts from ([details](faq.md#what-of-other-files-does-the-model-see))",
     )
     exclude: tuple[str, ...] = setting((), "files neither completed nor sent, in `.gitignore` syntax", shown="`[]`")
+    secret_files: tuple[str, ...] = setting(
+        (), "more files that hold secrets, in `.gitignore` syntax: neither completed nor sent", shown="`[]`"
+    )
+    not_secret_files: tuple[str, ...] = setting(
+        (),
+        "files that are completed though their names look like those of secrets, in `.gitignore` syntax; they never go "
+        "along with another file",
+        shown="`[]`",
+    )
     url: str = setting("http://127.0.0.1:8765", "the daemon")
     token_file: str = setting("", "a file with the daemon's token", shown='`""`')
     start_daemon: bool = setting(True, "start a daemon if none answers")
