@@ -70,13 +70,17 @@ class EditorSettings:
         return self.host in LOCAL
 
 
-def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings, list[str]]:
+def read_settings(
+    values: object, above: EditorSettings, now: EditorSettings | None = None
+) -> tuple[EditorSettings, list[str]]:
     """Return `above` updated with the settings from the client, and a sentence for each invalid one.
 
-    Unknown names are ignored, since clients have their own settings.
+    An invalid setting stays as it is `now`, and all do if nothing was sent. Unknown names are ignored, since clients
+    have their own settings.
     """
+    now = now or above
     if not isinstance(values, Mapping):
-        return above, []
+        return now, []
     inner = values.get("codespec", values)
     sent = inner if isinstance(inner, Mapping) else values
     changes: dict[str, Any] = {}
@@ -88,6 +92,7 @@ def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings
         try:
             changes[item] = _read(item, sent[name], getattr(above, item), facts)
         except ValueError as error:
+            changes[item] = getattr(now, item)
             faults.append(f"codespec.{name} must be {error}: it stays as it was.")
     return replace(above, **changes), faults
 
