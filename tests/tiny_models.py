@@ -122,11 +122,6 @@ _DELTA = dict(
     linear_value_head_dim=24,
 )  # fmt: skip
 _MAMBA2 = dict(mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16, mamba_d_head=32)
-_MULTIPLIERS = dict(
-    ssm_in_multiplier=1.2, ssm_multipliers=[0.7, 1.3, 0.8, 1.1, 0.9], ssm_out_multiplier=0.8, key_multiplier=0.9,
-    attention_in_multiplier=1.1, attention_out_multiplier=0.7, mlp_multipliers=[0.9, 1.2], embedding_multiplier=1.5,
-    lm_head_multiplier=0.6,
-)  # fmt: skip
 _DELTA_EXPERTS = dict(num_experts=4, shared_expert_intermediate_size=96, **_chosen())
 RECURRENT: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "qwen3_next": lambda: ("Qwen3Next", _grouped(**_DELTA, **_DELTA_EXPERTS)),
@@ -136,25 +131,27 @@ RECURRENT: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
         "OlmoHybrid",
         _grouped(**{name: value for name, value in _DELTA.items() if name != "head_dim"}),
     ),
+    "lfm2": lambda: ("Lfm2", _grouped(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
+}
+REFUSED: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     "granitemoehybrid": lambda: (
         "GraniteMoeHybrid",
         _grouped(layer_types=_LAYERS, shared_intermediate_size=96, **_MAMBA2, **_experts()),
     ),
     "bamba": lambda: ("Bamba", _grouped(attn_layer_indices=[1], **_MAMBA2)),
-    "falcon_h1": lambda: ("FalconH1", _grouped(mamba_d_ssm=256, **_MAMBA2, **_MULTIPLIERS)),
-    "lfm2": lambda: ("Lfm2", _grouped(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)),
+    "falcon_h1": lambda: ("FalconH1", _grouped(mamba_d_ssm=256, **_MAMBA2)),
     "mamba2": lambda: (
         "Mamba2",
         dict(hidden_size=128, num_hidden_layers=2, num_heads=8, head_dim=32, state_size=16, n_groups=2),
     ),
 }
-_KNOWN = {**ARCHITECTURES, **RECURRENT}
+_KNOWN = {**ARCHITECTURES, **RECURRENT, **REFUSED}
 _HEADS = {"GPT2": "LMHeadModel"}
 _CONFIGS = {"Gemma3": "TextConfig", "Qwen3_5": "TextConfig", "Qwen3_5Moe": "TextConfig"}
 
 
 def tiny_config(architecture: str, *, vocab_size: int = 512, **change: Any) -> Any:
-    """Return the configuration of one of ARCHITECTURES or RECURRENT, without end-of-text token."""
+    """Return the configuration of one of ARCHITECTURES, RECURRENT or REFUSED, without end-of-text token."""
     name, values = _KNOWN[architecture]()
     kind = getattr(transformers, name + _CONFIGS.get(name, "Config"))
     tokens = dict(bos_token_id=None, eos_token_id=None, pad_token_id=0)

@@ -33,7 +33,6 @@ from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
 from codespec.models.recurrent.gated_delta import GatedDeltaNet
 from codespec.models.recurrent.layer import RecurrentLayer
-from codespec.models.recurrent.mamba2 import Mamba2
 from codespec.models.recurrent.short_convolution import ShortConvolution
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
@@ -43,7 +42,7 @@ from codespec.store.model_config import architecture, quantization_of
 from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 
-RECURRENT = (GatedDeltaNet, Mamba2, ShortConvolution)
+RECURRENT = (GatedDeltaNet, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
 SIMULATED = (
     "{name} is padded to the size of {shape}: it is as fast as that model, and writes its own texts up to rounding"

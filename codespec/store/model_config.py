@@ -26,11 +26,13 @@ Config = Mapping[str, Any]
 _WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "hybrid")
 # Model types with recurrent layers, for configurations that do not list their layers.
-_UNLISTED = ("falcon_mamba", "jamba", "lfm2", "mamba", "recurrent_gemma", "rwkv", "xlstm", "zamba")
+_UNLISTED = (
+    "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h", "recurrent_gemma", "rwkv",
+    "xlstm", "zamba", "zamba2",
+)  # fmt: skip
 # Sizes in the configurations of the recurrent layers that `models.recurrent` computes; the loader's check has the final
 # say.
 _GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
-_MAMBA2 = (("mamba_n_heads", "mamba_d_head"), ("mamba_num_heads", "mamba_head_dim"), ("n_groups", "state_size"))
 _SHORT_CONVOLUTION = ("conv_L_cache",)
 _CODE = "model_unsuitable"
 _QUANTIZED = "quantization_config"
@@ -81,7 +83,7 @@ def why_unsuitable(config: Config) -> Fault | None:
         return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
     if _has_recurrent(config, kind) and not _runs_recurrent(text_config(config)):
         what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
-        return Fault(_CODE, what, "choose a model of attention, gated delta nets, Mamba2 or short convolutions")
+        return Fault(_CODE, what, "choose a model of attention, gated delta nets or short convolutions")
     method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
     if method not in DEQUANTIZED:
         return Fault(_CODE, f"its weights are quantized as {str(method)[:40]}", "use the model's GGUF file")
@@ -106,7 +108,7 @@ def _has_recurrent(config: Config, kind: str) -> bool:
 
 def _runs_recurrent(config: Config) -> bool:
     """Return whether the recurrent layers of a configuration are of a kind that `models.recurrent` computes."""
-    return any(all(name in config for name in names) for names in (_GATED_DELTA, *_MAMBA2, _SHORT_CONVOLUTION))
+    return any(all(name in config for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION))
 
 
 def fits_int8(config: Config) -> bool:

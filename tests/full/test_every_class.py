@@ -51,10 +51,15 @@ KINDS = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LEAST_BUILT = 140  # of 189; the others need more than sizes: pictures, sound, or an older form of configuration
 KNOWN = (
     "llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe",
-    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba", "granitemoehybrid", "nemotron_h", "lfm2", "falcon_h1",
-    "olmo_hybrid",
+    "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2", "olmo_hybrid",
 )  # fmt: skip
-REFUSED = {"mamba": "recurrent", "jamba": "recurrent", "rwkv": "recurrent", "deepseek_v32": "an indexer"}
+REFUSED = {
+    "mamba": "recurrent",
+    "jamba": "recurrent",
+    "rwkv": "recurrent",
+    "bamba": "recurrent",
+    "deepseek_v32": "an indexer",
+}
 
 
 def build(kind: str) -> Any:

@@ -93,7 +93,8 @@ def test_a_lossy_tokenizer_cannot_work(kind: str, side: str, tmp_path: Path) -> 
     assert settings == {} if side == "target" else settings["drafter"] == "none"
 
 
-RECURRENT = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16}
+RECURRENT = {"layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 8}
+RECURRENT |= {"linear_key_head_dim": 16, "linear_conv_kernel_dim": 4}
 EXPERTS = {"num_local_experts": 3, "num_experts_per_tok": 2}
 
 

@@ -10,7 +10,7 @@ value heads by key head, and its file stores the first value head of every key h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,6 @@ GATED = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.
 HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 LLAMA = {**NORMS, **ATTENTION, **GATED}
 PLAIN = {**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
-AFTER = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-AROUND = {"attn_norm": "input_layernorm", "ffn_norm": "pre_feedforward_layernorm", **AFTER}
-GEMMA2 = {**AROUND, **ATTENTION, **GATED}
 PHI3 = {
     **NORMS,
     "attn_qkv": "self_attn.qkv_proj",
@@ -42,7 +39,6 @@ PHI3 = {
     "ffn_down": "mlp.down_proj",
 }
 POST = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
-SEED = {**POST, **ATTENTION, **GATED}
 SHARED = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
@@ -60,12 +56,10 @@ class Stack:
     sources     names in the file, below the layer; each expert has its rows of the first, then those of the second
     woven       whether the rows of both sources alternate instead
     transposed  whether the model stores each expert's matrix with inputs as rows
-    optional    whether the file may lack it
     row         whether it has one row; the file omits its first dimension
     order       returns the order of the sources' rows, given config.json; None: expert by expert
     columns     whether `order` is that of the columns
     kernel      whether it is the kernel of a convolution; the file omits its middle dimension
-    flat        whether it has one dimension; the file stores two
     rate        whether it is the logarithm of a decay rate; the file stores the negative rate
     """
 
@@ -73,12 +67,10 @@ class Stack:
     sources: tuple[str, ...]
     woven: bool = False
     transposed: bool = False
-    optional: bool = False
     row: bool = False
     order: Callable[[Json], Order] | None = None
     columns: bool = False
     kernel: bool = False
-    flat: bool = False
     rate: bool = False
 
 
@@ -152,24 +144,12 @@ def _llama_biases(config: Json) -> Iterable[str]:
     return (*(ATTENTION if config["attention_bias"] else ()), *(GATED if config["mlp_bias"] else ()))
 
 
-def _seed_biases(config: Json) -> Iterable[str]:
-    out = ("attn_output",) if config["attention_out_bias"] else ()
-    return (*(QKV if config["attention_bias"] else ()), *out, *(GATED if config["mlp_bias"] else ()))
-
-
 GATE_UP = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
 EXPERTS = (
     Stack("mlp.experts.gate_up_proj", GATE_UP),
     Stack("mlp.experts.down_proj", ("ffn_down_exps.weight",)),
 )
 SHARED_GATE = Stack("mlp.shared_expert_gate.weight", ("ffn_gate_inp_shexp.weight",), row=True)
-GRANITE_EXPERTS = (
-    Stack("block_sparse_moe.router.weight", ("ffn_gate_inp.weight",)),
-    Stack("block_sparse_moe.experts.gate_up_proj", GATE_UP),
-    Stack("block_sparse_moe.experts.down_proj", ("ffn_down_exps.weight",)),
-    Stack("shared_mlp.input_linear.weight", ("ffn_gate_shexp.weight", "ffn_up_shexp.weight"), optional=True),
-    Stack("shared_mlp.output_linear.weight", ("ffn_down_shexp.weight",), optional=True),
-)
 OSS_EXPERTS = (
     Stack("mlp.experts.gate_up_proj", GATE_UP, woven=True, transposed=True),
     Stack("mlp.experts.gate_up_proj_bias", ("ffn_gate_exps.bias", "ffn_up_exps.bias"), woven=True),
@@ -187,20 +167,6 @@ QWEN3_NEXT_DELTA = (
     Stack("linear_attn.A_log", ("ssm_a",), rate=True),
     Stack("linear_attn.norm.weight", ("ssm_norm.weight",)),
     Stack("linear_attn.out_proj.weight", ("ssm_out.weight",)),
-)
-MAMBA2 = (
-    Stack("mamba.in_proj.weight", ("ssm_in.weight",)),
-    Stack("mamba.conv1d.weight", ("ssm_conv1d.weight",), kernel=True),
-    Stack("mamba.conv1d.bias", ("ssm_conv1d.bias",)),
-    Stack("mamba.dt_bias", ("ssm_dt.bias",)),
-    Stack("mamba.A_log", ("ssm_a",), flat=True, rate=True),
-    Stack("mamba.D", ("ssm_d",), flat=True),
-    Stack("mamba.norm.weight", ("ssm_norm.weight",), flat=True),
-    Stack("mamba.out_proj.weight", ("ssm_out.weight",)),
-)
-GRANITE_DENSE = (
-    Stack("shared_mlp.input_linear.weight", ("ffn_gate.weight", "ffn_up.weight"), optional=True),
-    Stack("shared_mlp.output_linear.weight", ("ffn_down.weight",), optional=True),
 )
 QWEN35_DELTA = (
     Stack("linear_attn.in_proj_qkv.weight", ("attn_qkv.weight",), order=channel_order),
@@ -222,30 +188,8 @@ ARCHITECTURES = {
         "Starcoder2ForCausalLM", "starcoder2", families.starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
     ),
     "gemma": Architecture("GemmaForCausalLM", "gemma", families.gemma, LLAMA, norm_less=1.0),
-    "gemma2": Architecture("Gemma2ForCausalLM", "gemma2", families.gemma2, GEMMA2, norm_less=1.0),
-    "gemma3": Architecture(
-        "Gemma3ForCausalLM", "gemma3_text", families.gemma3, {**GEMMA2, **HEAD_NORMS}, norm_less=1.0
-    ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", families.phi3, PHI3, doubled=("ffn_up",), partial=True),
     "granite": Architecture("GraniteForCausalLM", "granite", families.granite, LLAMA, _llama_biases, twisted=True),
-    "granitemoe": Architecture(
-        "GraniteMoeForCausalLM",
-        "granitemoe",
-        families.granite_moe,
-        {**NORMS, **ATTENTION},
-        stacks=GRANITE_EXPERTS,
-        twisted=True,
-    ),
-    "granitehybrid": Architecture(
-        "GraniteMoeHybridForCausalLM",
-        "granitemoehybrid",
-        families.granite_hybrid,
-        NORMS,
-        stacks=tuple(replace(stack, optional=True) for stack in (*GRANITE_EXPERTS, *GRANITE_DENSE)),
-        full=ATTENTION,
-        delta=MAMBA2,
-        twisted=True,
-    ),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
@@ -299,11 +243,6 @@ ARCHITECTURES = {
         doubled=("attn_q",),
         partial=True,
         norm_less=1.0,
-    ),
-    "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", families.smollm3, LLAMA, _llama_biases, twisted=True),
-    "seed_oss": Architecture("SeedOssForCausalLM", "seed_oss", families.seed_oss, SEED, _seed_biases),
-    "olmo2": Architecture(
-        "Olmo2ForCausalLM", "olmo2", families.olmo2, {**AFTER, **ATTENTION, **HEAD_NORMS, **GATED}, _llama_biases
     ),
     "mistral3": Architecture("MistralForCausalLM", "mistral", families.mistral3, LLAMA, _llama_biases, twisted=True),
 }

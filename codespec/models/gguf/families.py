@@ -39,37 +39,6 @@ def gemma(settings: Settings, config: Json) -> Json:
     return config | {"hidden_act": "gelu_pytorch_tanh", "attention_bias": False, "tie_word_embeddings": True}
 
 
-def gemma2(settings: Settings, config: Json) -> Json:
-    return _gemma_windows(settings, config, largest=46, period=2) | {
-        "attn_logit_softcapping": settings.real("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": settings.real("final_logit_softcapping", 30.0),
-    }
-
-
-def gemma3(settings: Settings, config: Json) -> Json:
-    """Add Gemma 3's keys. Layers with a window have their own rotary base and no scaling."""
-    tied = config["tie_word_embeddings"]
-    config = _gemma_windows(settings, config, largest=62, period=6) | {"tie_word_embeddings": tied}
-    base = settings.real("rope.freq_base_swa", 10000.0)
-    if settings.has("final_logit_softcapping"):
-        config["final_logit_softcapping"] = settings.real("final_logit_softcapping")
-    return config | {
-        "rope_parameters": {
-            "full_attention": config["rope_parameters"],
-            "sliding_attention": {"rope_type": "default", "rope_theta": base},
-        }
-    }
-
-
-def _gemma_windows(settings: Settings, config: Json, largest: int, period: int) -> Json:
-    """Add the keys that Gemma 2 and 3 share. The model with `largest` layers scales its scores differently."""
-    config = gemma(settings, config)
-    wide = config["hidden_size"] // config["num_attention_heads"]
-    scale = wide if config["num_hidden_layers"] == largest else config["head_dim"]
-    config |= {"hidden_activation": config.pop("hidden_act"), "query_pre_attn_scalar": scale}
-    return config | _windows(settings, config, period, 4096)
-
-
 def _windows(settings: Settings, config: Json, period: int, default: int = 0) -> Json:
     """Return the window and each layer's kind: unless the file lists them, every `period`-th layer has none."""
     layers = config["num_hidden_layers"]
@@ -97,10 +66,6 @@ def granite(settings: Settings, config: Json) -> Json:
         raise unreadable(settings.header, "attention without rotary embeddings")
     settings.ignore(*(f"ssm.{key}" for key in ("conv_kernel", "state_size", "group_count", "inner_size")))
     settings.ignore("ssm.time_step_rank")
-    return _multipliers(settings, config)
-
-
-def _multipliers(settings: Settings, config: Json) -> Json:
     settings.ignore("expert_shared_feed_forward_length")
     return llama(settings, config) | {
         "attention_multiplier": settings.real("attention.scale", 1.0),
@@ -108,35 +73,6 @@ def _multipliers(settings: Settings, config: Json) -> Json:
         "residual_multiplier": settings.real("residual_scale", 1.0),
         "logits_scaling": settings.real("logit_scale", 1.0),
     }
-
-
-def granite_moe(settings: Settings, config: Json) -> Json:
-    shared = settings.header.tensors.get("blk.0.ffn_gate_shexp.weight")
-    config = granite(settings, config) | _experts(settings, "num_local_experts", "intermediate_size")
-    if shared is None:
-        return config
-    more = {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
-    return config | more | {"shared_intermediate_size": shared.shape[0]}
-
-
-def granite_hybrid(settings: Settings, config: Json) -> Json:
-    """Add the keys of Granite 4. Layers without key heads are Mamba2 layers; a layer is dense or has experts."""
-    tensors = settings.header.tensors
-    rotates = settings.header.flag("granitehybrid.rope.scaling.finetuned", True)
-    config = _multipliers(settings, config) | _mamba_settings(settings, config)
-    dense, shared = (tensors.get(f"blk.0.ffn_gate{name}.weight") for name in ("", "_shexp"))
-    several = "blk.0.ffn_gate_exps.weight" in tensors
-    wide = shared if several else dense
-    none = {"num_local_experts": 0, "num_experts_per_tok": 0}
-    if not several and settings.whole("expert_count", 0):
-        raise unreadable(settings.header, "its arrangement of experts")
-    settings.ignore("expert_used_count")
-    return (
-        config
-        | (_experts(settings, "num_local_experts", "intermediate_size") if several else none)
-        | {"shared_intermediate_size": wide.shape[0] if wide else 0}
-        | {"position_embedding_type": "rope" if rotates else "nope"}
-    )
 
 
 def _experts(settings: Settings, count: str = "num_experts", size: str = "moe_intermediate_size") -> Json:
@@ -181,27 +117,6 @@ def gpt_oss(settings: Settings, config: Json) -> Json:
     return config | _windows(settings, config, period=2) | {"attention_bias": True}
 
 
-def smollm3(settings: Settings, config: Json) -> Json:
-    return llama(settings, config) | {"no_rope_layer_interval": 4, "use_sliding_window": False}
-
-
-def seed_oss(settings: Settings, config: Json) -> Json:
-    biased = "blk.0.attn_output.bias" in settings.header.tensors
-    return llama(settings, config) | {"attention_out_bias": biased}
-
-
-def olmo2(settings: Settings, config: Json) -> Json:
-    """Add OLMo 2's keys, or those of OLMo 3, which has windows and scales only the layers without one."""
-    config = llama(settings, config)
-    if not settings.has("attention.sliding_window"):
-        return config
-    rotary = config["rope_parameters"]
-    plain = {"rope_type": "default", "rope_theta": settings.real("rope.freq_base_swa", rotary["rope_theta"])}
-    config |= _windows(settings, config, period=4)
-    config |= {"rope_parameters": {"full_attention": rotary, "sliding_attention": plain}}
-    return config | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
-
-
 def mistral3(settings: Settings, config: Json) -> Json:
     """Add the keys of Ministral 3, which scales queries by their position, or of an earlier Mistral, which does not."""
     config = llama(settings, config) | {"sliding_window": None}
@@ -229,24 +144,6 @@ def _delta_settings(settings: Settings, config: Json) -> Json:
         "linear_num_key_heads": keys,
         "linear_num_value_heads": values,
         "layer_types": kinds,
-    }
-
-
-def _mamba_settings(settings: Settings, config: Json) -> Json:
-    """Return the sizes of the Mamba2 layers, and each layer's kind: layers with key heads are attention layers."""
-    heads, inner = settings.whole("ssm.time_step_rank"), settings.whole("ssm.inner_size")
-    listed = settings.take("attention.head_count_kv", list)
-    hidden, layers = config["hidden_size"], config["num_hidden_layers"]
-    if not heads or inner % heads or not inner or inner % hidden or len(listed) != layers:
-        raise broken(settings.header.file, "the sizes of its recurrent layers do not fit together")
-    return {
-        "mamba_d_conv": settings.whole("ssm.conv_kernel"),
-        "mamba_d_state": settings.whole("ssm.state_size"),
-        "mamba_n_groups": settings.whole("ssm.group_count"),
-        "mamba_n_heads": heads,
-        "mamba_d_head": inner // heads,
-        "mamba_expand": inner // hidden,
-        "layer_types": ["attention" if count else "mamba" for count in listed],
     }
 
 

@@ -60,7 +60,7 @@ def make_plan(header: Header) -> Plan:
     if known is None:
         raise ModelError(
             f"{header.file} has the architecture {settings.name or 'unknown'!r}, which can't be converted",
-            f"choose one of {', '.join(ARCHITECTURES)}, or the model's folder in the Hugging Face layout",
+            f"use the model's folder in the Hugging Face layout (GGUF files: {', '.join(ARCHITECTURES)})",
         )
     saved = {"architectures": [known.class_name], "model_type": known.kind, "dtype": "float32", "use_cache": True}
     config = saved | known.config(settings, _common(settings, known))
@@ -86,7 +86,7 @@ def _common(settings: Settings, known: Architecture) -> Json:
         raise unreadable(header, "a mixture of experts")
     if settings.whole("expert_gating_func", _SOFTMAX) != _SOFTMAX:
         raise unreadable(header, "its choice of experts")
-    groups = settings.same("attention.head_count_kv", heads, zeros=bool(known.delta))
+    groups = settings.same("attention.head_count_kv", heads)
     middle = settings.whole("feed_forward_length", settings.whole("expert_feed_forward_length", 0) or None)
     q, k = heads * head, groups * head
     sizes = {"attn_q": q, "attn_k": k, "ffn_up": middle}
@@ -158,19 +158,18 @@ def _wanted(known: Architecture, config: Json) -> dict[str, str]:
 
 
 def _stacks(header: Header, known: Architecture, config: Json) -> list[tuple[str, tuple[str, ...], Stack]]:
-    """Return every stack with its name in the model and its sources, omitting optional stacks that are absent."""
+    """Return every stack with its name in the model and its sources."""
     stacks = []
     for number in range(config["num_hidden_layers"]):
         for stack in (*known.stacks, *(known.delta if _is_delta(known, config, number) else ())):
             sources = tuple(f"blk.{number}.{source}" for source in stack.sources)
-            if not stack.optional or sources[0] in header.tensors:
-                stacks.append((f"model.layers.{number}.{stack.name}", sources, stack))
+            stacks.append((f"model.layers.{number}.{stack.name}", sources, stack))
     return stacks
 
 
 def _is_delta(known: Architecture, config: Json, number: int) -> bool:
     """Return whether a layer is recurrent."""
-    return bool(known.delta) and config["layer_types"][number] in ("linear_attention", "mamba")
+    return bool(known.delta) and config["layer_types"][number] == "linear_attention"
 
 
 def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stack, config: Json) -> Weight:
@@ -181,7 +180,7 @@ def _ordered(header: Header, name: str, tensors: tuple[Tensor, ...], stack: Stac
     wanted = shape[-1] if stack.columns else rows
     if any(tensor.shape[1:] != shape[1:] for tensor in tensors) or (order is not None and len(order) != wanted):
         raise broken(header.file, f"{tensors[0].name} does not have the size in its settings")
-    out = (prod(shape),) if stack.flat else (rows, *((1,) if stack.kernel else ()), *shape[1:])
+    out = (rows, *((1,) if stack.kernel else ()), *shape[1:])
     by_row, by_column = (None, order) if stack.columns else (order, None)
     return Weight(name, tensors, out, by_row, columns=by_column, rate=stack.rate)
 
@@ -190,7 +189,7 @@ def _stacked(header: Header, name: str, sources: tuple[str, ...], stack: Stack, 
     """Return the weight that holds the rows of all sources, expert by expert unless the stack has an order."""
     tensors = tuple(header.tensors[source] for source in sources)
     shape, count = tensors[0].shape, len(tensors)
-    if stack.order is not None or stack.kernel or stack.flat or stack.rate:
+    if stack.order is not None or stack.kernel or stack.rate:
         return _ordered(header, name, tensors, stack, config)
     if any(tensor.shape != shape for tensor in tensors):
         raise broken(header.file, f"{tensors[0].name} and {tensors[-1].name} differ in size")

@@ -50,10 +50,10 @@ class Settings:
         """Return whether the file has this setting."""
         return f"{self.name}.{key}" in self.header.settings
 
-    def same(self, key: str, default: int, *, zeros: bool = False) -> int:
-        """Return an integer setting, or the common value of a list with one entry per layer, zeros aside if `zeros`."""
+    def same(self, key: str, default: int) -> int:
+        """Return an integer setting, or the common value of a list with one entry per layer."""
         value = self.take(key, (int, list), default)
-        several = set(value) - ({0} if zeros else set()) if isinstance(value, list) else {value}
+        several = set(value) if isinstance(value, list) else {value}
         if len(several) != 1 or not all(isinstance(number, int) and number >= 0 for number in several):
             raise unreadable(self.header, f"its setting {self.name}.{key}, which differs from layer to layer")
         return int(several.pop())

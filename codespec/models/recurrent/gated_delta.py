@@ -79,7 +79,7 @@ class GatedDeltaNet(RecurrentLayer):
         rows = [query, key, value, *(part.reshape(count, -1) for part in more)]
         return torch.cat(rows, dim=1), gate.view(count, self.heads, self.value_size)
 
-    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
+    def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
         """Return each row's step. Queries and keys are normalized and repeated for the heads that share them."""
         count, size = len(mixed), self.key_heads * self.key_size
         query, key = (self._normed(mixed[:, at : at + size]) for at in (0, size))
@@ -90,9 +90,9 @@ class GatedDeltaNet(RecurrentLayer):
         decay = steady(torch.exp, raised * self.rate).view(count, self.heads, 1, 1)
         columns = key.view(count, self.heads, self.key_size, 1)
         parts = (decay, key, columns, value, beta, query)
-        return [partial(step, *row) for row in zip(*(part.unbind(0) for part in parts), strict=True)], None
+        return [partial(step, *row) for row in zip(*(part.unbind(0) for part in parts), strict=True)]
 
-    def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:
+    def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
         """Normalize each head, apply the gate, and project."""
         rows = out[:, :, 0]
         normed = (rows * inverse_rms(rows, self.norm.variance_epsilon)).to(dtype)

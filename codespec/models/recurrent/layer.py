@@ -1,14 +1,13 @@
 """Base of all recurrent layers: gather rows and states, compute row by row, and keep the states that a rollback needs.
 
 Each row is one step of the recurrence: a few small operations whose shapes do not depend on the batch, so a row's bits
-never depend on other rows. Mamba2 computes in chunks instead. Everything that is not recurrent (the convolution, gates,
+never depend on other rows. Everything that is not recurrent (the convolution, gates,
 norms) is computed for all rows at once, element by element or within a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,14 +48,14 @@ class RecurrentLayer(nn.Module):
         """Return the recurrence's inputs [N, channels + more] and the output gate, for rows [N, hidden]."""
         raise NotImplementedError
 
-    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[Any, Tensor | None]:
-        """Return a step for each row, and an addend for each output, or None.
+    def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
+        """Return a step for each row.
 
         `mixed` [N, channels] holds the convolved and activated inputs, `more` [N, …] the others.
         """
         raise NotImplementedError
 
-    def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:
+    def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the layer's output [N, hidden] from the recurrence's [N, *outputs]."""
         raise NotImplementedError
 
@@ -70,19 +69,15 @@ class RecurrentLayer(nn.Module):
         parts: list[Tensor] = []
         for plan, begin in zip(context.plans, begins, strict=True):
             parts.append(torch.cat([store.rows[plan.slot, plan.recorded], rows[begin : begin + plan.rows]]))
-        steps, added = self._steps(parts)
+        steps = self._steps(parts)
         out = rows.new_empty((len(rows), *self.outputs), dtype=torch.float32)
-        at, news = 0, []
+        at = 0
         for plan, begin, part in zip(context.plans, begins, parts, strict=True):
             self._run(store, plan, part, steps[at:], out[begin : begin + plan.rows])
-            new = at + plan.start - plan.first
-            news.append(slice(new, new + plan.rows))
             at += len(part)
-        if added is not None:
-            added = torch.cat([added[new] for new in news])
-        return self.finish(out, added, gate, hidden_states.dtype)[None]
+        return self.finish(out, gate, hidden_states.dtype)[None]
 
-    def _steps(self, parts: Sequence[Tensor]) -> tuple[Any, Tensor | None]:
+    def _steps(self, parts: Sequence[Tensor]) -> list[Step]:
         """Return a step for each row of the parts, which begin with rows that only the convolution reads.
 
         Steps of rows that overlap two parts are never taken.
@@ -92,7 +87,7 @@ class RecurrentLayer(nn.Module):
         mixed = steady(functional.silu, mixed) if self.activated else mixed
         return self.prepare(mixed, rows[self.history :, self.channels :])
 
-    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Any, out: Tensor) -> None:
+    def _run(self, store: LayerStates, plan: Plan, part: Tensor, steps: Sequence[Step], out: Tensor) -> None:
         """Run the steps of one sequence, and keep the states and rows that later forwards need."""
         states, slot = store.states[plan.slot], plan.slot
         if plan.first in plan.copies:

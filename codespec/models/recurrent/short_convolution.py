@@ -35,11 +35,11 @@ class ShortConvolution(RecurrentLayer):
         first, gate, inputs = self.in_proj(hidden).chunk(3, dim=1)
         return first * inputs, gate
 
-    def prepare(self, mixed: Tensor, more: Tensor) -> tuple[list[Step], Tensor | None]:
+    def prepare(self, mixed: Tensor, more: Tensor) -> list[Step]:
         """Return steps that output the convolved rows."""
-        return [partial(step, row) for row in mixed.unbind(0)], None
+        return [partial(step, row) for row in mixed.unbind(0)]
 
-    def finish(self, out: Tensor, added: Tensor | None, gate: Tensor, dtype: torch.dtype) -> Tensor:
+    def finish(self, out: Tensor, gate: Tensor, dtype: torch.dtype) -> Tensor:
         """Apply the gate and project."""
         projected: Tensor = self.out_proj((gate.float() * out).to(dtype))
         return projected

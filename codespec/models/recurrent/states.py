@@ -10,9 +10,6 @@ A later prompt may share a prefix with a slot's text. The state at the end of th
 kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
 once after the written text. `resumable` returns the last position with a state.
 
-Layers that are computed in chunks (`StateShape.grid`) have states at multiples of the chunk's length only. Their base
-lies there, there is no tip, and the recorded rows after the base are computed again in each forward.
-
 All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
 """
 
@@ -32,31 +29,22 @@ WINDOW = 80  # rows between base and tip: more than the longest draft of the def
 ANCHORS = 4  # states kept at positions of the prompt
 RECENT = ANCHORS  # index of the state kept after written text
 FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
-GRID = 32  # positions at which states are kept: multiples of this
+GRID = 32  # positions at which states are kept for later prompts: multiples of this
 SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
 PARTS = 2  # parts of a prompt with kept states, in addition to its end
 
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Sizes of one layer: its float32 state, the earlier rows that its convolution reads, and the values of a row.
-
-    States exist at positions that are multiples of `grid`.
-    """
+    """Sizes of one layer: its float32 state, the earlier rows that its convolution reads, and the values of a row."""
 
     state: tuple[int, ...]
     history: int
     width: int
-    grid: int = 1
-
-    @property
-    def recorded(self) -> int:
-        """The most rows after the base."""
-        return WINDOW + self.grid - 1
 
     def nbytes(self, dtype: torch.dtype) -> int:
         """Return the bytes of one slot."""
-        rows = (self.history + self.recorded + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
+        rows = (self.history + WINDOW + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
         return rows + (FIRST_KEPT + ANCHORS + 1) * math.prod(self.state) * torch.float32.itemsize
 
 
@@ -65,7 +53,7 @@ class LayerStates:
     """Buffers of one layer.
 
     states  [slots, 2 + kept, …]: base and tip, in changing order, and the kept ones
-    rows    [slots, history + recorded, width]: the rows before and after the base
+    rows    [slots, history + WINDOW, width]: the rows before and after the base
     before  [slots, kept, history, width]: the rows before each kept state
     """
 
@@ -129,15 +117,14 @@ class States:
 
     def __init__(self, shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype, device: torch.device) -> None:
         self.history = max(shape.history for shape in shapes.values())
-        self.grid = max(shape.grid for shape in shapes.values())
-        assert all((shape.history, shape.grid) == (self.history, self.grid) for shape in shapes.values())
+        assert all(shape.history == self.history for shape in shapes.values())
         self.places = [Place() for _ in range(slots)]
         self.layers: dict[int, LayerStates] = {}
         kept = ANCHORS + 1
         for layer, shape in shapes.items():
             self.layers[layer] = LayerStates(
                 zeros((slots, FIRST_KEPT + kept, *shape.state), torch.float32, device),
-                zeros((slots, shape.history + shape.recorded, shape.width), dtype, device),
+                zeros((slots, shape.history + WINDOW, shape.width), dtype, device),
                 zeros((slots, kept, shape.history, shape.width), dtype, device),
             )
 
@@ -165,11 +152,11 @@ class States:
 
     def assume(self, slot: int, length: int) -> None:
         """Pretend that the slot holds `length` positions, for timing."""
-        self.places[slot] = Place(self._floor(length), length, length)
+        self.places[slot] = Place(length, length, length)
 
     def want(self, slot: int, positions: Collection[int]) -> None:
-        """Keep the states at the last ANCHORS of these positions, or shortly before them, when they are computed."""
-        self.places[slot].wanted = tuple(sorted({self._floor(position) for position in positions}))[-ANCHORS:]
+        """Keep the states at the last ANCHORS of these positions when they are computed."""
+        self.places[slot].wanted = tuple(sorted(set(positions)))[-ANCHORS:]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Replace slot `target` by the first `length` positions of slot `source`, which must be resumable there."""
@@ -193,8 +180,7 @@ class States:
 
     def plan(self, batch: Sequence[Rows]) -> list[Plan]:
         """Plan a forward. Until `finish` its slots hold nothing, so an interrupted forward leaves no wrong state."""
-        make = self._plan if self.grid == 1 else self._plan_chunks
-        return [make(rows.slot, rows.start, len(rows.ids)) for rows in batch]
+        return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
 
     def finish(self, plans: Sequence[Plan]) -> None:
         """Record that every layer has computed its rows."""
@@ -229,18 +215,6 @@ class States:
         after.settled = after.base
         return self._make_plan(slot, start, count, place, after, runs)
 
-    def _plan_chunks(self, slot: int, start: int, count: int) -> Plan:
-        """Plan a forward of layers computed in chunks: the base advances over the settled rows, by whole chunks."""
-        place, after = self._begin(slot, start)
-        after.tip, after.end, after.settled = None, start + count, min(place.settled, start)
-        if after.end - after.settled > WINDOW:
-            after.settled = max(start, after.end - WINDOW)
-        after.base, base_at = self._floor(after.settled), place.base_at
-        runs = [Run(place.base, after.base, base_at, base_at)] if after.base > place.base else []
-        if after.end > after.base:
-            runs.append(Run(after.base, after.end, base_at, 1 - base_at))
-        return self._make_plan(slot, start, count, place, after, runs)
-
     def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
         """Return a slot's place before a forward from `start` on, and a copy to change."""
         if not self.places[slot].base <= start <= self.places[slot].end:
@@ -265,10 +239,6 @@ class States:
             copies=_copies(after, first, start, bool(moved)),
             after=after,
         )
-
-    def _floor(self, position: int) -> int:
-        """Return the last position with a state, up to this one."""
-        return position // self.grid * self.grid
 
     def _clear(self, slot: int) -> None:
         """Set the base to the state before any text."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-TWISTED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3")
-SHIFTED = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")  # norms are stored plus one
+TWISTED = ("llama", "granite", "mistral3")
+SHIFTED = ("gemma", "qwen3next", "qwen35", "qwen35moe")  # norms are stored plus one
 _ARCHES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
@@ -36,22 +36,12 @@ def _changed(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[s
     place = ours.rpartition(".")[0]
     if "experts" in ours:
         yield from _experts(name, ours, data)
-    elif place.endswith("shared_mlp.input_linear"):
-        gate, up = np.split(data, 2)
-        dense = not getattr(config, "num_local_experts", 0)
-        for half, values in (("gate", gate), ("up", up)):
-            yield f"{_layer(ours)}.{'mlp' if dense else 'mlp.shared_experts'}.{half}_proj.weight", values
-    elif place.endswith("shared_mlp.output_linear"):
-        dense = not getattr(config, "num_local_experts", 0)
-        yield f"{_layer(ours)}.{'mlp' if dense else 'mlp.shared_experts'}.down_proj.weight", data
-    elif place.endswith(("block_sparse_moe.router", "mlp.gate")) and data.ndim == 2:
+    elif place.endswith("mlp.gate") and data.ndim == 2:
         yield f"{_layer(ours)}.mlp.gate.weight", data
     elif place.endswith("shared_expert_gate"):
         yield ours, data.squeeze()
     elif ours.endswith("sinks"):
         yield f"{ours}.weight", data
-    elif ".mamba." in ours:
-        yield from _mamba(config, ours, data)
     elif "linear_attn" in ours:
         yield from _delta(name, config, ours, data)
     elif name in TWISTED and (heads := _heads(config).get(place.rpartition(".")[2])):
@@ -61,21 +51,6 @@ def _changed(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[s
         yield ours, data + np.float32(1)
     else:
         yield ours, data
-
-
-def _mamba(config: Any, ours: str, data: Array) -> Iterator[tuple[str, Array]]:
-    """Yield a Mamba2 layer's tensors: rates negative, vectors of heads as columns, the norm by group."""
-    if ours.endswith("A_log"):
-        data = -np.exp(data)
-    if ours.endswith(("A_log", ".D")):
-        data = data[:, None]
-    elif ours.endswith("dt_bias"):
-        ours = ours.replace("dt_bias", "dt_proj.bias")
-    elif ours.endswith("norm.weight"):
-        data = data.reshape(config.mamba_n_groups, -1)
-    elif ours.endswith("conv1d.weight"):
-        data = data.squeeze(1)
-    yield ours, data
 
 
 def _delta(name: str, config: Any, ours: str, data: Array) -> Iterator[tuple[str, Array]]:
@@ -136,8 +111,6 @@ def _experts(name: str, ours: str, data: Array) -> Iterator[tuple[str, Array]]:
 def settings(name: str, config: Any) -> dict[str, Any]:
     """Return the settings that the converter writes for every architecture."""
     rotary = getattr(config, "rope_parameters", None) or {}
-    swa = rotary.get("sliding_attention", {}).get("rope_theta")
-    rotary = rotary.get("full_attention", rotary)
     values: dict[str, Any] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -146,7 +119,6 @@ def settings(name: str, config: Any) -> dict[str, Any]:
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
         "rope.freq_base": float(rotary.get("rope_theta", 10000.0)),
-        "rope.freq_base_swa": swa,
     }
     values |= _scaling(rotary)
     for key, theirs in _COPIED.items():
@@ -185,7 +157,7 @@ ORIGINAL = "original_max_position_embeddings"
 
 
 def _granite(config: Any) -> dict[str, Any]:
-    values = {
+    return {
         "attention.key_length": None,
         "attention.value_length": None,
         "rope.dimension_count": config.hidden_size // config.num_attention_heads,
@@ -195,19 +167,6 @@ def _granite(config: Any) -> dict[str, Any]:
         "logit_scale": float(config.logits_scaling),
         "expert_shared_feed_forward_length": getattr(config, "shared_intermediate_size", None),
     }
-    if config.model_type == "granitemoehybrid":  # dense models are written with settings of layers they lack, too
-        groups = config.num_key_value_heads
-        values["attention.head_count_kv"] = [0 if kind == "linear_attention" else groups for kind in config.layer_types]
-        values |= {"ssm.conv_kernel": config.mamba_d_conv, "ssm.state_size": config.mamba_d_state}
-        values |= {"ssm.group_count": config.mamba_n_groups, "ssm.time_step_rank": config.mamba_n_heads}
-        values["ssm.inner_size"] = config.mamba_expand * config.hidden_size
-        values["rope.scaling.finetuned"] = config.position_embedding_type == "rope"
-    return values
-
-
-def _gemma2(config: Any) -> dict[str, Any]:
-    caps = {key: float(getattr(config, key)) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
-    return {**caps, "attention.sliding_window": config.sliding_window}
 
 
 def _phi3(config: Any) -> dict[str, Any]:
@@ -247,13 +206,6 @@ def _delta_settings(config: Any) -> dict[str, Any]:
     }
 
 
-def _olmo2(config: Any) -> dict[str, Any]:
-    if getattr(config, "sliding_window", None) is None:
-        return {}
-    slides = [kind == "sliding_attention" for kind in config.layer_types]
-    return {"attention.sliding_window": config.sliding_window, "attention.sliding_window_pattern": slides}
-
-
 def _mistral3(config: Any) -> dict[str, Any]:
     rotary, head = config.rope_parameters, config.head_dim or config.hidden_size // config.num_attention_heads
     values: dict[str, Any] = {"rope.dimension_count": head, "vocab_size": config.vocab_size}
@@ -264,19 +216,14 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 _EXTRA: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "gemma2": _gemma2,
-    "gemma3": lambda config: {"attention.sliding_window": config.sliding_window},
     "phi3": _phi3,
     "granite": _granite,
-    "granitemoe": _granite,
-    "granitehybrid": _granite,
     "qwen2moe": _moe,
     "qwen3moe": _moe,
     "gpt-oss": lambda config: {
         "attention.sliding_window": config.sliding_window,
         "expert_feed_forward_length": config.intermediate_size,
     },
-    "olmo2": _olmo2,
     "qwen3next": _delta_settings,
     "qwen35": _delta_settings,
     "qwen35moe": _delta_settings,

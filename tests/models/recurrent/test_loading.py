@@ -37,7 +37,7 @@ def network(architecture: str, **change: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("architecture", ["qwen3_5", "granitemoehybrid", "mamba2", "falcon_h1"])
+@pytest.mark.parametrize("architecture", ["qwen3_5", "olmo_hybrid", "lfm2"])
 def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     plain = network(architecture)
     model = load_model(save(tmp_path, plain), dtype=dtype)
@@ -83,10 +83,15 @@ def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatc
         load_model(folder, device="cuda", dtype=dtype)
 
 
-@pytest.mark.parametrize("architecture", ["olmo_hybrid", "falcon_h1"])
-def test_a_layer_of_another_kind_is_refused(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers_loader, "RECURRENT", (ShortConvolution,))
-    folder = save(tmp_path, network(architecture))
+    folder = save(tmp_path, network("olmo_hybrid"))
     with pytest.raises(ModelError) as caught:
         load_model(folder)
     assert "its layers keep a recurrent state of a kind that can't be rolled back yet" in str(caught.value)
+
+
+@pytest.mark.parametrize("architecture", ["granitemoehybrid", "mamba2", "bamba", "falcon_h1"])
+def test_mamba2_is_refused_with_what_to_choose(architecture: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"recurrent layers of a kind .*: choose a model of attention, gated delta"):
+        load_model(save(tmp_path, network(architecture)))
