@@ -27,7 +27,7 @@ from codespec.user_folders import read_secret
 
 PATH = "/v1/codespec/proof"
 NONCE_BYTES = 32
-MOST_REPLY = 1024  # bytes
+MAX_REPLY = 1024  # bytes
 KEY_ID = 32  # hexadecimal digits
 KEY_PREFIX = "csk-"  # begins every key of a keys file, which distinguishes it from other tokens
 _LABEL = b"codespec daemon's proof 1"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,7 @@ from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
     from codespec.pair.report import PairReport
-    from codespec.pair.rows import Unit, Value
     from codespec.pair.sample import Sample
-
-WIDTHS = (20, 19, 19, 7, 31)  # column widths of the table, separated by one space: 100 characters
-SIZES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def add_parser(commands: Any) -> None:
@@ -67,61 +62,25 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
 
     Without either, return standard library files that no shipped model was trained on.
     """
-    from codespec.pair.sample import LEAST_BYTES, held_out_files, library_sample, named_sample, own_sample
+    from codespec.pair.sample import MIN_BYTES, held_out_files, library_sample, named_sample, own_sample
 
     if files:
         return named_sample(files)
     own = own_sample(Path.cwd())
-    if own.size >= LEAST_BYTES:
+    if own.size >= MIN_BYTES:
         return own
     return library_sample(held_out_files())
 
 
 def render(report: PairReport) -> list[str]:
-    """Return the report in lines of at most 100 columns, if no name is longer."""
+    """Return the report's lines: the text, a line for each finding, the verdict and the suggested settings."""
     from codespec.pair.report import toml
 
-    sample, criteria = report.sample, [row for row in report.rows if row.criterion is not None]
-    missed = [row.label for row in criteria if not row.criterion]
-    lines = [f"target   {report.pair.target.name}", f"drafter  {report.pair.drafter.name}"]
+    sample = report.sample
     count = "1 file" if len(sample.texts) == 1 else f"{len(sample.texts)} files"
-    lines += [f"text     {count}, {sample.size / 1000:.0f} kB ({sample.source})", ""]
-    lines += _table_line("", "target", "drafter", "", "")
-    for row in report.rows:
-        lines += _table_line(row.label, show(row.target, row.unit), show(row.drafter, row.unit), row.finding, row.why)
-    usual = f"usual criteria: {len(criteria) - len(missed)} of {len(criteria)} hold"
-    lines += ["", usual + (f" (not: {', '.join(missed)}); none is required" if missed else "")]
-    lines.append(f"verdict: {report.verdict}")
+    lines = [f"measured on {count}, {sample.size / 1000:.0f} kB ({sample.source})", ""]
+    lines += [finding.line for finding in report.findings]
+    lines += ["", f"verdict: {report.verdict}"]
     if report.settings:
-        lines += ["", "suggested settings, as a file for --config:", "", toml(report.settings).rstrip()]
+        lines += ["", "suggested settings, as a file for --config:", "", toml(report.settings)]
     return lines
-
-
-def show(value: Value, unit: Unit) -> str:
-    """Return a value as text for the table."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return " ".join(value)
-    if isinstance(value, str):
-        return value
-    formats = {"share": f"{100 * value:.1f} %", "times": f"{value:.1f} ×", "bytes": f"{value:.2f}"}
-    return formats.get(unit) or (_size(value) if unit == "size" else f"{value:,}")
-
-
-def _size(count: float) -> str:
-    for size, name in SIZES:
-        if count >= size:
-            return f"{count / size:.1f} {name}"
-    return f"{count:.0f}"
-
-
-def _table_line(*cells: str) -> list[str]:
-    """Return one row of the table, with its cells wrapped to their columns."""
-    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, WIDTHS, strict=True)]
-    height = max(map(len, wrapped))
-    columns = [[*lines, *[""] * (height - len(lines))] for lines in wrapped]
-    padded = zip(*columns, strict=True)
-    return [" ".join(f"{c:<{w}}" for c, w in zip(line, WIDTHS, strict=True)).rstrip() for line in padded]

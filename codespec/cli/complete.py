@@ -1,7 +1,7 @@
 """`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-Uses a running daemon if it would write the same text as this process: that requires the same version, model and
-settings, and the same drafts if they are shown. Otherwise one line says why, and an engine is loaded here.
+A running daemon completes with its own models and settings, unless `--local` or a flag of the engine is given.
+Otherwise an engine is loaded here.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from codespec import __version__
 from codespec.cli.daemon_call import Address, find_address
-from codespec.cli.options import add_engine_options, engine_config, load_engine
+from codespec.cli.options import SETTINGS, add_engine_options, engine_config, load_engine
 from codespec.cli.parser import Parser
-from codespec.client.daemon_client import Found
-from codespec.contract.body import CompletionBody
+from codespec.client.daemon_client import Found, completion_body
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.limits import MOST_SIDE
 from codespec.contract.types import (
     Completion,
     CompletionRequest,
@@ -35,7 +31,6 @@ from codespec.contract.types import (
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.regular_file import NotUtf8, decode_text, read_named
 from codespec.store.disk import say
-from codespec.store.resolve import find_difference, identity_of
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
@@ -53,8 +48,8 @@ def add_parser(commands: Any) -> None:
         "complete",
         help="complete one position in a file",
         usage="%(prog)s FILE:LINE:COL [options]",
-        description="Completes FILE at LINE:COL (both start at 1). Uses a running daemon with the same model and "
-        "settings, and loads the models itself otherwise.",
+        description="Completes FILE at LINE:COL (both start at 1). Uses a running daemon, with its models and "
+        "settings; without one, or with --local or a flag of the models, loads the models itself.",
     )
     parser.add_argument(
         "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
@@ -92,104 +87,54 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterator[Event]:
-    """Return the events of a daemon with an upstream server, of one with the same model, or of an engine made here.
+    """Return the events of a running daemon, or of an engine made here.
 
-    Raise RequestError for a request that the daemon refuses, and DaemonError if an upstream server can't answer.
+    Raise RequestError for a request that the daemon refuses, and DaemonError if it fails.
     """
-    address, found, reason = (None, None, "") if options.local else _find_daemon(options)
-    named = any(getattr(options, name) for name in ("model", "target", "drafter"))
-    if address and found and found.daemon.get("upstream") and not named:  # it needs no model here
+    local = options.local or any(getattr(options, name) is not None for name in SETTINGS)
+    address, found, reason = (None, None, "") if local else _find_daemon(options)
+    if address and found:
         say(*found.daemon["notes"])
         return _events(address, request)
     config = engine_config(options, **(PLAIN if options.no_speculation else {}))
-    if address and found:
-        events = ask_daemon(address, found, config, request, drafts=options.show_draft or options.json)
-        if not isinstance(events, str):
-            return events
-        reason = events
     if reason:
         say(f"loading the models here: {reason}")
     return load_and_complete(config, request)
 
 
 def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
-    """Return the address of a running program, its identity, and "".
+    """Return the address of a ready daemon, its report, and "".
 
-    If nothing answers, return None, None and the reason to report ("": nothing to report).
+    If there is none, return None, None and the reason to report ("": nothing to report).
     """
     try:
         address = find_address(options)
         found = address.look()
     except ConfigError as error:
         return None, None, f"no daemon can be used ({error.fault.clause})"
-    if found.who != "nobody":
-        return address, found, ""
-    # Not worth a line in a script.
-    hint = "no daemon runs, which would have them loaded already (`codespec serve`)" if sys.stderr.isatty() else ""
-    return None, None, hint
-
-
-def ask_daemon(
-    address: Address, found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool
-) -> Iterator[Event] | str:
-    """Return the events of the user's own daemon, or why the models must be loaded here.
-
-    Raise RequestError for a request that the daemon refuses.
-    """
-    where = f"the daemon at {address.url}"
-    if reason := _why_not(found, config, request, drafts=drafts):
-        return f"{where} can't be used ({reason})"
-    events = _events(address, request)
-    try:
-        first = next(events)
-    except DaemonError as error:
-        if error.status == 400:
-            raise RequestError(error.fault) from error
-        return f"{where} did not answer ({error.fault.clause})"
-    say(*found.daemon["notes"])
-    return chain([first], events)
-
-
-def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool) -> str:
-    """Return why the daemon can't write the same completion as this process, or "" if it can."""
-    if found.who != "daemon":
-        return f"it {REFUSALS[found.who]}"
-    daemon = found.daemon
-    if daemon["version"] != __version__:
-        return f"it is codespec {daemon['version']}, this is {__version__}"
-    if daemon["state"] != "ready":
-        return f"it is {daemon['state']}"
-    if max(len(request.prefix), len(request.suffix)) > MOST_SIDE:
-        return f"it takes {MOST_SIDE:,} characters on each side of the cursor"
-    if request.max_tokens > daemon["context"] // 2:
-        return f"it writes at most {daemon['context'] // 2} tokens"
-    return find_difference(
-        identity_of(config), daemon.get("identity") or {}, drafts=drafts and request.speculate is not False
-    )
+    if found.who == "nobody":  # not worth a line in a script
+        hint = "no daemon runs, which would have them loaded already (`codespec serve`)"
+        return None, None, hint if sys.stderr.isatty() else ""
+    state = REFUSALS[found.who] if found.who != "daemon" else f"is {found.daemon['state']}"
+    if state != "is ready":
+        return None, None, f"the daemon at {address.url} can't be used (it {state})"
+    return address, found, ""
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
-    """Yield the daemon's events as the engine's own types. Raise DaemonError."""
-    body: CompletionBody = {
-        "prefix": request.prefix,
-        "suffix": request.suffix,
-        "path": request.path,
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "seed": request.seed,
-        "shape": request.shape,
-        "heal": request.heal,
-        "token_ids": True,
-    }
-    if request.speculate is not None:
-        body["speculate"] = request.speculate
+    """Yield the daemon's events as the engine's own types. Raise RequestError or DaemonError."""
     text = ""
-    for name, value in address.stream(body, SECONDS):
-        event = event_from_json(name, value, text)
-        if isinstance(event, TextEvent):
-            text += event.text
-        if event is not None:
-            yield event
+    try:
+        for name, value in address.stream(completion_body(request), SECONDS):
+            event = event_from_json(name, value, text)
+            if isinstance(event, TextEvent):
+                text += event.text
+            if event is not None:
+                yield event
+    except DaemonError as error:
+        if error.status == 400:
+            raise RequestError(error.fault) from error
+        raise
 
 
 def why_empty(done: Completion) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 from typing import Any
 
 from codespec.cli.daemon_call import add_address_options
 from codespec.cli.options import add_engine_options, add_flag
 from codespec.cli.parser import Parser
 from codespec.contract.serve_config import ServeConfig
+from codespec.finding import as_json
 
 
 def add_parser(commands: Any) -> None:
@@ -40,9 +40,11 @@ def run(options: argparse.Namespace) -> int:
         findings.append(finding)
         if not options.json:
             print(finding.line, flush=True)
-    count = {state: sum(finding.state == state for finding in findings) for state in ("warning", "failed")}
+    report, states = as_json(findings), [finding.state for finding in findings]
     if options.json:
-        print(json.dumps({"ok": not count["failed"], "checks": [asdict(finding) for finding in findings]}))
+        print(json.dumps(report))
+    elif states.count("ok") == len(states):
+        print("\nall is well")
     else:
-        print(f"\n{count['failed']} failed, {count['warning']} warning(s)" if any(count.values()) else "\nall is well")
-    return 1 if count["failed"] else 0
+        print(f"\n{states.count('failed')} failed, {states.count('warning')} warning(s)")
+    return 0 if report["ok"] else 1

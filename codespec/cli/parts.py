@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
-    from codespec.cli.checks import Finding
     from codespec.contract.serve_config import ServeConfig
+    from codespec.finding import Finding
     from codespec.server.loading import Source
 
 GROUP = "codespec.commands"

@@ -12,29 +12,29 @@ import asyncio
 import codecs
 import json
 import os
-import re
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
+
 from codespec import proof
 from codespec.bounded_json import parse_json
+from codespec.contract.hosts import is_loopback
 from codespec.errors import Absent, DaemonError, Unproven
 from codespec.user_folders import is_own_socket, socket_of
 
 CONNECT_SECONDS = 2.0  # to open a connection, and to check a proof
 IDLE_SECONDS = 60.0  # how long an idle connection is reused; the daemon keeps it open longer
 SESSION_HEADER = "x-session-id"  # routers send requests with the same value to the same replica
-LOCAL = ("127.0.0.1", "localhost", "::1")
-MOST_HEAD = 1 << 16  # bytes of a reply's status line and headers
-MOST_BODY = 2 << 20  # bytes of a JSON reply, or of one event's line
+MAX_HEAD = 1 << 16  # bytes of a reply's status line and headers
+MAX_BODY = 2 << 20  # bytes of a JSON reply, or of one event's line
 BLOCK = 1 << 16  # bytes read at a time
-_STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: .*)?")
 
 
 class ProvenConnections:
@@ -64,7 +64,7 @@ class ProvenConnections:
         self._token = token
         self._seconds, self._patience = seconds, patience
         self._host, self._port = parts.hostname, parts.port or 80
-        is_here = by_socket and sys.platform != "win32" and self._host in LOCAL
+        is_here = by_socket and sys.platform != "win32" and is_loopback(self._host)
         self._socket = socket_of(self._port) if is_here else None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._room = asyncio.Semaphore(most)
@@ -168,7 +168,7 @@ class ProvenConnections:
         async with asyncio.timeout(self._seconds):
             body = proof.challenge(nonce, self._token)
             reply = await connection.request("POST", proof.PATH, json.dumps(body).encode(), {})
-            answer = await reply.json_object(proof.MOST_REPLY) if reply.status == 200 else {}
+            answer = await reply.json_object(proof.MAX_REPLY) if reply.status == 200 else {}
         keys = await asyncio.to_thread(proof.own_keys, self._token)
         if not proof.is_proven(answer, keys, nonce, connection.writer.get_extra_info("peername")):
             raise Unproven(
@@ -213,13 +213,13 @@ class HttpConnection:
         self._reader = reader
         self._host = host
         self._patience = patience
-        self.idle = True  # no request is in progress, and the peer keeps the connection open
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self.used_at = 0.0
 
     @property
     def alive(self) -> bool:
         """Whether another request can be sent."""
-        return self.idle and not self.writer.is_closing() and not self._reader.at_eof()
+        return self._http.our_state is h11.IDLE and not self.writer.is_closing() and not self._reader.at_eof()
 
     def close(self) -> None:
         """Close at once, which stops the daemon's work on an unfinished reply."""
@@ -230,75 +230,52 @@ class HttpConnection:
 
         The body is not flushed first, because a daemon may refuse a request before it has read all of it.
         """
-        self.idle = False
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {self._host}", *(f"{name}: {headers[name]}" for name in headers)]
-        if body is not None:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        self.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
-        start = await self.read(self._reader.readexactly(len(b"HTTP/1.")))  # detects other protocols
-        status = _STATUS.fullmatch(start + await self.line()) if start == b"HTTP/1." else None
-        if status is None:
-            raise NotHttp("its reply is not HTTP/1")
-        fields, size = dict[str, str](), 0
-        while line := await self.line():
-            size += len(line)
-            if size > MOST_HEAD:
-                raise NotHttp("its headers are too long")
-            name, _, value = line.decode("latin-1").partition(":")
-            fields[name.strip().lower()] = value.strip()
-        return HttpReply(self, int(status[2]), fields, keeps=status[1] == b"1")
+        sized = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        fields = [*{"Host": self._host, **headers, **sized}.items()]
+        parts = (h11.Request(method=method, target=path, headers=fields), h11.Data(body or b""), h11.EndOfMessage())
+        self.writer.write(b"".join(self._http.send(part) or b"" for part in parts))
+        while not isinstance(head := await self.next(), h11.Response):
+            pass  # an informational reply
+        return HttpReply(self, head.status_code, {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers})
 
-    async def line(self) -> bytes:
-        """Return the next line without its end. Raises OSError or NotHttp."""
-        return (await self.read(self._reader.readuntil(b"\r\n")))[:-2]
-
-    async def some(self, most: int) -> bytes:
-        """Return the next bytes, or b"" at the end of the connection. Raises OSError."""
-        return await self.read(self._reader.read(min(most, BLOCK)))
-
-    async def read(self, data: Awaitable[bytes]) -> bytes:
-        """Wait for data, at most for the connection's patience. Raises OSError or NotHttp."""
+    async def next(self) -> Any:
+        """Return the next h11 event of a reply. Raises OSError or NotHttp."""
+        data = None
         try:
-            async with asyncio.timeout(self._patience):
-                return await data
-        except asyncio.LimitOverrunError as error:
-            raise NotHttp("a line of its reply is too long") from error
-        except asyncio.IncompleteReadError as error:
-            raise ConnectionResetError("it closed the connection too early") from error
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                async with asyncio.timeout(self._patience):
+                    data = await self._reader.read(BLOCK)
+                self._http.receive_data(data)
+                if self._http.their_state is h11.SEND_RESPONSE and not _begins_http(self._http.trailing_data[0]):
+                    raise NotHttp("its reply is not HTTP/1")
+        except h11.RemoteProtocolError as error:
+            if data == b"":
+                raise ConnectionResetError("it closed the connection too early") from error
+            raise NotHttp(f"its reply is not valid HTTP: {str(error)[:80]}") from error
+        if self._http.our_state is self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        return event
+
+
+def _begins_http(data: bytes) -> bool:
+    """Return whether a reply may be HTTP/1; another protocol's reply may never have the blank line that h11 awaits."""
+    return data[:7] == b"HTTP/1."[: len(data)]
 
 
 class HttpReply:
     """A reply with an unread body. Header names are in lower case."""
 
-    def __init__(self, connection: HttpConnection, status: int, headers: Mapping[str, str], *, keeps: bool) -> None:
+    def __init__(self, connection: HttpConnection, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
         self.headers = headers
         self._connection = connection
-        self._keeps = keeps and headers.get("connection", "").lower() != "close"
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives. Raises OSError or NotHttp."""
-        connection, length = self._connection, self.headers.get("content-length")
-        chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        if not chunked and length is None:
-            while piece := await connection.some(BLOCK):
-                yield piece
-            return
-        left = _number(await connection.line(), 16) if chunked else _number(str(length).encode("latin-1"), 10)
-        while left:
-            piece = await connection.some(left)
-            if not piece:
-                raise ConnectionResetError("it closed the connection too early")
-            left -= len(piece)
-            yield piece
-            if chunked and not left:
-                await connection.line()
-                left = _number(await connection.line(), 16)
-        if chunked:
-            await connection.line()  # aiohttp sends no trailers
-        connection.idle = self._keeps
+        while isinstance(event := await self._connection.next(), h11.Data):
+            yield bytes(event.data)
 
-    async def json_object(self, most: int = MOST_BODY) -> dict[str, Any]:
+    async def json_object(self, most: int = MAX_BODY) -> dict[str, Any]:
         """Return the body as a JSON object, or {} if it is not one or is longer than `most` bytes."""
         data = bytearray()
         async for piece in self.pieces():
@@ -311,7 +288,7 @@ class HttpReply:
 class EventReader:
     """Splits a body into server-sent events, as the HTML standard defines them. `most` limits the bytes of an event."""
 
-    def __init__(self, most: int = MOST_BODY) -> None:
+    def __init__(self, most: int = MAX_BODY) -> None:
         self._most = most
         self._held = bytearray()
         self._name = ""
@@ -361,11 +338,3 @@ def as_object(data: bytes | bytearray) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _number(text: bytes, base: int) -> int:
-    """Parse a length in bytes. Raises NotHttp."""
-    digits = rb"[0-9a-fA-F]{1,15}" if base == 16 else rb"[0-9]{1,15}"
-    if not re.fullmatch(digits, text):
-        raise NotHttp("a length in its reply is not a number")
-    return int(text, base)

@@ -9,13 +9,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
+from codespec.contract.limits import MOST_SIDE
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
+if TYPE_CHECKING:
+    from codespec.contract.body import CompletionBody
+    from codespec.contract.types import CompletionRequest
+
 HEALTH_SECONDS = 2.0  # time limit of a health check
-MOST_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
+MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
@@ -169,6 +174,24 @@ class DaemonClient:
             raise DaemonError(what, self._connections.mend) from error
 
 
+def completion_body(request: CompletionRequest) -> CompletionBody:
+    """Return the body for a request, with the text around the cursor cut to what a daemon accepts."""
+    body: CompletionBody = {
+        "prefix": request.prefix[-MOST_SIDE:],
+        "suffix": request.suffix[:MOST_SIDE],
+        "path": request.path,
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "shape": request.shape,
+        "heal": request.heal,
+        "token_ids": True,
+    }
+    if request.speculate is not None:
+        body["speculate"] = request.speculate
+    return body
+
+
 async def _refusal(reply: HttpReply) -> DaemonError:
     """Return the error for a reply whose status is not 200."""
     report = await reply.json_object()
@@ -176,7 +199,7 @@ async def _refusal(reply: HttpReply) -> DaemonError:
     fault = quoted(message) if message else Fault("", f"The daemon answered with status {reply.status}", "see its log")
     wait = reply.headers.get("retry-after", "")
     known = wait.isascii() and wait.isdigit() and reply.status in (429, 503)
-    again = min(float(wait), MOST_RETRY_AFTER) if known else None
+    again = min(float(wait), MAX_RETRY_AFTER) if known else None
     if reply.status == 400:
         fault = replace(fault, field=of_error(report, "field"))
     return DaemonError(fault, again=again, status=reply.status)

@@ -24,7 +24,7 @@ SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 MODES = ("exact", "fast")
 SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
-POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
+POLICIES = ("cost+syntax", "cost", "fixed", "ds4-80")
 MOST_THREADS = 256  # torch crashes if it cannot start its threads
 
 
@@ -92,7 +92,7 @@ class EngineConfig:
     )
     policy: str = setting(
         "cost+syntax",
-        "how draft lengths are set; for comparison: `cost`, `fixed:N`, `confidence:P`, `plus2minus1`, `ds4-80`",
+        "how draft lengths are set; for comparison: `cost`, `fixed:N`, `ds4-80`",
         metavar="NAME",
     )
     caps: dict[str, int] = setting(
@@ -108,9 +108,6 @@ class EngineConfig:
         "measured; up to twice as many from a client's `prediction`",
         metavar="N",
         least=0,
-    )
-    min_confidence: float = setting(
-        0.4, "probability below which the drafter stops, with the policy `confidence`", metavar="P", least=0.0, most=1.0
     )
     warmup: int = setting(
         0, "target tokens of context, including the prompt, before the first draft", metavar="N", least=0
@@ -208,7 +205,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
     return EngineConfig(**settings)
 
 
-def split_policy(policy: str) -> tuple[str, float | None]:
+def split_policy(policy: str) -> tuple[str, int | None]:
     """Split a policy such as `fixed:3` into its name and its number, or None without a number.
 
     Raises ConfigError for an unknown policy or an invalid number.
@@ -219,10 +216,8 @@ def split_policy(policy: str) -> tuple[str, float | None]:
     if not colon:
         return name, None
     if name == "fixed" and re.fullmatch(r"\d{1,3}", text):
-        return name, float(text)
-    if name == "confidence" and re.fullmatch(r"0?\.\d{1,6}|[01](\.0{1,6})?", text):
-        return name, float(text)
-    raise ConfigError(f"policy = {policy!r}", "only fixed:TOKENS and confidence:THRESHOLD take a number")
+        return name, int(text)
+    raise ConfigError(f"policy = {policy!r}", "only fixed:TOKENS takes a number")
 
 
 def _check_caps(caps: Mapping[str, Any]) -> None:

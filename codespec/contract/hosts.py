@@ -1,4 +1,4 @@
-"""Tell which texts can name a host, before a resolver sees them: for others it raises errors of several kinds."""
+"""Validate host names before resolving them, and find out whether only this machine can reach one."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ def _has_labels(host: str) -> bool:
     except UnicodeError:
         return False
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -23,9 +23,14 @@ NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS"
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
 # Settings of earlier versions by table, with what to do instead. They have no effect.
 REMOVED: Mapping[str, Mapping[str, str]] = {
-    "": {"tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm"},
+    "": {
+        "tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm",
+        "min_confidence": "remove it; the default policy learns how sure a drafter is",
+    },
     "serve": dict.fromkeys(("memory_mb", "gather_places"), "remove it"),
 }
+# Values of earlier versions by setting, up to a colon. They have no effect either.
+REMOVED_VALUES: Mapping[str, tuple[str, ...]] = {"policy": ("confidence", "plus2minus1")}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -91,7 +96,7 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")
-    labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
+    labels = _without_removed({key: f"{key} in {file}" for key in own}, own, table, notes)
     return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
 
@@ -104,14 +109,19 @@ def _from_environment(
         for name in environment
         if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
     }
-    names = _without_removed(labels, table, notes)
+    names = _without_removed(labels, {key: environment[name] for key, name in labels.items()}, table, notes)
     read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
     return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
 
 
-def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
-    """Return the labels by key without settings that only earlier versions had. `notes` lists those."""
-    removed = REMOVED.get(table, {})
+def _without_removed(
+    labels: Mapping[str, str], values: Mapping[str, Any], table: str, notes: MutableSequence[str]
+) -> dict[str, str]:
+    """Return the labels by key without settings and values that only earlier versions had. `notes` lists those."""
+    removed = dict(REMOVED.get(table, {}))
+    for key in labels:
+        if str(values[key]).partition(":")[0] in REMOVED_VALUES.get(key, ()):
+            removed[key] = "remove it; `codespec bench policy` compares it with the others"
     notes.extend(f"{label} has no effect any more: {removed[key]}" for key, label in labels.items() if key in removed)
     return {key: label for key, label in labels.items() if key not in removed}
 

@@ -5,14 +5,13 @@ This module defines names and ranges, and checks whether other machines can reac
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codespec.contract.declared import check_values, setting
-from codespec.contract.hosts import is_host
+from codespec.contract.hosts import is_host, is_loopback
 from codespec.contract.levels import read_levels
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
@@ -119,7 +118,7 @@ class ServeConfig:
             raise ConfigError("host is empty", "give an address of this machine, for example 127.0.0.1")
         if not is_host(self.host):
             shown = self.host[:80]
-            raise ConfigError(f"host {shown!r} is no address", "write it as 127.0.0.1, ::1 or a name, without a port")
+            raise ConfigError(f"host {shown!r} is invalid", "write it as 127.0.0.1, ::1 or a name, without a port")
 
 
 def resolve_serve(
@@ -136,16 +135,6 @@ def resolve_serve(
     for level in read_levels(ServeConfig, flags, file, environment, "serve", notes):
         values.update(level.values)
     return ServeConfig(**values)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_bind(host: str, token: str, keys: str = "") -> None:

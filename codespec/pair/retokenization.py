@@ -45,11 +45,6 @@ class PerfectDrafts:
         """The share of drafted tokens that match the target's own tokens."""
         return self.accepted / self.drafted if self.drafted else None
 
-    @property
-    def accepted_a_round(self) -> float | None:
-        """Accepted tokens per draft, without the bonus token."""
-        return self.accepted / self.rounds if self.rounds else None
-
 
 def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[str]) -> list[TokenizedText]:
     """Tokenize the texts that both tokenizers can encode."""

@@ -15,9 +15,9 @@ from codespec.text.align import complete_utf8_length
 
 SampleSource = Literal["named files", "files here", "standard library"]
 
-MOST_FILES, MOST_BYTES, MOST_OF_ONE = 40, 400_000, 32_000
-LEAST_BYTES = 4_000  # minimum for a meaningful measurement
-_MOST_FOLDERS, _MOST_FOUND = 2_000, 4_000
+MAX_FILES, MAX_BYTES, MAX_OF_ONE = 40, 400_000, 32_000
+MIN_BYTES = 4_000  # minimum for a meaningful measurement
+_MAX_FOLDERS, _MAX_FOUND = 2_000, 4_000
 _SUFFIXES = frozenset(
     f".{name}"
     for name in (
@@ -46,11 +46,11 @@ class Sample:
 
 
 def named_sample(files: Iterable[Path]) -> Sample:
-    """Return the files named by the user, up to MOST_BYTES in total.
+    """Return the files named by the user, up to MAX_BYTES in total.
 
     Raises ConfigError for a file that is not readable UTF-8 text.
     """
-    texts, room = [], MOST_BYTES
+    texts, room = [], MAX_BYTES
     for file in files:
         text = _named_text(file, room)
         texts.append((str(file), text))
@@ -61,7 +61,7 @@ def named_sample(files: Iterable[Path]) -> Sample:
 
 
 def own_sample(root: Path) -> Sample:
-    """Return at most MOST_FILES source files in a folder, evenly spaced in the sorted list."""
+    """Return at most MAX_FILES source files in a folder, evenly spaced in the sorted list."""
     return _spread([(str(file.relative_to(root)), file) for file in source_files(root)], "files here")
 
 
@@ -77,7 +77,7 @@ def source_files(root: Path) -> list[Path]:
     """
     found: list[Path] = []
     for count, (folder, below, names) in enumerate(os.walk(root)):
-        if count >= _MOST_FOLDERS or len(found) >= _MOST_FOUND:
+        if count >= _MAX_FOLDERS or len(found) >= _MAX_FOUND:
             break
         if "pyvenv.cfg" in names and Path(folder) != root:
             below.clear()
@@ -88,8 +88,8 @@ def source_files(root: Path) -> list[Path]:
 
 
 def _spread(files: Sequence[tuple[str, Path]], source: SampleSource) -> Sample:
-    count = min(len(files), MOST_FILES)
-    share = min(MOST_OF_ONE, MOST_BYTES // max(1, count))
+    count = min(len(files), MAX_FILES)
+    share = min(MAX_OF_ONE, MAX_BYTES // max(1, count))
     chosen = [files[place * len(files) // count] for place in range(count)]
     texts = [(name, _text_or_none(file, share)) for name, file in chosen]
     return Sample(source, tuple((name, text) for name, text in texts if text))

@@ -16,7 +16,7 @@ from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
 from codespec.store.machine import available_memory, context_room, machine_memory
 from codespec.store.pulled import find_pulled
-from codespec.store.resolve import identity_of, resolve
+from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
     from codespec.contract.types import Owner
@@ -105,7 +105,6 @@ class Loaded:
     offer: Entry | None = None  # a better model to pull
     no_fim: str = ""  # why the model can't fill in, if its tokenizer does not show it
     names: tuple[str, ...] = ()  # all values of the setting `model` that select this model
-    identity: Mapping[str, Any] = field(default_factory=dict)  # everything that determines its texts and drafts
 
     def demand_tokens(self) -> None:
         """Raise ServeError if the model's tokens are unknown here."""
@@ -202,7 +201,6 @@ def loader(
         from codespec.engine.build import build_engine
 
         report("loading the models")
-        identity = identity_of(config)  # identity of the files at the time they are read
         engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return LoadedEngine(
@@ -216,7 +214,6 @@ def loader(
             model=config.model,
             offer=offer(config),
             names=model_names(config),
-            identity=identity,
         )
 
     return load

@@ -32,7 +32,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from codespec import proof
 from codespec.client.connections import peer_user
-from codespec.contract.serve_config import is_loopback
+from codespec.contract.hosts import is_loopback
 from codespec.errors import ConfigError, RequestError
 from codespec.server.accounts import CALL, OWNER, Call, Keyring
 from codespec.server.wire import Refused, read_fields, route_of

@@ -1,7 +1,6 @@
 """The draft-length policy interface, and the simple policies that use neither probabilities nor costs.
 
-These are a fixed length, a confidence threshold, two heuristics, and user caps over any policy. The cost policy is in
-`cost_policy`.
+These are a fixed length, a table by syntax, and user caps over any policy. The cost policy is in `cost_policy`.
 """
 
 from __future__ import annotations
@@ -75,35 +74,6 @@ class FixedLength(DraftLengthPolicy):
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """Return the same cap for all sequences."""
         return [self.cap] * len(sequences)
-
-
-class ConfidenceStopped(FixedLength):
-    """Drafts up to `tokens`; a drafter stops at the first unit below `threshold` (transformers: 0.4)."""
-
-    name = "confidence"
-
-    def __init__(self, tokens: int, threshold: float = 0.4) -> None:
-        super().__init__(tokens)
-        self.cap = Cap(tokens, threshold)
-
-
-class PlusTwoMinusOne(FixedLength):
-    """Drafts two tokens more after a fully accepted draft, one less after any other; at least 1.
-
-    This is the heuristic of assisted generation in transformers, with one length for all requests as there.
-    """
-
-    name = "plus2minus1"
-
-    def __init__(self, tokens: int, begin: int = 5) -> None:
-        super().__init__(min(begin, tokens))
-        self._most = tokens
-
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Adapt the length."""
-        if candidates.ids:
-            change = 2 if verdict.accepted == len(candidates.ids) else -1
-            self.cap = blind_cap(min(self._most, max(1, self.cap.tokens + change)))
 
 
 class Ds4Table(FixedLength):

@@ -23,7 +23,6 @@ import torch
 
 from codespec import __version__
 from codespec.json_store import digest
-from codespec.models.call_shape import CallShape
 from codespec.models.heads.drafting import HeadRunner, Reading
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
@@ -32,7 +31,6 @@ from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
 Shape = tuple[int, int, int]  # rows, batch, context
-Timer = Callable[[LanguageModel], float]
 
 SHORT, LONG = 64, 1024  # tokens of context
 GRIDS = (  # rows at the short context, rows at the long one; finest first
@@ -43,7 +41,6 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
 MOST_SWEEPS = 12
 HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # positions that a head reads; texts in its batch
 HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # turns, and seconds after two turns in which no further one starts
-LEAST_TURNS, MOST_TURNS = 3, 15  # when comparing two shapes of call
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -156,30 +153,6 @@ def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
     ends = [min(start + chunk, length) for start in range(0, length, chunk)]
     parts = [Rows(0, start, [1] * (end - start), int(end == length)) for start, end in pairwise([0, *ends])]
     return timed(lambda: [model.forward([part]) for part in parts], model.device)
-
-
-def cost_over_fast(
-    model: LanguageModel, calls: CallShape, fast: CallShape, timers: Sequence[Timer], seconds: float
-) -> list[float]:
-    """Return, for each timer, the median ratio of its time in `calls` to that in `fast`.
-
-    Runs for about `seconds`. Leaves the model in `calls` and its slots empty.
-    """
-    for shape in (fast, calls):  # compile kernels before measuring
-        model.use(shape)
-        for timer in timers:
-            timer(model)
-    ratios: list[list[float]] = [[] for _ in timers]
-    for turn in turns(seconds, MOST_TURNS, LEAST_TURNS):
-        for timer, found in zip(timers, ratios, strict=True):
-            taken = {}
-            for shape in (calls, fast) if turn % 2 else (fast, calls):
-                model.use(shape)
-                taken[shape] = timer(model)
-            found.append(taken[calls] / taken[fast])
-    model.use(calls)
-    empty_slots(model)
-    return [median(found) for found in ratios]
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:

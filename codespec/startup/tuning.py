@@ -23,11 +23,9 @@ from codespec.proposers.base import Proposer
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import (
-    ConfidenceStopped,
     DraftLengthPolicy,
     Ds4Table,
     FixedLength,
-    PlusTwoMinusOne,
     UserCapped,
 )
 from codespec.speculation.store import Learned
@@ -114,11 +112,7 @@ def choose_policy(
     if name.startswith("cost"):
         policy = _cost_policy(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
     elif name == "fixed":
-        policy = FixedLength(longest if number is None else int(number))
-    elif name == "confidence":
-        policy = ConfidenceStopped(longest, config.min_confidence if number is None else number)
-    elif name == "plus2minus1":
-        policy = PlusTwoMinusOne(longest)
+        policy = FixedLength(longest if number is None else number)
     else:
         policy = Ds4Table(longest)
     return UserCapped(policy, config.caps) if config.caps else policy

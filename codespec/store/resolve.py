@@ -7,11 +7,9 @@ a project is never used instead.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
@@ -35,14 +33,6 @@ from codespec.text.control_tokens import read_json
 ANY = "any"  # number format for callers that read only the configuration and the tokenizer
 # Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
-# Settings that two engines must share to write the same text, and also the same drafts.
-TEXT_SETTINGS = (
-    "dtype", "device", "mode", "target_shape", "context", "first_answer_ms", "cache_mb", "max_batch",
-)  # fmt: skip
-DRAFT_SETTINGS = (
-    "drafter_device", "drafter_dtype", "speculate", "proposers", "policy", "caps", "draft_tokens", "min_confidence",
-    "warmup",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +104,6 @@ class ModelRef:
         except (OSError, ValueError):
             return None
 
-    def digest(self) -> str:
-        """Return a digest of the path and its files' names, sizes and mtimes, or "" if the model is not here."""
-        path = self.fetched()
-        if path is None:
-            return ""
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        parts = [str(path.resolve()), *(_describe(file) for file in files if file.is_file())]
-        return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
-
     def _float_folder(self) -> Path:
         """Return the folder of the float weights, with an adapter merged in if there is one."""
         folder = self.base_folder()
@@ -178,39 +159,6 @@ def check_folder(folder: Path) -> None:
         raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
     for file in weights:
         read_header(file)
-
-
-def identity_of(config: EngineConfig) -> dict[str, Any]:
-    """Return the settings that decide texts and drafts, with a digest of each model: a path reveals too much.
-
-    A daemon reports it as JSON; a command that could use that daemon compares it with its own.
-    """
-    models = {role: _digest(getattr(config, role)) for role in ("target", "drafter", "head")}
-    return {**models, **{name: getattr(config, name) for name in (*TEXT_SETTINGS, *DRAFT_SETTINGS)}}
-
-
-def find_difference(mine: Mapping[str, Any], other: Mapping[str, Any], *, drafts: bool) -> str:
-    """Return the first difference that affects another engine's text, or with `drafts` its drafts; "" if none."""
-    for name in ("target", "drafter", "head") if drafts else ("target",):
-        if mine[name] != other.get(name):
-            return f"it runs another {name}"
-    for name in (*TEXT_SETTINGS, *(DRAFT_SETTINGS if drafts else ())):
-        if mine[name] != other.get(name):
-            return f"its {name} is {other.get(name)!r} and not {mine[name]!r}"
-    return ""
-
-
-def _digest(name: str) -> str:
-    """Return the digest of a model, or "" if it is "none" or can't be read."""
-    try:
-        return "" if name == "none" else resolve(name).digest()
-    except (ModelError, OSError):
-        return ""
-
-
-def _describe(file: Path) -> str:
-    state = file.stat()
-    return f"{file.name} {state.st_size} {state.st_mtime_ns}"
 
 
 def _demand_float(folder: Path) -> Path:

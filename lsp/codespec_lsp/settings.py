@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from codespec.client.connections import LOCAL
 from codespec.contract.declared import Setting, declared, setting
-from codespec.contract.hosts import is_host
+from codespec.contract.hosts import is_host, is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class EditorSettings:
     @property
     def daemon_is_here(self) -> bool:
         """Whether the daemon's address is on this machine."""
-        return self.host in LOCAL
+        return is_loopback(self.host)
 
 
 def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings, list[str]]:

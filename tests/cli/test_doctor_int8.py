@@ -1,31 +1,24 @@
-"""`codespec doctor` on int8: the kernel, the range of the weights, and the target's loss from rounding."""
+"""`codespec doctor` on int8: the kernel and the range of the weights."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from codespec.cli.checks import Finding
 from codespec.cli.checks import engine as engine_checks
-from codespec.cli.main import main
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
+from codespec.finding import Finding
 from codespec.models.int8 import kernels
 from codespec.models.int8.kernels import FBGEMM, FULL, HALF, Choice
-from codespec.store.catalogue import Entry, Rounding, find_entry
 from tests.cli.doctors import Look, fixture_look  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving
 
 NAME = "qwen2.5-coder-0.5b-instruct"
 CONFIG = EngineConfig(target=NAME, dtype="int8")
-WIDE = Rounding(FULL, 0.00187, 0.9812, 20_100, "2026-11-26")
-NARROW = Rounding(HALF, 0.0043, 0.967, 20_100, "2026-11-27")
-MEASURED = "int8 differs from float32 by 0.0019 nat; the first choice is the same in 98.1 % (weights within ±127, "
-MEASURED += "20,100 tokens, 2026-11-26)"
 
 Choose = Callable[..., None]
 
@@ -39,16 +32,6 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
 
     instead()
     return instead
-
-
-def measured(monkeypatch: pytest.MonkeyPatch, *figures: Rounding) -> None:
-    """Put these figures of the model into the catalogue."""
-
-    def find(name: str) -> Entry | None:
-        entry = find_entry(name)
-        return replace(entry, int8=figures) if entry else None
-
-    monkeypatch.setattr(engine_checks, "find_entry", find)
 
 
 def found(config: EngineConfig = CONFIG, told: str = "") -> dict[str, Finding]:
@@ -83,12 +66,12 @@ def test_a_processor_without_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("config", "names"),
     [
-        (CONFIG, ["kernel", "rounding"]),
+        (CONFIG, ["kernel"]),
         (replace(CONFIG, dtype="bfloat16"), []),
         (replace(CONFIG, dtype="bfloat16", drafter_dtype="int8"), ["kernel"]),
         (replace(CONFIG, dtype="bfloat16", drafter_dtype="int8", drafter="none"), []),
         (replace(CONFIG, device="cuda"), []),
-        (replace(CONFIG, device="auto"), ["kernel", "rounding"]),
+        (replace(CONFIG, device="auto"), ["kernel"]),
     ],
     ids=["target", "none", "drafter", "no drafter", "on a GPU", "no GPU"],
 )
@@ -99,45 +82,14 @@ def test_only_where_int8_is_computed(
     assert list(found(config)) == names
 
 
-def test_what_was_measured_with_this_range(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured(monkeypatch, NARROW, WIDE)
-    assert found()["rounding"] == Finding("rounding", "ok", MEASURED)
-    choose(HALF)
-    assert "by 0.0043 nat; the first choice is the same in 96.7 % (weights within ±63, " in found()["rounding"].said
-
-
-def test_what_was_measured_with_the_other_range(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured(monkeypatch, WIDE)
-    choose(HALF)
-    command = f"codespec bench divergence --dtype int8 --target {NAME}"
-    said = f"{MEASURED}; with ±63, as here, it was not compared: `{command}` does so"
-    assert found()["rounding"] == Finding("rounding", "ok", said)
-
-
-@pytest.mark.parametrize("target", ["./my model", "owner/name", NAME])
-def test_what_was_not_measured_can_be(
-    target: str, choose: Choose, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured(monkeypatch)
-    finding = found(replace(CONFIG, target=target))["rounding"]
-    said, command, rest = finding.said.split("`")
-    assert said == "int8 was not compared with float32 for this model: " and (finding.state, rest) == ("ok", " does so")
-    words = shlex.split(command)
-    assert words[0] == "codespec" and words[-1] == target
-    with pytest.raises(SystemExit) as end:
-        main([*words[1:], "--help"])
-    assert end.value.code == 0 and "divergence" in capsys.readouterr().out
-
-
 def test_a_daemons_kernel_is_the_one_in_use(choose: Choose) -> None:
     assert found(told="oneDNN, weights within ±127 (all 8 bits)")["kernel"].said.startswith("int8 products by oneDNN, ")
 
 
 def test_doctor_says_it(look: Look, models: object, choose: Choose) -> None:
-    assert "kernel" not in look() and "rounding" not in look()
+    assert "kernel" not in look()
     told = look("--dtype", "int8")
     assert told["kernel"] == "ok: int8 products by FBGEMM, weights within ±127 (all 8 bits)"
-    assert "was not compared with float32 for this model: `codespec bench divergence" in told["rounding"]
     engine = fakes.FakeEngine()
     engine.kernel = "oneDNN, so and so"
     with serving(engine) as served:

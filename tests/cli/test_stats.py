@@ -104,7 +104,6 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "notes": [],
         "context": 512,
         "prompt_budget": 512,
-        "identity": {},
     }
     figures = Figures(told)
     places = ("proposer", "context", "language")

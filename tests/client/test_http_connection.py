@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.client.connections import MOST_BODY, EventReader, HttpConnection, NotHttp
+from codespec.client.connections import MAX_BODY, EventReader, HttpConnection, NotHttp
 
 SECONDS = 60.0
 EVENTS = b'event: text\r\ndata: {"text": "\xc3\xa9"}\r\n\r\nevent: done\ndata:{"choice": 0}\n\ndata: no JSON\n\n'
@@ -54,7 +54,7 @@ async def body_of(connection: HttpConnection) -> bytes:
         b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * (1 << 16) + b"\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n0123456789",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999999999\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n1\r\n0\r\n\r\n",
     ],
@@ -120,7 +120,7 @@ def test_a_server_may_close_after_its_reply(reply: bytes) -> None:
 
 def test_a_json_object_is_bounded() -> None:
     whole = json.dumps({"a": 1}).encode()
-    replies = [whole, b"[1]", b"{", b'{"a": "' + b"x" * (8 * MOST_BODY) + b'"}']
+    replies = [whole, b"[1]", b"{", b'{"a": "' + b"x" * (8 * MAX_BODY) + b'"}']
 
     async def scenario(connection: HttpConnection) -> None:
         found = []
@@ -142,5 +142,5 @@ def test_events_are_the_same_however_they_are_cut(size: int) -> None:
 def test_a_line_without_end_is_refused() -> None:
     reader = EventReader()
     with pytest.raises(NotHttp, match="too long"):
-        for _ in range(2 * MOST_BODY >> 16):
+        for _ in range(2 * MAX_BODY >> 16):
             assert not list(reader.feed(b"x" * (1 << 16)))

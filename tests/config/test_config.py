@@ -5,7 +5,6 @@ tests/store/test_choice.py covers the precedence between `model`, `target` and `
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import POLICIES, SHIPPED, EngineConfig
-from codespec.contract.levels import user_file
+from codespec.contract.levels import read_levels, user_file
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.store.choice import resolve_engine
@@ -37,7 +36,7 @@ def good_value(name: str) -> st.SearchStrategy[Any]:
     if FACTS[name].choices:
         return st.sampled_from(FACTS[name].choices)
     if name == "policy":
-        return st.sampled_from([*POLICIES, "fixed:3", "confidence:0.25"])
+        return st.sampled_from([*POLICIES, "fixed:3"])
     if name == "caps":
         return st.dictionaries(st.sampled_from(["comment", "go.string", "python.comment"]), st.integers(0, 20))
     if name == "device":
@@ -189,10 +188,15 @@ def test_most(name: str) -> None:
         resolve_engine({name: MOST[name] + 1}, environment={})
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_confidence_is_a_probability(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"^min_confidence = .* it must be at (least 0|most 1)"):
-        resolve_engine({"min_confidence": value}, environment={})
+@pytest.mark.parametrize("policy", ["confidence", "confidence:0.4", "plus2minus1"])
+def test_a_policy_of_the_version_before_is_noted(policy: str, tmp_path: Path) -> None:
+    file, notes = tmp_path / "c.toml", list[str]()
+    file.write_text(f'policy = "{policy}"\nmin_confidence = 0.3\n')
+    levels = read_levels(EngineConfig, {}, file, {"CODESPEC_POLICY": policy}, notes=notes)
+    assert not any(level.values for level in levels)
+    assert [note.partition(" has no effect")[0] for note in notes] == [
+        f"policy in {file}", f"min_confidence in {file}", "CODESPEC_POLICY",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["", "gpu", "meta", "mps", "CPU", "cuda:", "cuda:x", "cuda:1000", "cpu\n"])

@@ -46,9 +46,7 @@ def load_drafting(dtype: str, model: str = "") -> Engine:
     The cost policy would find that this drafter hardly pays, and a run without drafts proves nothing.
     """
     named = {"model": model} if model else {}
-    return Engine.load(
-        dtype=dtype, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8, first_answer_ms=0, **named
-    )
+    return Engine.load(dtype=dtype, warmup=0, max_batch=BATCH, policy="fixed:8", first_answer_ms=0, **named)
 
 
 def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:

@@ -50,7 +50,7 @@ def test_on_equals_off(engine: Engine, requests: list[CompletionRequest], temper
     assert row["on_equals_off_batch_1"] == row["on_equals_off_batch_8"] == len(requests)
 
 
-@pytest.mark.parametrize("policy", ["cost+syntax", "cost", "plus2minus1", "ds4-80"])
+@pytest.mark.parametrize("policy", ["cost+syntax", "cost", "ds4-80"])
 def test_on_equals_off_whatever_sets_the_length(requests: list[CompletionRequest], policy: str) -> None:
     engine = Engine.load(dtype="bfloat16", warmup=0, max_batch=BATCH, policy=policy, learn=False)
     off = complete(engine, requests, BATCH, speculate=False, temperature=0.8)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import threading
-import time
 import typing
-from collections.abc import Callable
 
 import pytest
-import tree_sitter
 from codespec_grammars import ContextTracker, window, workers
-from codespec_grammars.registry import Grammar, load_grammar
 
 # Both windows, the heads of open constructs, the placeholder and closers.
 MOST_BYTES = window.PARSED + window.AFTER + 512
@@ -81,54 +75,6 @@ def test_where_no_tree_is_had_the_lexer_answers(monkeypatch: pytest.MonkeyPatch)
         (b"return ", "statement"),
     ]:
         assert ContextTracker("python", text).context().context == context, text
-
-
-def longest_gap(work: Callable[[], None]) -> float:
-    """Return the longest time in seconds that this thread waited while another one worked.
-
-    The minimum of a few trials, because the machine itself stalls sometimes.
-    """
-    gaps = []
-    for _ in range(4):
-        begin, gap = threading.Event(), 0.0
-        thread = threading.Thread(target=lambda begin=begin: begin.wait() and work())
-        thread.start()
-        last = time.perf_counter()
-        begin.set()
-        while thread.is_alive():
-            time.sleep(0)
-            now = time.perf_counter()
-            gap, last = max(gap, now - last), now
-        thread.join()
-        gaps.append(gap)
-    return min(gaps)
-
-
-def plain_python() -> None:
-    sum(number & 3 for number in range(300_000))
-
-
-def decisions() -> None:
-    for name in ("100,000 lines", "a line of 1 MB of quotes", "an unclosed triple quote at the top", "no UTF-8"):
-        for language in ("python", "cpp", "bash"):
-            decide(HOSTILE[name], b"", language)
-
-
-def in_one_go() -> None:
-    grammar = load_grammar("python")
-    assert isinstance(grammar, Grammar)
-    tree_sitter.Parser(grammar.language).parse(CODE * 4)
-
-
-def test_other_threads_wait_no_longer_than_for_plain_python() -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)  # a gap beyond this is code that cannot be interrupted
-    try:
-        plain, ours, whole = longest_gap(plain_python), longest_gap(decisions), longest_gap(in_one_go)
-    finally:
-        sys.setswitchinterval(before)
-    print(f"longest gap: plain Python {plain * 1e3:.1f} ms, decisions {ours * 1e3:.1f}, one parse {whole * 1e3:.1f}")
-    assert max(plain, ours) < whole / 2
 
 
 def test_dense_clean_code_is_parsed_to_its_end() -> None:

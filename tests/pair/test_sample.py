@@ -31,8 +31,8 @@ def test_many_and_large_files_are_bounded(tmp_path: Path) -> None:
         (tmp_path / f"m{number:03}.py").write_text("value = 'é'\n" * 3000)
     found = own_sample(tmp_path)
     sizes = [len(text.encode()) for _, text in found.texts]
-    assert found.size <= sample.MOST_BYTES and max(sizes) <= sample.MOST_OF_ONE
-    assert len(sizes) == sample.MOST_FILES and all(text.endswith("\n") for _, text in found.texts)
+    assert found.size <= sample.MAX_BYTES and max(sizes) <= sample.MAX_OF_ONE
+    assert len(sizes) == sample.MAX_FILES and all(text.endswith("\n") for _, text in found.texts)
     assert names(found)[:3] == ["m000.py", "m003.py", "m006.py"]  # evenly spaced over all files
     assert found == own_sample(tmp_path)
 
@@ -46,9 +46,9 @@ def test_what_is_no_text_is_left_out_of_files_found(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_the_bound_is_cut_at_a_character(tmp_path: Path) -> None:
-    (tmp_path / "min.js").write_text("é" * sample.MOST_OF_ONE)
+    (tmp_path / "min.js").write_text("é" * sample.MAX_OF_ONE)
     text = own_sample(tmp_path).texts[0][1]
-    assert set(text) == {"é"} and len(text.encode()) <= sample.MOST_OF_ONE
+    assert set(text) == {"é"} and len(text.encode()) <= sample.MAX_OF_ONE
 
 
 def test_named_files_are_taken_as_they_are(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def test_a_draft_stops_where_the_drafter_is_unsure(monkeypatch: pytest.MonkeyPat
     """The uncertain unit itself is drafted (a rejected tail costs one row), but nothing after it."""
     seen = drafts_of(monkeypatch)
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
-    run(build(target, drafter=drafter, policy="confidence", min_confidence=0.05), varied_requests(n=1)[:4])
+    stopping = build(target, drafter=drafter)
+    monkeypatch.setattr(stopping.policy, "caps", lambda sequences: [Cap(8, 0.05)] * len(sequences))
+    run(stopping, varied_requests(n=1)[:4])
     spoken = [draft for _, _, draft in seen if draft.text]
     assert len(spoken) >= 20
     for draft in spoken:

@@ -13,7 +13,7 @@ from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
-from codespec.speculation.policy import WARM_UP, ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
+from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength
 from codespec.text.filters import StopFinder
 
 
@@ -128,7 +128,7 @@ def test_chain_asks_the_next_only_where_the_first_is_silent() -> None:
 def test_who_weighs_no_chances_takes_no_short_match() -> None:
     short, long = sequence("1234567 x 1234567"), sequence("12345678 x 12345678")
     short.ids = long.ids = [1] * WARM_UP
-    for policy in (FixedLength(5), PlusTwoMinusOne(5), Ds4Table(5)):
+    for policy in (FixedLength(5), Ds4Table(5)):
         drafts = SuffixProposer().propose([short, long], policy.caps([short, long]))
         assert not drafts[0].text and drafts[1].text.startswith(b" x 1")
 
@@ -148,6 +148,5 @@ def test_policies() -> None:
     assert [(cap.tokens, cap.of("draft_model").min_confidence) for cap in FixedLength(5).caps(sequences)] == [
         (5, 0.0)
     ] * 2
-    assert ConfidenceStopped(8, 0.3).caps(sequences) == [Cap(8, 0.3)] * 2
     candidates = [Candidates((1, 2), "suffix")]
     assert FixedLength(1).trim(sequences, candidates) == candidates

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.contract.serve_config import check_bind, is_loopback
+from codespec.contract.hosts import is_loopback
+from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.secret_files import is_secret
 from codespec.token_file import read_token

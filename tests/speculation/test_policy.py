@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength, PlusTwoMinusOne, UserCapped
-from tests.speculation.sequences import drafted, sequence, table, verdict
-
-
-def test_two_more_one_less() -> None:
-    policy, made = PlusTwoMinusOne(10), sequence()
-    lengths = []
-    for right in (True, True, True, True, False, False, True):
-        (cap,) = policy.caps([made])
-        lengths.append(cap.tokens)
-        found = drafted("suffix", cap.tokens)
-        policy.observe(made, found, verdict(found, cap.tokens if right else 0))
-    assert lengths == [5, 7, 9, 10, 10, 9, 8]
-    for _ in range(20):
-        policy.observe(made, drafted("suffix", 3), Verdict(0, (999,)))
-    policy.observe(made, Candidates(), Verdict(0, (1,)))
-    assert policy.caps([made])[0].tokens == 1
+from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength, UserCapped
+from tests.speculation.sequences import sequence, table
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.kin import cousin
 from tests.pairs import Mixed, build, model, prompts, run, texts, total
 from tests.speculation.sequences import table
 
-POLICIES = ("cost+syntax", "cost", "fixed:3", "confidence:0.4", "plus2minus1", "ds4-80")
+POLICIES = ("cost+syntax", "cost", "fixed:3", "ds4-80")
 CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
 
 

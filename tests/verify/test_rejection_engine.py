@@ -27,7 +27,7 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
-from codespec.speculation.policy import ConfidenceStopped
+from codespec.speculation.policy import FixedLength
 from codespec.verify.sampling import probabilities
 from tests.kin import cousin
 from tests.pairs import build, model, texts, total
@@ -58,7 +58,7 @@ class Bigram(Parrot):
         return self.table[torch.tensor(seen, dtype=torch.long)]
 
 
-class Trimming(ConfidenceStopped):
+class Trimming(FixedLength):
     """Drops drafted tokens of low confidence, and everything after them."""
 
     def trim(self, sequences: Sequence[Text], candidates: list[Candidates]) -> list[Candidates]:
@@ -75,7 +75,7 @@ def engine_of(drafter: LanguageModel | None = None, *, suffix: bool = False, tok
     target = Bigram()
     drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer)]
     proposer = ChainProposer([SuffixProposer(), *drafters]) if suffix else drafters[0]
-    return Engine(target, proposer, Trimming(tokens, 0.0), context=CONTEXT, max_batch=8, warmup=0)
+    return Engine(target, proposer, Trimming(tokens), context=CONTEXT, max_batch=8, warmup=0)
 
 
 def asked(count: int, **settings: object) -> list[CompletionRequest]:
@@ -154,7 +154,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
 def test_what_can_not_be_is_refused(settings: dict[str, object], words: str) -> None:
     target = Bigram()
     drafter = DraftModel(Bigram(1.0), 512, 8, target=target.tokenizer)
-    engine = Engine(target, drafter, Trimming(2, 0.0), context=CONTEXT, warmup=0)
+    engine = Engine(target, drafter, Trimming(2), context=CONTEXT, warmup=0)
     with pytest.raises(RequestError, match=words) as caught:
         engine.complete(asked(1, **settings))
     assert caught.value.field == "rule"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from codespec import __version__
-from codespec.cli.checks import Finding, State, failed, from_error, warning, well
 from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, why_taken
 from codespec.client.daemon_client import Found
-from codespec.contract.serve_config import ServeConfig, check_bind, is_loopback
+from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.errors import ConfigError
+from codespec.finding import Finding, State, failed, from_fault, warning, well
 from codespec.token_file import read_token
 from codespec.user_folders import named_path
 
@@ -34,14 +34,13 @@ def check_token(config: ServeConfig) -> Finding:
         token = read_token(config.token_file)
         check_bind(config.host, token)
     except ConfigError as error:
-        return from_error("token", error)
+        return from_fault("token", error.fault)
     if config.token_file:
         file = named_path(config.token_file)
         if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
     if token:
         return well("token", "required")
-    assert is_loopback(config.host)
     return well("token", "not required; only this machine can reach the daemon")
 
 

@@ -1,42 +1,34 @@
-"""Check the engine: int8 kernel, exact mode and its cost, prompt budget, and equal texts with and without drafts.
+"""Check the engine: int8 kernel, exact mode, prompt budget, and equal texts with and without drafts.
 
 The checks use a loaded engine, or a running daemon's report.
 """
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from codespec.cli.checks import Finding, failed, from_error, warning, well
 from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.errors import CodespecError, DaemonError, ModelError
+from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
-from codespec.store.catalogue import find_entry
 from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE, computes_bfloat16, has_gpu
-from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.models.call_shape import CallShape
     from codespec.models.int8.kernels import Choice
-    from codespec.models.language_model import LanguageModel
 
-ARITHMETIC, KERNEL, ROUNDING, PROMPTS = "arithmetic", "kernel", "rounding", "prompts"  # names of findings
+ARITHMETIC, KERNEL, PROMPTS = "arithmetic", "kernel", "prompts"  # names of findings
 FAST_SET = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
 ACCEPT = 'set mode = "fast" to accept that, or report it'
-CONTEXT, VERIFY, LONG = 64, 8, 256  # context tokens before the rows, rows of a small verify, rows of a prompt
-COST_SECONDS = 3.0  # to measure the cost of exact mode
-WHOLE = 60.0  # for the search; a start tries only as many shapes as fit into a second
 TOKENS = 24
-MOST_BYTES = 4e9  # maximum model size for a probe; a larger one takes minutes to load
+MAX_BYTES = 4e9  # maximum model size for a probe; a larger one takes minutes to load
 PROBE_SECONDS = 60.0  # for a daemon that is busy
 PROMPT = """class Point:
     def __init__(self, x, y):
@@ -59,55 +51,25 @@ def check_daemon_arithmetic(daemon: Mapping[str, Any]) -> Finding:
     if variance := daemon.get("variance"):
         return _varying(str(variance))
     if daemon.get("mode") == "exact":
-        return well(ARITHMETIC, "the daemon is in exact mode; doctor measures the cost when no daemon runs")
+        return well(ARITHMETIC, "the daemon is in exact mode")
     return well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon does not report its mode")
 
 
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
-    """Search for the exact call shape again, ignoring the cached one. The engine can't be used afterwards."""
+    """Test the call shape in use again, as a first start does, whatever an earlier start kept."""
     if config.mode == "fast":
         return well(ARITHMETIC, FAST_SET)
     if engine.mode == "fast":  # startup has just tried all shapes
         return _varying(engine.variance)
     from codespec.startup.batch_invariance import find_variance, tried_length
-    from codespec.startup.call_search import settle
     from codespec.startup.tuning import MOST_CHUNK
 
-    model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
-    if model.device.type != "cpu":  # there is only one shape, and each start runs this whole test
-        return well(
-            ARITHMETIC,
-            f"exact mode holds with codespec's kernels: {tried_length(model)} tokens are equal in chunks and at once",
-        )
-    found = settle(model, chunk, WHOLE)
-    if found.variance:
-        return _varying(found.variance)
-    how = f"{found.calls.label} on {processor().label}"
-    said = f"exact mode holds and {_cost(model, found.calls, chunk)}: {how}; tried: {found.tried}"
-    if found.calls == used:
-        return well(ARITHMETIC, said)
-    model.use(used)
-    variance = find_variance(model, chunk)
+    model = engine.target
+    variance = find_variance(model, config.prefill_chunk or MOST_CHUNK)
     if variance:
-        said = f"{said}; the shape cached by an earlier start ({used.label}) no longer holds ({variance})"
+        said = f"the shape cached by an earlier start ({model.calls.label}) no longer holds ({variance})"
         return warning(ARITHMETIC, said, f"remove {cache_folder() / 'calls'}")
-    return well(ARITHMETIC, f"{said}; the shape in use, from an earlier search, holds too: {used.label}")
-
-
-def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
-    from codespec.startup.calls import fast_calls
-    from codespec.startup.timing import cost_over_fast, time_forward, time_prompt
-
-    assert model.cache is not None
-    context, prompt = min(CONTEXT, model.cache.capacity - VERIFY), min(LONG, model.cache.capacity)
-    timers = (
-        lambda model: time_forward(model, (1, 1, context)),
-        lambda model: time_forward(model, (VERIFY, 1, context)),
-        lambda model: time_prompt(model, prompt, chunk),
-    )
-    one, few, many = cost_over_fast(model, calls, fast_calls(model), timers, COST_SECONDS)
-    rows = f"1 token, {VERIFY} tokens and a prompt of {prompt}"
-    return f"takes {one:.2f}, {few:.2f} and {many:.2f} times as long as fast mode for {rows}"
+    return well(ARITHMETIC, f"exact mode holds: {tried_length(model)} tokens are equal in chunks and at once")
 
 
 def _varying(variance: str) -> Finding:
@@ -128,11 +90,9 @@ def check_int8(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
     try:
         choice = kernels.choose_kernel()
     except ModelError as error:
-        yield from_error(KERNEL, error)
+        yield from_fault(KERNEL, error.fault)
         return
     yield _check_kernel(choice, daemons or choice.label, kernels.SLOW)
-    if config.dtype == "int8":
-        yield well(ROUNDING, _rounding(config.target, choice.most))
 
 
 def _check_kernel(choice: Choice, label: str, slow: float) -> Finding:
@@ -142,17 +102,6 @@ def _check_kernel(choice: Choice, label: str, slow: float) -> Finding:
     other = "bfloat16" if computes_bfloat16() else "float32"
     mend = f'run doctor again when the machine is idle; if this stays, set dtype = "{other}"'
     return warning(KERNEL, f"{said}, and one took more than {slow:.0f} times as long as a float32 product", mend)
-
-
-def _rounding(target: str, most: int) -> str:
-    """Return the catalogue figures for weights within ±`most`, or the command that measures them."""
-    entry, measure = find_entry(target), f"`codespec bench divergence --dtype int8 --target {shlex.quote(target)}`"
-    figures = {known.most: known for known in entry.int8} if entry else {}
-    if most in figures:
-        return str(figures[most])
-    for other in figures.values():
-        return f"{other}; with ±{most}, as here, it was not compared: {measure} does so"
-    return f"int8 was not compared with float32 for this model: {measure} does so"
 
 
 def probe_daemon(address: Address) -> Finding:
@@ -173,7 +122,7 @@ def probe_daemon(address: Address) -> Finding:
 def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Iterator[Finding]:
     """Load the models for one request at a time, and also check their arithmetic. The packages must be importable."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
-    if needed_bytes(small, target, drafter) > MOST_BYTES:
+    if needed_bytes(small, target, drafter) > MAX_BYTES:
         yield well("probe", "not tried, because loading would take long: start the daemon and run doctor again")
         yield well(PROMPTS, "not measured, for the same reason")
         yield well(ARITHMETIC, "not tried, for the same reason")
@@ -186,7 +135,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         request = CompletionRequest(prefix=PROMPT, path="point.py", max_tokens=TOKENS)
         on, off = (engine.complete([replace(request, speculate=value)])[0] for value in (True, False))
     except CodespecError as error:
-        yield from_error("probe", error)
+        yield from_fault("probe", error.fault)
         return
     yield _compare(config, on, off, began)
     yield check_prompts(engine, config)

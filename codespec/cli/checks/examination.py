@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import Finding, daemon, engine, from_error, machine, models, well
+from codespec.cli.checks import daemon, engine, machine, models
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
 from codespec.cli.parts import find_back_end
@@ -16,7 +16,9 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import user_file
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
+from codespec.finding import Finding, from_fault, well
 from codespec.pair.facts import ModelFacts
+from codespec.pair.rows import check_fill_in
 from codespec.store.choice import ModelChoice, offer_note
 from codespec.token_file import read_token
 
@@ -74,7 +76,7 @@ def _look(known: Known) -> Iterator[Finding]:
     try:
         known.found = known.address.look() if known.address is not None else None
     except ConfigError as error:
-        yield from_error("daemon", error)
+        yield from_fault("daemon", error.fault)
 
 
 def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
@@ -88,7 +90,7 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
             yield well("settings", _where_from(options.config, own))
         yield well("model", _model(choice))
     except ConfigError as error:
-        yield from_error("settings", error)
+        yield from_fault("settings", error.fault)
     try:
         notes: list[str] = []
         names = ("token_file", "upstream", "upstream_token_file", "upstream_model")
@@ -97,7 +99,7 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
         yield from (Finding("serve", "warning", note) for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
-        yield from_error("serve", error)
+        yield from_fault("serve", error.fault)
 
 
 def _where_from(named: Path | None, own: Path | None) -> str:
@@ -138,7 +140,7 @@ def _models(config: EngineConfig, known: Known) -> Iterator[Finding]:
         known.whole = known.whole and head.state != "failed"
         yield head
     if known.target is not None:
-        yield models.check_fill_in(known.target)
+        yield check_fill_in(known.target)
 
 
 def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
@@ -158,7 +160,7 @@ def _upstream(serve: ServeConfig) -> Iterator[Finding]:
     try:
         yield from find_back_end().check(serve)
     except ConfigError as error:
-        yield from_error("upstream", error)
+        yield from_fault("upstream", error.fault)
 
 
 def _daemon(known: Known) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codespec import __version__
-from codespec.cli.checks import Finding, failed, from_error, warning, well
 from codespec.cli.options import require_torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError, install_mend
+from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.store.machine import computes_bfloat16
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
@@ -37,7 +37,7 @@ def check_packages(needed: bool) -> Iterator[Finding]:
     try:
         require_torch()
     except ConfigError as error:
-        yield from_error("packages", error)
+        yield from_fault("packages", error.fault)
         return
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ENGINE_PACKAGES[1:]]
     yield well("packages", f"{_torch_build()}, {', '.join(versions)}")
@@ -117,7 +117,7 @@ def _secret() -> Iterator[Finding]:
         if (state_folder() / "secret").exists():
             read_secret()
     except ConfigError as error:
-        yield from_error("secret", error)
+        yield from_fault("secret", error.fault)
 
 
 def why_not_writable(folder: Path) -> str:

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from codespec.cli.check import choose_sample
-from codespec.cli.checks import Finding, failed, from_error, from_fault, warning, well
 from codespec.cli.checks.machine import gigabytes
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ModelError
+from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair
-from codespec.pair.rows import stored_as
+from codespec.pair.rows import describe
 from codespec.store.catalogue import BYTES
 from codespec.store.machine import (
     IDLE_FACTOR,
@@ -31,7 +31,6 @@ from codespec.store.machine import (
 )
 from codespec.store.model_config import text_config
 from codespec.store.resolve import resolve
-from codespec.text.fim_templates import FimMissing
 
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
 RUNTIME = 500e6  # bytes for Python, torch and a step's tensors, in addition to the models
@@ -47,18 +46,9 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
             return warning(role, f"{name} is a hub id and not on this machine yet", mend), None
         facts = read_facts(model)
     except ModelError as error:
-        return from_error(role, error), None
-    if facts.reasons:
-        return from_fault(role, facts.reasons[0]), None
-    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
-    return well(role, f"{facts.architecture}, {size}, {describe_layers(facts)}, from {name}"), facts
-
-
-def describe_layers(facts: ModelFacts) -> str:
-    """Describe a model's kinds of layers, its experts, and the cost of a rollback."""
-    layers = facts.layers
-    experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
-    return f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
+        return from_fault(role, error.fault), None
+    found = describe(role, facts)
+    return found, facts if found.state == "ok" else None
 
 
 def check_head(name: str, target: ModelFacts) -> Finding:
@@ -70,7 +60,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     try:
         config = read_head_config(Path(name), layers)
     except ModelError as error:
-        return from_error("head", error)
+        return from_fault("head", error.fault)
     if not (Path(name) / WEIGHTS).is_file():
         return failed("head", f"{name} has no {WEIGHTS}", "fetch or export the head again")
     if (config.target_size, config.vocab_size) != (size, target.vocab_rows) or max(config.layers) >= layers:
@@ -80,30 +70,17 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     return well("head", f"{config.kind}, reads the target's layers {read}, from {name}")
 
 
-def check_fill_in(target: ModelFacts) -> Finding:
-    """Check whether the target is trained to fill in the middle; if not, the text after the cursor is ignored."""
-    template = target.template
-    if template is None or isinstance(template, FimMissing):
-        reason = template.reason if template else "it has no usable tokenizer"
-        return warning(
-            "fill-in", f"the text after the cursor is not used ({reason})", "choose a target with FIM tokens"
-        )
-    others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
-    return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
-
-
 def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
     """Yield the verdict of `codespec check` for the pair."""
     try:
         report = check_pair(target, drafter, choose_sample(None))
     except CodespecError as error:
-        yield from_error("pair", error)
+        yield from_fault("pair", error.fault)
         return
     if report.problem:
         yield from_fault("pair", report.problem)
-        return
-    notes = [row.label for row in report.rows if row.finding == "note"]
-    yield well("pair", report.verdict + (f" ({', '.join(notes)}; see `codespec check`)" if notes else ""))
+    else:
+        yield well("pair", report.verdict + ("" if report.verdict == "works" else "; see `codespec check`"))
 
 
 def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:

@@ -149,7 +149,6 @@ async def stats(request: web.Request) -> web.StreamResponse:
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
-        engine["identity"] = dict(loaded.identity)
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
     families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]

@@ -205,8 +205,8 @@ class Replica:
         """Answer a challenge here: the proof covers the address that the client used, which the daemon can't see."""
         body = bytearray()
         async for piece in body_of(receive):
-            body += piece[: proof.MOST_REPLY]
-            if len(body) >= proof.MOST_REPLY:
+            body += piece[: proof.MAX_REPLY]
+            if len(body) >= proof.MAX_REPLY:
                 break
         digits, server = str(as_object(body).get("nonce")), scope.get("server")
         if not re.fullmatch(rf"[0-9a-f]{{{2 * proof.NONCE_BYTES}}}", digits):

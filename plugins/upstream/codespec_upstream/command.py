@@ -6,12 +6,12 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 
-from codespec.cli.checks import Finding, from_error, warning, well
 from codespec.cli.serve import PAIR
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError
+from codespec.finding import Finding, from_fault, warning, well
 from codespec.store.disk import say
 from codespec.token_file import read_token
 from codespec_upstream.client import UpstreamClient
@@ -41,7 +41,7 @@ def check(config: ServeConfig) -> Iterator[Finding]:
     try:
         facts = asyncio.run(_look(config))
     except CodespecError as error:
-        yield from_error("upstream", error)
+        yield from_fault("upstream", error.fault)
         return
     context = f"context {facts.context:,}" if facts.context_known else f"context not named, {facts.context:,} assumed"
     yield well("upstream", f"{config.upstream} serves {facts.model}, {context}")

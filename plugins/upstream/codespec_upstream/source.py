@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.contract.serve_config import is_loopback
+from codespec.contract.hosts import is_loopback
 from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError

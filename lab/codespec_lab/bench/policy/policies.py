@@ -15,8 +15,9 @@ from codespec.sequence import Candidates, Cap
 from codespec.sequence import Sequence as Text
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, Ds4Table, FixedLength, PlusTwoMinusOne
+from codespec.speculation.policy import DraftLengthPolicy, Ds4Table, FixedLength
 from codespec_lab.bench.pair import LONGEST, Pair
+from codespec_lab.bench.policy.heuristics import ConfidenceStopped, PlusTwoMinusOne
 from codespec_lab.bench.policy.recording import RecordedDraft, Recording
 from codespec_lab.bench.policy.replay import ReplayedStep, cached_after, pending, replay
 from codespec_lab.bench.steps import Prices

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from codespec_lab.bench.policy.heuristics import ConfidenceStopped
 from codespec_lab.bench.policy.policies import Oracle, Planner
 from codespec_lab.bench.steps import Prices
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, FixedLength
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, recordings, replayed
 from tests.speculation.sequences import forward, table
 

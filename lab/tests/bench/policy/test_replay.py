@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 import pytest
+from codespec_lab.bench.policy.heuristics import ConfidenceStopped, PlusTwoMinusOne
 from codespec_lab.bench.policy.recording import BATCH, record
 from codespec_lab.bench.policy.replay import ReplayedStep, ReplayTarget, replay
 from codespec_lab.bench.sites import Site
@@ -16,7 +17,7 @@ from codespec.errors import MismatchError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, Ds4Table, FixedLength, PlusTwoMinusOne
+from codespec.speculation.policy import DraftLengthPolicy, Ds4Table, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, sites
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import prompts
