@@ -1,6 +1,6 @@
 """The keys of the people and programs that share a daemon: a file with one JSON object a line.
 
-    {"name": "ana", "sha256": "…", "created": "2026-11-26", "requests_per_minute": 120}
+    {"name": "ana", "sha256": "…", "created": "2026-11-26"}
 
 The file holds the SHA-256 of each key, never the key. A slow hash, as for passwords, would add nothing: a key is 256
 random bits, so a reader of the file can't find it by guessing. Keys are looked up by their hash, so the time of a
@@ -17,7 +17,7 @@ import secrets
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -31,8 +31,7 @@ from codespec.regular_file import Unreadable, open_regular
 
 MOST_BYTES = 1 << 20  # of the file
 MOST_KEYS = 1000  # each is a label of the metrics
-MOST_LIMIT = 10**12
-RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics and the audit log
+RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -41,31 +40,22 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key by its name and hash, with its limits (0: none).
-
-    `requests_per_minute` counts POST requests, `tokens_per_day` written tokens of a day in UTC, and `at_once` the
-    completions that wait or run.
-    """
+    """A key by its name and hash."""
 
     name: str
     sha256: str
     created: str = ""
-    requests_per_minute: int = 0
-    tokens_per_day: int = 0
-    at_once: int = 0
-
-    @property
-    def limits(self) -> dict[str, int]:
-        """The limits that are set, by name."""
-        return {name: getattr(self, name) for name in LIMITS if getattr(self, name)}
 
 
-LIMITS = ("requests_per_minute", "tokens_per_day", "at_once")
+REMOVED = ("requests_per_minute", "tokens_per_day", "at_once")  # fields of earlier versions; they have no effect
 _FIELDS = {item.name for item in fields(Key)}
 
 
-def read_keys(file: Path) -> tuple[Key, ...]:
-    """Return the keys of a file. Raises ConfigError, with the line, for anything that `add_key` never writes."""
+def read_keys(file: Path, notes: MutableSequence[str] | None = None) -> tuple[Key, ...]:
+    """Return the keys of a file. Raises ConfigError, with the line, for anything that `add_key` never writes.
+
+    `notes` gets a sentence for each limit of earlier versions.
+    """
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
@@ -78,7 +68,12 @@ def read_keys(file: Path) -> tuple[Key, ...]:
     if len(data) > MOST_BYTES:
         raise ConfigError(f"The keys file {file} is longer than {MOST_BYTES >> 10} KiB", "revoke old keys")
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    keys = tuple(_parse(line, f"Line {number} of {file}") for number, line in enumerate(lines, 1) if line.strip())
+    found = [(f"Line {number} of {file}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [(where, _parse(line, where)) for where, line in found]
+    limits = dict.fromkeys(name for _, row in rows for name in REMOVED if row.pop(name, None))
+    if notes is not None:
+        notes += [f"{name} in {file} has no effect any more: limit requests in a proxy" for name in limits]
+    keys = tuple(_checked(row, where) for where, row in rows)
     _check(keys, file)
     return keys
 
@@ -88,13 +83,13 @@ def new_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
-def add_key(file: Path, name: str, **limits: int) -> str:
+def add_key(file: Path, name: str) -> str:
     """Make a key, write its hash to the file, which is created if it is missing, and return the key.
 
     Raises ConfigError if the name is taken or the file can't be used.
     """
     key = new_key()
-    fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": _today(), **limits}, f"The key {name!r}")
+    fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": _today()}, f"The key {name!r}")
     with _locked(file):
         keys = (*(read_keys(file) if os.path.lexists(file) else ()), fresh)
         _check(keys, file)
@@ -112,14 +107,14 @@ def revoke_key(file: Path, name: str) -> None:
         _write(file, left)
 
 
-def _parse(line: bytes, where: str) -> Key:
+def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         values = parse_json(line, 64, finite=True)
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON", "remove it, or restore the line that was there") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{where} is not a JSON object", "remove it, or restore the line that was there")
-    return _checked(values, where)
+    return values
 
 
 def _checked(values: dict[str, Any], where: str) -> Key:
@@ -134,10 +129,6 @@ def _checked(values: dict[str, Any], where: str) -> Key:
             raise ConfigError(f"{where} has no valid {name}", _MENDS[name])
     if values["name"] in RESERVED:
         raise ConfigError(f"{where} is named {values['name']}, a name of the daemon's own", "choose another name")
-    for name in LIMITS:
-        value = values.get(name, 0)
-        if type(value) is not int or not 0 <= value <= MOST_LIMIT:
-            raise ConfigError(f"{where} has no valid {name}", f"use a whole number from 0 (no limit) to {MOST_LIMIT}")
     return Key(**values)
 
 

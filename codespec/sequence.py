@@ -139,7 +139,6 @@ class Sequence:
     stops: StopFinder
     ending: Ending | None = None  # finds the end of a completion with a shape
     listening: bool = False  # whether a caller reads `events`
-    audit: bool = False  # decoded a second time for comparison; excluded from learning and metrics
     outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
     had_slot: bool = False  # whether it has ever had a slot, for example before a pause

@@ -126,7 +126,7 @@ def wait_until_ready(url: str) -> None:
 def count(folder: Path) -> dict[str, list[str]]:
     """Return the files in which a function ran, by process."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    daemon = start(folder, "serve", "--port", str(port), "--no-learn", "--no-prefetch", "--audit-every", "0")
+    daemon = start(folder, "serve", "--port", str(port), "--no-learn", "--no-prefetch")
     server = start(folder, "lsp", pipe=subprocess.PIPE)
     try:
         wait_until_ready(url)

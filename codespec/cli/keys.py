@@ -10,15 +10,9 @@ from typing import Any
 
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
-from codespec.keys_file import LIMITS, add_key, read_keys, revoke_key
+from codespec.keys_file import add_key, read_keys, revoke_key
 from codespec.store.disk import say
 from codespec.user_folders import named_path
-
-HELP = {
-    "requests_per_minute": "POST requests a minute",
-    "tokens_per_day": "written tokens a day (UTC)",
-    "at_once": "completions that wait or run at once",
-}
 
 
 def add_parser(commands: Any) -> None:
@@ -30,10 +24,8 @@ def add_parser(commands: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
     adding = actions.add_parser("add", help="make a key and print it, once", description="Makes a key and prints it.")
-    adding.add_argument("name", metavar="NAME", help="holder of the key, as shown in metrics and the audit log")
-    for name in LIMITS:
-        adding.add_argument(f"--{name.replace('_', '-')}", type=int, default=0, metavar="N", help=HELP[name])
-    listing = actions.add_parser("list", help="list names and limits", description="Lists the keys' names and limits.")
+    adding.add_argument("name", metavar="NAME", help="holder of the key, as shown in metrics")
+    listing = actions.add_parser("list", help="list the names", description="Lists the keys' names and dates.")
     listing.add_argument("--json", action="store_true", help="print one JSON object")
     revoking = actions.add_parser("revoke", help="remove a key", description="Removes a key; its requests end.")
     revoking.add_argument("name", metavar="NAME", help="name of the key, as in `codespec keys list`")
@@ -46,7 +38,7 @@ def add_parser(commands: Any) -> None:
 def run_add(options: argparse.Namespace) -> int:
     """Print the new key alone on stdout; return 0."""
     file = find_file(options)
-    print(add_key(file, options.name, **{name: getattr(options, name) for name in LIMITS}))
+    print(add_key(file, options.name))
     say(f"{file} keeps the key's hash alone, so note the key now")
     return 0
 
@@ -58,8 +50,7 @@ def run_list(options: argparse.Namespace) -> int:
         print(json.dumps({"keys": [{k: v for k, v in asdict(key).items() if k != "sha256"} for key in keys]}))
         return 0
     for key in keys:
-        limits = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in key.limits.items())
-        print(f"{key.name:<24}{key.created or 'unknown':<12}{limits or 'no limits'}")
+        print(f"{key.name:<24}{key.created or 'unknown'}")
     return 0
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
 from codespec.contract.declared import declared
-from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import REMOVED
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
 from codespec.store.machine import measure_step
-
-if TYPE_CHECKING:
-    from codespec.server.loading import LoadedEngine, Progress
 
 PAIR = ("model", "target", "drafter")
 
@@ -33,6 +29,8 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("address and access (also CODESPEC_SERVE_* variables and [serve] in --config)")
     for name in declared(ServeConfig):
         add_flag(parser, group, ServeConfig, name)
+    for name in REMOVED["serve"]:
+        parser.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="", help=argparse.SUPPRESS)
     add_engine_options(parser)
     parser.set_defaults(run=run)
 
@@ -40,7 +38,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    notes: list[str] = []
+    removed = [(name, mend) for name, mend in REMOVED["serve"].items() if getattr(options, name) is not None]
+    notes = [f"--{name.replace('_', '-')} has no effect any more: {mend}" for name, mend in removed]
     settings = resolve_serve(flags, options.config, notes=notes)
     say(*notes)
     if settings.upstream:
@@ -54,19 +53,9 @@ def run(options: argparse.Namespace) -> int:
     require_aiohttp()
     from codespec.server.engine_thread import EngineThread
     from codespec.server.lifecycle import serve
-    from codespec.server.loading import fits_beside, loader
-    from codespec.server.reload import Plan
+    from codespec.server.loading import loader
 
-    def load(config: EngineConfig) -> Callable[[Progress], LoadedEngine]:
-        return loader(config, require_torch, settings.prefetch, settings.audit_every)
-
-    def plan(changes: Mapping[str, Any]) -> Plan:
-        """Read the settings again, with other models. A new target takes neither the old model nor its drafter."""
-        dropped = dict.fromkeys(PAIR) if changes.keys() & {"model", "target"} else {}
-        again = choose_config(options, **{**dropped, **changes}).config
-        return Plan(load(again), fits_beside(again))
-
-    return serve(EngineThread(load(choice.config)), settings, plan)
+    return serve(EngineThread(loader(choice.config, require_torch, settings.prefetch)), settings)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

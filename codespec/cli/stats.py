@@ -171,7 +171,6 @@ def render(stats: Mapping[str, Any]) -> list[str]:
         _line("written", _written(figures)),
         _line("against plain", _goodput(figures)),
         _line("mode", ", ".join(figures.parts("mode", "mode"))),
-        _line("audits", _parts(figures, "audit_total", "result")),
         _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
         _line("by position", _positions(figures)),
     ]

@@ -31,7 +31,7 @@ from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
 
 LOG_KB = 1000
-FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metrics-token-file", "audit-log")
+FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metrics-token-file")
 MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")

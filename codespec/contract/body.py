@@ -102,15 +102,6 @@ class LookupBody(TypedDict, total=False):
     files: Annotated[list[FileBody], ValueSpec("the files; an empty list forgets them", most=MOST_FILES)]
 
 
-class ReloadBody(TypedDict, total=False):
-    """Body of `POST /v1/codespec/reload`, which needs the owner's token. Without names, the settings are read again."""
-
-    model: Annotated[str, ValueSpec("target and drafter, by a name of the catalogue", most=MOST_PATH)]
-    target: Annotated[str, ValueSpec("the target: a name, a hub id, a folder or a file", most=MOST_PATH)]
-    drafter: Annotated[str, ValueSpec("the drafter: the same, or none", most=MOST_PATH)]
-    unload_first: Annotated[bool, ValueSpec("unload the old models first (default: if both do not fit into memory)")]
-
-
 class Field(NamedTuple):
     """A declared field of a body: its type, its range and description, and whether it is required."""
 
@@ -141,11 +132,6 @@ def describe(version: str) -> dict[str, Any]:
             "/v1/codespec/complete": {"post": _operation(CompletionBody, "text/event-stream", _events())},
             "/v1/codespec/files": {
                 "post": _operation(LookupBody, "application/json", _object({"files": int, "bytes": int}))
-            },
-            "/v1/codespec/reload": {
-                "post": _operation(
-                    ReloadBody, "application/json", _object({"target": str, "drafter": str, "seconds": float})
-                )
             },
             "/health": {"get": _probe("the process lives; details only with the token")},
             "/ready": {"get": _probe("the model is loaded and the engine runs", "not yet, or not now")},

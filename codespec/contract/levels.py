@@ -27,7 +27,8 @@ REMOVED: Mapping[str, Mapping[str, str]] = {
         "tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm",
         "min_confidence": "remove it; the default policy learns how sure a drafter is",
     },
-    "serve": dict.fromkeys(("memory_mb", "gather_places"), "remove it"),
+    "serve": dict.fromkeys(("memory_mb", "gather_places", "audit_every"), "remove it")
+    | {"audit_log": "remove it; a proxy in front logs the requests"},
 }
 # Values of earlier versions by setting, up to a colon. They have no effect either.
 REMOVED_VALUES: Mapping[str, tuple[str, ...]] = {"policy": ("confidence", "plus2minus1")}

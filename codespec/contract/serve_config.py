@@ -82,27 +82,11 @@ class ServeConfig:
     metrics_token_file: str = setting(
         "", "`/metrics` also accepts the token in this file, which no other route accepts", shown="none", metavar="FILE"
     )
-    audit_log: str = setting(
-        "",
-        "append one JSON line per request to this file: key, time and counts, never text; SIGHUP reopens it",
-        page="append one JSON line per request to this file: key, time and counts, never text "
-        "([fields](clients.md#a-team)); SIGHUP reopens it",
-        shown="none",
-        metavar="FILE",
-    )
     queue: int = setting(64, "requests that may wait; further ones get 429", metavar="N", least=0, most=10_000)
     drain_seconds: int = setting(
         30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
     )
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
-    audit_every: int = setting(
-        200,
-        "in `exact` mode, decode one completion in this many again without drafts while idle, and report a "
-        "difference; 0: none",
-        metavar="N",
-        least=0,
-        most=1_000_000,
-    )
     access_log: bool = setting(False, "one line per request: method, route, status and duration, never text")
     log_kb: int = setting(
         0,

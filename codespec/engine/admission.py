@@ -14,7 +14,6 @@ from codespec.text.fim import TokenPrompt, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.layout import Layouts
 
-AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
 EMPTY = Fault("empty", f"{FIELD} is empty and the model has no begin-of-text token", "give some text", "prefix")
 RESERVED = 128  # minimum of tokens that an editor prompt leaves free
@@ -69,31 +68,6 @@ class Admission:
                 sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shapes line and block would)")
             sequences.append(sequence)
         return sequences
-
-    def repeat(self, finished: list[Sequence]) -> list[Sequence]:
-        """Return the choices of a finished request as new sequences, to be decoded plainly and compared.
-
-        They use the same prompt ids, because the document's layout would not produce them twice.
-        """
-        request = replace(finished[0].request, speculate=False, document=AUDIT)
-        again: list[Sequence] = []
-        for original, ending in zip(finished, begin_endings(request), strict=True):
-            sequence = Sequence(
-                request=request,
-                choice=original.choice,
-                prompt_ids=original.prompt_ids,
-                context=original.context,
-                held=original.held,
-                continues=original.continues,
-                eos_ids=original.eos_ids,
-                stops=original.stops,
-                ending=ending,
-                audit=True,
-                parent=again[0] if again else None,
-            )
-            sequence.stats.prompt_tokens = len(original.prompt_ids)
-            again.append(sequence)
-        return again
 
     def _build(self, request: CompletionRequest, template: FimTemplate | None) -> TokenPrompt:
         return build_prompt(

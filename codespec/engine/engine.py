@@ -17,11 +17,10 @@ from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Job, Queue, share_rows
-from codespec.models.call_shape import FAST
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse, SlotPool
-from codespec.proposers.base import NOTHING, Proposer
+from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
@@ -101,13 +100,6 @@ class Engine:
         """Use another acceptance rule from the next step on, for measurements."""
         self._verifier.rule = rule
 
-    def leave_exact(self, reason: str) -> None:
-        """Switch to fast mode after a violation of exact mode."""
-        if self.target.exact:
-            self.target.exact, self.target.variance = False, reason
-            self.target.use(FAST)
-            self.notes.append(f"exact mode does not hold here ({reason}): fast mode is used, near-ties may differ")
-
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the target's and the drafter's caches. May be read from another thread."""
@@ -153,18 +145,13 @@ class Engine:
         return job.sequences
 
     def start(self, job: Job) -> None:
-        """Give a waiting job its sequences. Raises RequestError if its request is invalid.
-
-        An audit decodes plainly; nothing is drafted, learned or counted. Prompts are reused from the cache if it still
-        holds them.
-        """
+        """Give a waiting job its sequences. Raises RequestError if its request is invalid."""
         began = time.perf_counter()
-        sequences = self._admission.repeat(job.audited) if job.audited else self._admission.admit(job.request)
+        sequences = self._admission.admit(job.request)
         for sequence in sequences:
             sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
             sequence.started, sequence.listening = job.arrived, job.listening
-        if not job.audited:
-            self.proposer.check(job.request, sequences[0].length_limit)
+        self.proposer.check(job.request, sequences[0].length_limit)
         job.sequences = sequences
 
     @property
@@ -223,7 +210,7 @@ class Engine:
         with record.timed("schedule"):
             caps = self._caps(sequences)
         with record.timed("propose"):
-            drafts = self._propose(sequences, caps)
+            drafts = self.proposer.propose(sequences, caps)
         with record.timed("retokenize"):
             proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
             turns = self._trim(sequences, proposed)
@@ -231,7 +218,7 @@ class Engine:
             verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
         with record.timed("commit"):
             tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
-        self._policy_of(sequences).timed(record.propose, record.verify)
+        self.policy.timed(record.propose, record.verify)
         self._book(record, turns, tokens)
 
     def _caps(self, sequences: list[Sequence]) -> list[Cap]:
@@ -247,24 +234,15 @@ class Engine:
             if speculates and not sequence.num_generated:
                 for source in self.proposer.warm_for(sequence.request.owner):
                     sequence.outlook.read_by.setdefault(source, sequence.stats.cached_tokens)
-        wanted = self._policy_of(sequences).caps(sequences)
+        wanted = self.policy.caps(sequences)
         return [
             cap if cap.tokens <= sequence.room else replace(cap, tokens=sequence.room)
             for sequence, cap in zip(sequences, wanted, strict=True)
         ]
 
-    def _policy_of(self, sequences: list[Sequence]) -> DraftLengthPolicy:
-        """Return the policy, or PLAIN if there are only audits: a policy learns from every call."""
-        return PLAIN if all(sequence.audit for sequence in sequences) else self.policy
-
-    def _propose(self, sequences: list[Sequence], caps: list[Cap]) -> list[Draft]:
-        if all(sequence.audit for sequence in sequences):
-            return [NOTHING] * len(sequences)
-        return self.proposer.propose(sequences, caps)
-
     def _trim(self, sequences: list[Sequence], proposed: list[Candidates]) -> list[Turn]:
         """Return the turns of this step: each sequence's fed ids and its trimmed candidates."""
-        candidates = keep_drawn(proposed, self._policy_of(sequences).trim(sequences, proposed))
+        candidates = keep_drawn(proposed, self.policy.trim(sequences, proposed))
         return [Turn(sequence, sequence.feed, own) for sequence, own in zip(sequences, candidates, strict=True)]
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
@@ -272,8 +250,6 @@ class Engine:
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
-        if turn.sequence.audit:
-            return 0
         self.metrics.count_round(turn.sequence, turn.candidates, taken)
         self.policy.observe(turn.sequence, turn.candidates, verdict)
         return len(taken.committed)
@@ -294,12 +270,10 @@ class Engine:
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence in self._batch.running:
             self._batch.leave(sequence)
-        if not sequence.audit:
-            self.proposer.release(sequence)
+        self.proposer.release(sequence)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000
         conclude(sequence, reason)
-        if not sequence.audit:
-            self.metrics.count_end(sequence.stats)
+        self.metrics.count_end(sequence.stats)
 
     def _book(self, record: RoundRecord, turns: list[Turn], tokens: list[int]) -> None:
         """Record the round for the engine and for each sequence, and finish the sequences that ended."""
@@ -323,7 +297,7 @@ class Engine:
 
     def _plain_round(self, turns: list[Turn]) -> float:
         """Return the seconds of a plain round (one token per sequence), or 0 without a cost table."""
-        costs = self._policy_of([turn.sequence for turn in turns]).costs
+        costs = self.policy.costs
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return costs.plain(len(turns), length) if costs else 0.0
 
@@ -357,13 +331,9 @@ class Batch:
             sequence.stats.queue_ms = (time.perf_counter() - sequence.started) * 1000
 
     def leave(self, sequence: Sequence) -> None:
-        """Release the slot; its keys and values stay available to requests with the same prefix.
-
-        An audit's slot is emptied, so it is reused before any document's slot.
-        """
+        """Release the slot; its keys and values stay available to requests with the same prefix."""
         self.running.remove(sequence)
-        length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
-        length = self.target.resume(sequence.slot, length)
+        length = self.target.resume(sequence.slot, min(sequence.cached, len(sequence.ids)))
         self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
 
     def _rotary_key(self, sequence: Sequence) -> int:

@@ -12,7 +12,7 @@ a request starve:
 - The request with the fewest tokens left begins in the next round, or with fewer than four slots after at most 16.
 - A warm-up lets requests for text go first, but for no more than 256 rounds (aging).
 
-Prefetches and audits run only if there is no other work. The prompts of a round share its rows by the same rule: the
+Prefetches run only if there is no other work. The prompts of a round share its rows by the same rule: the
 shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
 
 Times are seconds of `time.perf_counter`.
@@ -46,13 +46,12 @@ AGING = 256  # rounds that a warm-up waits before it counts as a request for tex
 class Priority(IntEnum):
     """The order in which requests are served.
 
-    A warm-up yields to requests for text, a prefetch to all client requests, and an audit to everything else.
+    A warm-up yields to requests for text, and a prefetch to all client requests.
     """
 
     INTERACTIVE = 0
     WARM_UP = 1
     PREFETCH = 2
-    AUDIT = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +70,6 @@ class Job:
     deadline: float | None = None
     after_first: float | None = None
     listening: bool = True  # whether a caller reads the events
-    audited: list[Sequence] = field(default_factory=list)  # finished sequences that this audit decodes again
     number: int = 0  # order of arrival
     sequences: list[Sequence] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)  # all events that `read_events` has returned

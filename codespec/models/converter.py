@@ -14,7 +14,7 @@ from codespec.store.conversions import text_files
 from codespec.store.weights import StoredTensor
 
 
-def run_converter(convert: Callable[..., None], arguments: Sequence[str]) -> int:
+def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str]) -> int:
     """Call `convert` with the arguments SOURCE… FOLDER SHA256.
 
     Return the exit code: 0, or 2 after printing one sentence to stderr.

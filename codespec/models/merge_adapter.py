@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
-from codespec.models.converter import run_converter, write_json
+from codespec.models.converter import convert_to_exit_code, write_json
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
 from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
@@ -68,7 +68,7 @@ def _settings(adapter: Path) -> LoraConfig:
 
 def main(arguments: Sequence[str]) -> int:
     """Merge BASE ADAPTER FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
-    return run_converter(merge, arguments)
+    return convert_to_exit_code(merge, arguments)
 
 
 if __name__ == "__main__":

@@ -5,40 +5,33 @@ The access log contains only the method, route, status and duration of each requ
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Collection
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
 from codespec.server import page
-from codespec.server.accounts import CALL, Call, line_of
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
 from codespec.server.dialects import codespec, llama_cpp, ollama, openai, tabby
-from codespec.server.logs import AuditLog, log, log_failure
-from codespec.server.reload import RELOADER, Reloader, reload
+from codespec.server.logs import log, log_failure
 from codespec.server.security import (
     ACCESS,
     PROOF_KEYS,
     PROOF_PATHS,
     PROOF_ROUTES,
-    RELOAD,
     SCOPES,
     Access,
     Scopes,
     guard,
 )
-from codespec.server.wire import FIELDS, Refused, error_reply, read_fields, reply, route_of
+from codespec.server.wire import Refused, error_reply, read_fields, reply, route_of
 
 READY = "/ready"  # open to anyone, without details
 HEALTH = frozenset({"/health", "/v1/health", READY, *PROOF_PATHS})  # the requests that clients send first
-NOT_HELD = frozenset({*PROOF_PATHS, "/v1/health", "/v1/events"})  # they use no model
-MOST_DEADLINE = 600_000.0  # milliseconds
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use a method that Allow lists"),
@@ -50,22 +43,16 @@ def build_app(
     host: str = "127.0.0.1",
     access: Access | None = None,
     keys: proof.Keys | None = None,
-    audit_log: AuditLog | None = None,
-    reloader: Reloader | None = None,
 ) -> web.Application:
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
     access = access or Access()
     connections = Connections(open_files())
     open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
-    record = recorded(audit_log, open_paths | {"/health"})
-    guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths), keep_engine]
+    guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths)]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
     app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
     app.on_cleanup.append(end_chat_templates)
-    if reloader is not None:
-        app[RELOADER] = reloader
-    app.router.add_post(RELOAD, reload)
     for dialect in (codespec, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes([*page.ROUTES, *PROOF_ROUTES])
@@ -92,24 +79,17 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
     return await openai.complete(request, fields)
 
 
-def recorded(audit_log: AuditLog | None, unaudited: Collection[str]) -> Middleware:
-    """Return the outermost middleware, which logs each request. Routes in `unaudited` are not in the audit log."""
-
-    @web.middleware
-    async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-        call, begun, status = Call(), time.perf_counter(), 499
-        request[CALL] = call
-        try:
-            response = await handler(request)
-            status = response.status
-            return response
-        finally:
-            ms, route = (time.perf_counter() - begun) * 1000, route_of(request)
-            log.info("%s %s %d %.0f ms", request.method[:8], route, status, ms)
-            if audit_log is not None and route not in unaudited:
-                audit_log.write(line_of(request, call, status, ms))
-
-    return record
+@web.middleware
+async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log each request; the outermost middleware."""
+    begun, status = time.perf_counter(), 499
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        ms = (time.perf_counter() - begun) * 1000
+        log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, ms)
 
 
 @web.middleware
@@ -134,30 +114,3 @@ def _from_http(error: web.HTTPException) -> web.Response:
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
     return response
-
-
-@web.middleware
-async def keep_engine(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give a request one engine until it ends. While the models are being replaced, let it wait for the new one."""
-    daemon = request.app[DAEMON]
-    if route_of(request) == RELOAD:
-        return await handler(request)
-    if daemon.held is not None and request.method == "POST" and route_of(request) not in NOT_HELD:
-        await _wait_for_engine(request, daemon)
-    with daemon.pinned():
-        return await handler(request)
-
-
-async def _wait_for_engine(request: web.Request, daemon: Daemon) -> None:
-    """Wait until the models are replaced. Raise ServeError at the request's deadline."""
-    began = time.perf_counter()
-    request[FIELDS] = fields = await read_fields(request)
-    deadline = fields.number("deadline_ms", 0.0, 0.0, MOST_DEADLINE) if route_of(request) == codespec.COMPLETE else 0.0
-    try:
-        async with asyncio.timeout(deadline / 1000 or None):
-            await daemon.until_released()
-    except TimeoutError as error:
-        sentence = "The models are being replaced: try again in a moment."
-        raise ServeError(sentence, 503, RETRY_SECONDS, "starting") from error
-    if deadline:
-        fields.shorten("deadline_ms", (time.perf_counter() - began) * 1000)

@@ -7,9 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import NoReturn
 
 from aiohttp import web
 
@@ -21,7 +19,6 @@ from codespec.server.loading import Loaded, Source
 from codespec.server.logs import LogOutput
 
 RETRY_SECONDS = 1  # delay before a client retries
-_PINNED: ContextVar[Source | None] = ContextVar("engine", default=None)
 
 
 class Daemon:
@@ -30,9 +27,7 @@ class Daemon:
     def __init__(
         self, source: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
     ) -> None:
-        self.current = source
-        self.incoming: Source | None = None  # the last source that began to load as a replacement
-        self.held: asyncio.Event | None = None  # set at the end of a replacement; None: no request has to wait
+        self.source = source
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
@@ -40,15 +35,7 @@ class Daemon:
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # only one long text is encoded at a time, which leaves a core for the engine
-        self._open: dict[RequestHandle, Source] = {}
-        self._users: Counter[Source] = Counter()  # requests by the engine that they use
-        self._num_held = 0
-        self._changed = asyncio.Event()
-
-    @property
-    def source(self) -> Source:
-        """The engine of the current request, which keeps it until it ends; outside a request, the current engine."""
-        return _PINNED.get() or self.current
+        self._open: set[RequestHandle] = set()
 
     @property
     def num_open(self) -> int:
@@ -58,14 +45,12 @@ class Daemon:
     @property
     def state(self) -> str:
         """One of starting, ready, stopping, failed or stopped."""
-        if self.held is not None and not self.stopping:
-            return "starting"
         return "stopping" if self.stopping else self.source.state
 
     @property
     def reason(self) -> str:
         """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
-        source = self.incoming if self.held is not None and self.incoming is not None else self.source
+        source = self.source
         if source.error is not None:
             return source.error.fault.clause
         starts = source.loaded is None or source.state != "ready"
@@ -83,7 +68,7 @@ class Daemon:
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        return sum(source.num_running for source in self.sources)
+        return self.source.num_running
 
     @property
     def num_waiting(self) -> int:
@@ -119,19 +104,17 @@ class Daemon:
         if self.num_open >= slots + self.queue and not self._make_room(scope):
             self.metrics.refused["queue_full"] += 1
             if account is not None:
-                account.refused["queue_full"] += 1
+                account.refused += 1
             raise self._full()
-        if account is not None:
-            account.check()
         handle.request, handle.session = replace(handle.request, scope=scope), session
         self.source.admit(handle)
-        self._open[handle] = self.source
+        self._open.add(handle)
         if account is not None:
             account.open.add(handle)
         try:
             yield
         finally:
-            self._open.pop(handle, None)
+            self._open.discard(handle)
             self.metrics.end(handle)
             if account is not None:
                 account.end(handle)
@@ -164,79 +147,12 @@ class Daemon:
     def refuse(self, handles: Collection[RequestHandle], error: ServeError) -> None:
         """End requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
         for handle in list(handles):
-            self._open[handle].abort(handle)
+            self.source.abort(handle)
             handle.push([Failed(error)])
 
     def refuse_open(self) -> None:
         """End all open requests, because the daemon stops."""
         self.refuse(self._open, stopping())
-        if self.held is not None:
-            self.held.set()
-
-    @property
-    def sources(self) -> list[Source]:
-        """The current engine, replaced engines with open requests, and an engine that is loading."""
-        return list({self.current: 0, **self._users, **({self.incoming: 0} if self.incoming else {})})
-
-    @contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Let the request that runs the block keep the current engine, even if it is replaced in the meantime."""
-        source = self.current
-        token = _PINNED.set(source)
-        self._users[source] += 1
-        try:
-            yield
-        finally:
-            _PINNED.reset(token)
-            self._users[source] -= 1
-
-    def num_users(self, source: Source) -> int:
-        """Return the number of requests that still use an engine."""
-        return self._users[source]
-
-    def use(self, source: Source) -> None:
-        """Use another engine for new requests."""
-        self.current, self.incoming = source, None
-        self._users[source] += 0
-        self._changed.set()
-
-    def forget(self, source: Source) -> None:
-        """Drop an engine that no request uses."""
-        del self._users[source]
-
-    @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Let new requests wait until the block ends."""
-        self.held = asyncio.Event()
-        try:
-            yield
-        finally:
-            self.held.set()
-            self.held = None
-
-    async def until_released(self) -> None:
-        """Wait while requests are held. Raise ServeError if too many wait already."""
-        if self._num_held >= self.queue:
-            self.metrics.refused["queue_full"] += 1
-            sentence = f"{self._num_held} requests wait for the models to be replaced: try again in a moment."
-            raise ServeError(sentence, 429, RETRY_SECONDS)
-        self._num_held += 1
-        try:
-            while self.held is not None and not self.stopping:
-                await self.held.wait()
-        finally:
-            self._num_held -= 1
-
-    async def until_failed(self) -> NoReturn:
-        """Wait until the current engine has failed, and raise its error."""
-        while True:
-            self._changed.clear()
-            tasks = [asyncio.ensure_future(wait) for wait in (self.current.until_failed(), self._changed.wait())]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            tasks[1].cancel()
-            if tasks[0].done() and self.current.error is not None:
-                raise self.current.error
-            tasks[0].cancel()
 
 
 def stopping() -> ServeError:

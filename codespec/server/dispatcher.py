@@ -1,8 +1,8 @@
 """Dispatches requests to the engine, one round at a time, on the engine's thread.
 
-Identical requests share a job, and a newer request for a document replaces the older one. Prefetches and audits are
-jobs without clients: a prefetch continues a finished text as if the editor had accepted it. If a round fails, its jobs
-run again one at a time.
+Identical requests share a job, and a newer request for a document replaces the older one. A prefetch is a
+job without a client: it continues a finished text as if the editor had accepted it. If a round fails, its jobs run
+again one at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from codespec.contract.types import CompletionRequest, DoneEvent, Owner, TextEve
 from codespec.engine.queue import Job, Priority, empty_completions
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence
-from codespec.server.audit import Audit
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.logs import log_failure
 
@@ -75,28 +74,22 @@ class Dispatcher:
     """Puts requests into the engine's queue and runs its rounds; `outbox` collects the messages for their handles.
 
     With `prefetch`, it continues each document's text if no request arrives for `patience` seconds. A request that
-    arrives during a round waits for its end. After prefetching, the dispatcher runs the audits that `audit` has queued.
+    arrives during a round waits for its end.
     """
 
-    def __init__(
-        self, engine: Engine, prefetch: bool = False, patience: float = 0.0, audit: Audit | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, prefetch: bool = False, patience: float = 0.0) -> None:
         self.engine = engine
         self.queue = engine.queue
         self.prefetch = prefetch
         self.patience = patience
         self.handles: list[RequestHandle] = []  # of all open requests, in order of arrival
         self.prefetched = PrefetchCache()
-        self.audit = Audit(engine) if audit is None else audit
         self.outbox: list[Delivery] = []
 
     @property
     def idle_for(self) -> float | None:
         """Seconds until there is work without a new request, or None if none is planned."""
-        now = time.perf_counter()
-        if self.queue.jobs or self.audit.due is None:
-            return self.queue.idle_for(now)
-        return max(0.0, self.audit.due - now)
+        return self.queue.idle_for(time.perf_counter())
 
     def jobs_of(self, priority: Priority) -> list[Job]:
         """Return the jobs of one priority."""
@@ -104,7 +97,6 @@ class Dispatcher:
 
     def admit(self, handle: RequestHandle) -> None:
         """Accept a request. End an older one for its document, and cancel prefetches that don't serve it."""
-        self._interrupt_audit()
         superseded = [older for older in self.handles if handle.supersedes(older)]
         messages: Collection[Message] = self.prefetched.take(handle, time.perf_counter())
         computed = bool(messages)
@@ -133,7 +125,6 @@ class Dispatcher:
 
     def round(self) -> None:
         """Run one engine step for the choices that the queue chooses."""
-        self._begin_audit()
         chosen = self.queue.next_round(time.perf_counter(), self._start)
         if chosen:
             self._step(chosen)
@@ -188,8 +179,6 @@ class Dispatcher:
     def _fail(self, job: Job, error: Exception) -> None:
         log_failure("a request failed in the engine", error)
         kind = type(error).__name__  # the exception's message may contain source text
-        if job.audited:
-            self.audit.give_up()
         sentence = f"The engine failed on this request ({kind}): other requests are not affected."
         self._end(job, [Failed(ServeError(sentence, 500))])
 
@@ -207,34 +196,16 @@ class Dispatcher:
                 self._send(self._handles_of(job), events)
             return
         self._end(job, events)
-        if job.audited:
-            self.audit.judge(job)
-        elif job.priority == Priority.PREFETCH:
+        if job.priority == Priority.PREFETCH:
             self.prefetched.put(job.request, job.events, time.perf_counter())
-        else:
-            self.audit.consider(job)
-            if job.priority == Priority.INTERACTIVE and job.after_first is None:
-                self._plan_prefetch(job.request, job.events)
+        elif job.priority == Priority.INTERACTIVE and job.after_first is None:
+            self._plan_prefetch(job.request, job.events)
 
     def _plan_prefetch(self, request: CompletionRequest, messages: Collection[Message]) -> None:
         """Plan to continue a finished text as if the user had accepted it."""
         upcoming = follow_up(request, messages) if self.prefetch else None
         if upcoming is not None:
             self.queue.add(Job(upcoming, Priority.PREFETCH, time.perf_counter() + self.patience))
-
-    def _begin_audit(self) -> None:
-        """Start the next due audit if there is no other work."""
-        now = time.perf_counter()
-        if self.queue.jobs:
-            self.audit.put_off(now)
-        elif self.audit.due is not None and self.audit.due <= now:
-            self.queue.add(self.audit.begin(now))
-
-    def _interrupt_audit(self) -> None:
-        self.audit.put_off(time.perf_counter())
-        for job in self.jobs_of(Priority.AUDIT):
-            self.queue.end(job)
-            self.audit.interrupt()
 
     def _send(self, handles: Iterable[RequestHandle], messages: Collection[Message]) -> None:
         if messages:

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from functools import partial
 
 from codespec.errors import CodespecError, ServeError
-from codespec.server.audit import Audit
 from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import LoadedEngine, Progress, Result, Source
@@ -156,9 +155,7 @@ class EngineThread(Source):
 
 
 def _build_dispatcher(loaded: LoadedEngine) -> Dispatcher:
-    names = {"target": loaded.name, "drafter": loaded.drafter}
-    audit = Audit(loaded.engine, loaded.audit_every, names)
-    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY, audit)
+    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:

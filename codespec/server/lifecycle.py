@@ -12,20 +12,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from aiohttp import web
 
 from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.proof import Keys
-from codespec.server.accounts import DailyCounts, Keyring, watch
+from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, Runner, listen
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Source
-from codespec.server.logs import AuditLog, safe_output, start_logging
-from codespec.server.reload import Plan, Reloader
+from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import Access, proof_keys
 from codespec.token_file import read_token
 from codespec.user_folders import named_path
@@ -35,27 +34,25 @@ REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopp
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(source: Source, config: ServeConfig, plan: Callable[[Mapping[str, Any]], Plan] | None = None) -> int:
-    """Serve until a signal arrives; return the exit code. `plan` returns how to load other models.
-
-    Raise CodespecError if the daemon can't start.
-    """
+def serve(source: Source, config: ServeConfig) -> int:
+    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
-    keyring = Keyring(named_path(config.keys)) if config.keys else None
+    notes, printed = list[str](), list[str]()
+    keyring = Keyring(named_path(config.keys), notes) if config.keys else None
     access = Access(token, metrics_token, keyring)
-    audit_log = AuditLog(named_path(config.audit_log)) if config.audit_log else None
-    printed = list[str]()
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
         keys = proof_keys(token)
         daemon = Daemon(source, config.queue, output, keyring)
         try:
-            asyncio.run(_serve(config, access, keys, daemon, audit_log, plan, printed))
+            asyncio.run(_serve(config, access, keys, daemon, printed))
         finally:
-            stopped = all([source.stop(STOP_SECONDS) for source in daemon.sources])
-            _print_notes(daemon.current, printed)  # errors while saving
+            stopped = source.stop(STOP_SECONDS)
+            _print_notes(source, printed)  # errors while saving
     if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
         os._exit(0)
     return 0
@@ -66,60 +63,34 @@ async def _serve(
     access: Access,
     keys: Keys,
     daemon: Daemon,
-    audit_log: AuditLog | None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None,
     printed: list[str],
 ) -> None:
-    source = daemon.current
-
-    def announce() -> None:
-        printed.clear()
-        _print_notes(daemon.current, printed)
-        print("codespec: the models are replaced", flush=True)
-
-    reloader = Reloader(daemon, plan, config.drain_seconds, announce) if plan else None
-    runner = make_runner(build_app(daemon, config.host, access, keys, audit_log, reloader))
+    runner = make_runner(build_app(daemon, config.host, access, keys))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
-    stop, watching = _stop_signals(), follow_files(daemon, audit_log)
+    stop, watching = _stop_signals(), follow_keys(daemon)
     try:
         await listen(runner, config)
-        source.start(asyncio.get_running_loop())
+        daemon.source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
         if watching is not None:
             watching.cancel()
-        if audit_log is not None:
-            audit_log.close()
 
 
-def follow_files(
-    daemon: Daemon, audit_log: AuditLog | None, *, by_signal: bool = True
-) -> asyncio.Task[NoReturn] | None:
-    """Watch the keys file; on SIGHUP, read it and reopen the audit log. Return the watching task, or None.
+def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:
+    """Watch the keys file, and read it on SIGHUP. Return the watching task, or None without such a file.
 
-    Without these files, SIGHUP keeps its default effect, which ends the daemon when its terminal is closed.
+    SIGHUP then keeps its default effect, which ends the daemon when its terminal is closed.
     """
     keyring, woken = daemon.keyring, asyncio.Event()
-
-    def wake() -> None:
-        woken.set()
-        if audit_log is not None:
-            audit_log.reopen()
-
-    if audit_log is not None:
-        daemon.faults.append(lambda: audit_log.fault)
-    if by_signal and (keyring is not None or audit_log is not None) and hasattr(signal, "SIGHUP"):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wake)
     if keyring is None:
         return None
-    counts = DailyCounts(keyring)
-    counts.load()
-    daemon.faults += [lambda: keyring.fault, lambda: counts.fault]
-    watching = asyncio.create_task(watch(keyring, woken, daemon.revoke, counts.save))
-    watching.add_done_callback(lambda _: counts.save(at_once=True))
-    return watching
+    if by_signal and hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, woken.set)
+    daemon.faults.append(lambda: keyring.fault)
+    return asyncio.create_task(watch(keyring, woken, daemon.revoke))
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
@@ -164,11 +135,11 @@ def make_runner(app: web.Application) -> Runner:
 
 async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
     """Print when the engine is ready; raise its error when it fails."""
-    source = daemon.current
+    source = daemon.source
     await source.until_loaded()
     _print_notes(source, printed)
     print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
-    await daemon.until_failed()
+    await source.until_failed()
 
 
 def _print_notes(source: Source, printed: list[str]) -> None:

@@ -14,7 +14,6 @@ from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
-from codespec.store.machine import available_memory, context_room, machine_memory
 from codespec.store.pulled import find_pulled
 from codespec.store.resolve import resolve
 
@@ -100,7 +99,6 @@ class Loaded:
     slots: int  # maximum number of requests in one round
     prefetch: bool = False
     drafter: str = "none"  # the drafter's name
-    audit_every: int = 0  # one in `audit_every` completions is decoded again (0: none)
     model: str = ""  # the `model` setting ("": none)
     offer: Entry | None = None  # a better model to pull
     no_fim: str = ""  # why the model can't fill in, if its tokenizer does not show it
@@ -182,7 +180,7 @@ class Source(ABC):
 
 
 def loader(
-    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False, audit_every: int = 0
+    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
 ) -> Callable[[Progress], LoadedEngine]:
     """Return a function that loads the configured models and reports its progress.
 
@@ -210,27 +208,12 @@ def loader(
             engine.max_batch,
             prefetch,
             drafter,
-            audit_every,
             model=config.model,
             offer=offer(config),
             names=model_names(config),
         )
 
     return load
-
-
-def fits_beside(config: EngineConfig) -> bool:
-    """Return whether these models fit into the free memory while others are loaded.
-
-    The estimate is the size of their files, half as much again for packing, and the memory for keys and values. On a
-    GPU, an engine takes all memory for its cache, so two never fit.
-    """
-    memory, free = machine_memory(), available_memory()
-    if config.device != "cpu" or memory is None or free is None:
-        return False
-    folders = [resolve(name).folder(dtype) for name, dtype in _named(config)]
-    size = sum(file.stat().st_size for folder in folders for file in Path(folder).glob("*") if file.is_file())
-    return free >= size * 3 // 2 + context_room(config.cache_mb, memory)
 
 
 def _named(config: EngineConfig) -> list[tuple[str, str]]:

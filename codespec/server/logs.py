@@ -1,4 +1,4 @@
-"""The daemon's log and output, and the audit log: one JSON line for each request, with names and counts.
+"""The daemon's log and output.
 
 No line contains a client's text, a path, a document's name or any other string from a client: the route is the daemon's
 own pattern, and the language one that it supports. If the disk is full, the daemon keeps running and /health reports
@@ -8,7 +8,6 @@ the problem.
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import stat
@@ -16,17 +15,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TextIO
-
-from codespec.errors import ConfigError
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 log = logging.getLogger("codespec.server")
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 DROPPED = b"codespec: older lines were dropped here\n"
 LOST = b"\ncodespec: lines are missing here because they could not be written\n"
 
@@ -135,64 +130,3 @@ def safe_output(most: int = 0) -> Iterator[LogOutput]:
             if stream is not None:
                 stream.flush()
         sys.stdout, sys.stderr = former
-
-
-class AuditLog:
-    """The audit log's file, with mode 0600. Raises ConfigError if it can't be opened.
-
-    Lines that can't be written are counted in `fault`, and in the next line that can be written.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.fault = ""
-        self.lost = 0  # lines lost since the last successful write
-        try:
-            self._number = _open(file)
-        except OSError as error:
-            raise ConfigError(f"The audit log {file} can't be opened ({_why(error)})", "choose another file") from error
-
-    def write(self, facts: dict[str, Any]) -> None:
-        """Append a line. Never raises OSError."""
-        facts = {**facts, "lost": self.lost} if self.lost else facts
-        data = b"\n" * bool(self.lost) + json.dumps(facts, separators=(",", ":")).encode() + b"\n"
-        try:
-            while data:
-                data = data[os.write(self._number, data) :]
-        except OSError as error:
-            if not self.fault:
-                log.warning("the audit log %s can't be written (%s): requests continue", self.file, _why(error))
-            self.lost += 1
-            self.fault = (
-                f"The audit log can't be written ({_why(error)}; {self.lost} lines lost): make room on its disk."
-            )
-            return
-        self.lost, self.fault = 0, ""
-
-    def reopen(self) -> None:
-        """Open the file again after log rotation has moved it. If that fails, keep the old file and set `fault`."""
-        try:
-            fresh = _open(self.file)
-        except OSError as error:
-            self.fault = f"The audit log can't be reopened ({_why(error)}): make its folder writable."
-            log.warning("%s", self.fault)
-            return
-        self.close()
-        self._number, self.fault = fresh, ""
-
-    def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError):
-            os.close(self._number)
-
-
-def _open(file: Path) -> int:
-    number = os.open(file, _FLAGS, 0o600)
-    if stat.S_ISREG(os.fstat(number).st_mode):
-        return number
-    os.close(number)
-    raise OSError(0, "it is not a regular file")
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or type(error).__name__

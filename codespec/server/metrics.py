@@ -16,10 +16,8 @@ from codespec.contract.types import Stats
 from codespec.engine.metrics import Key, Metrics
 from codespec.models.slots import CacheUse
 from codespec.server.accounts import Account
-from codespec.server.audit import NONE_YET
 from codespec.server.daemon import Daemon
 from codespec.server.handles import Histogram, RequestMetrics
-from codespec.server.loading import Loaded
 
 PREFIX = "codespec:"
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # target tokens per draft
@@ -55,7 +53,8 @@ class DaemonCollector(Collector):
             model = {"model_name": loaded.name}
             metrics = loaded.engine.metrics.snapshot()
             yield from _of_requests(daemon.metrics, model)
-            yield from _of_exactness(daemon, loaded, model)
+            about = "The mode in effect: exact, fast or upstream."
+            yield _gauge("mode", about, 1, {**model, "mode": loaded.engine.mode})
             yield from _of_engine(metrics, model)
             yield from _of_caches(metrics.totals, loaded.engine.caches, model)
 
@@ -86,15 +85,14 @@ def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
     """Yield the usage by key. The names come from the keys file, so a request can't create new labels."""
     for name, about, attribute in (
-        ("key_requests_total", "POST requests within the key's limit.", "requests"),
+        ("key_requests_total", "The key's POST requests.", "requests"),
         ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
         ("key_generation_tokens_total", "Tokens written for the key.", "tokens"),
+        ("key_requests_refused_total", "The key's completions that found the queue full.", "refused"),
     ):
         yield _counters(name, about, "key", {account.name: getattr(account, attribute) for account in accounts})
     running = [((account.name,), len(account.open)) for account in accounts]
     yield _family(GaugeMetricFamily, "key_requests_open", "Waiting and running completions.", ("key",), running, {})
-    refused = [((account.name, limit), count) for account in accounts for limit, count in account.refused.items()]
-    yield _tallied("key_requests_refused_total", "Requests beyond a limit, by limit.", ("key", "limit"), refused, {})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
@@ -111,14 +109,6 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
         ("e2e_request_latency_seconds", "From arrival to the end of the text.", metrics.to_end),
     ):
         yield _histograms(name, about, (), {(): histogram}, model)
-
-
-def _of_exactness(daemon: Daemon, loaded: Loaded, model: Labels) -> Iterator[Metric]:
-    dispatcher = daemon.source.dispatcher
-    results = dispatcher.audit.results if dispatcher is not None else NONE_YET
-    yield _gauge("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.engine.mode})
-    about = "Completions chosen to be decoded again without drafts, by result."
-    yield _counters("audit_total", about, "result", results, model)
 
 
 def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:

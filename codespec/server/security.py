@@ -34,15 +34,14 @@ from codespec import proof
 from codespec.client.connections import peer_user
 from codespec.contract.hosts import is_loopback
 from codespec.errors import ConfigError, RequestError
-from codespec.server.accounts import CALL, OWNER, Call, Keyring
+from codespec.server.accounts import ACCOUNT, Account, Keyring
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MOST_PROOF_BODY = 256  # bytes; requests for a proof need no token
 PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 ALIVE = "/health"  # without Authorization it reports only that the process lives
-METRICS, RELOAD = "/metrics", "/v1/codespec/reload"
-OF_OWNER = frozenset({METRICS, RELOAD})  # routes that refuse keys
+METRICS = "/metrics"
 KEY_HEADERS = ("X-Api-Key", "Api-Key")  # in addition to Authorization
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's tables of TCP connections
 UNNAMED = 65534  # shared by all users without a number here (of another container), so it identifies no client
@@ -67,29 +66,24 @@ class Access:
         """Whether no token is needed."""
         return not self.token and self.keyring is None
 
-    def identify(self, request: web.Request, call: Call) -> None:
-        """Identify the client of a request. Raise Refused if its token is missing or only valid for other routes."""
+    def identify(self, request: web.Request) -> Account | None:
+        """Return the account of a request's client. Raise Refused if its token is missing or opens other routes."""
         token, route = _bearer(request), route_of(request)
         if _is_same(token, self.token):
-            call.is_owner = True
-            call.name, call.account = (OWNER, self.keyring.owner) if self.keyring else (OWNER, None)
-        elif route == METRICS and _is_same(token, self.metrics_token):
-            call.name = "metrics"
-        elif self.keyring is not None and (account := self.keyring.find(token)):
-            call.name, call.account = account.name, account
-            if route in OF_OWNER:
+            return self.keyring.owner if self.keyring else None
+        if route == METRICS and _is_same(token, self.metrics_token):
+            return None
+        if self.keyring is not None and (account := self.keyring.find(token)):
+            if route == METRICS:
                 raise Refused(f"{route} needs the owner's token: a key does not open it.", "Authorization", 403)
-        elif self.is_open and not (route == METRICS and self.metrics_token):
-            call.is_owner = _is_by_socket(request)
-            if route == RELOAD and not call.is_owner:
-                sentence = "Authorization lacks the owner's token (or the request the daemon's own socket): set one."
-                raise Refused(sentence, "Authorization", 403)
-        else:
+            return account
+        if not self.is_open or (route == METRICS and self.metrics_token):
             raise Refused("Authorization lacks the daemon's token: send it as a Bearer token.", "Authorization", 401)
+        return None
 
 
 def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middleware:
-    """Return a middleware that refuses foreign hosts and origins, and requests without a token or beyond its limits.
+    """Return a middleware that refuses foreign hosts and origins, and requests without a token.
 
     `open_paths` (routes) need no token.
     """
@@ -100,13 +94,13 @@ def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middle
         if names is not None:
             _check_host(request, names)
         _check_origin(request)
-        call, route = request[CALL], route_of(request)
+        route = route_of(request)
         if route == ALIVE and not access.is_open and "Authorization" not in request.headers:
             return web.json_response({"status": "alive"})
-        if route not in open_paths:
-            access.identify(request, call)
-        if call.account is not None and request.method == "POST":
-            call.account.count_request()
+        account = None if route in open_paths else access.identify(request)
+        if account is not None:
+            request[ACCOUNT] = account
+            account.requests += request.method == "POST"
         return await handler(request)
 
     return check
@@ -137,12 +131,6 @@ def _bearer(request: web.Request) -> str:
 def _is_same(token: str, expected: str) -> bool:
     """Compare tokens in constant time; return False if none is `expected`."""
     return bool(expected) and hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode())
-
-
-def _is_by_socket(request: web.Request) -> bool:
-    """Return whether a request came through the Unix socket, which only the daemon's user can open."""
-    own = None if request.transport is None else request.transport.get_extra_info("socket")
-    return own is not None and own.family == getattr(socket, "AF_UNIX", None)
 
 
 async def prove(request: web.Request) -> web.Response:

@@ -53,14 +53,6 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def is_set(self, name: str) -> bool:
-        """Return whether a field is present and not empty, zero or false."""
-        return bool(self._values.get(name))
-
-    def shorten(self, name: str, by: float) -> None:
-        """Reduce a time limit by the time that has passed, to no less than one."""
-        self._values = {**self._values, name: max(1.0, self._values[name] - by)}
-
     def label(self, name: str) -> str:
         """Return the field's full name for errors."""
         return f"{self._above}{name}"
@@ -195,9 +187,13 @@ class Fields:
             self._refuse(name, f"a list of at most {most} objects")
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
+    def differs(self, name: str, values: Iterable[Any]) -> bool:
+        """Return whether a field is present and equals none of the values."""
+        return name in self and self._values[name] not in tuple(values)
+
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
         """Raise RequestError if a field has a value other than the `harmless` ones: it requests a missing feature."""
-        if name in self and self._values[name] not in tuple(harmless):
+        if self.differs(name, harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
     def _get(self, name: str, default: Any) -> Any:
@@ -217,14 +213,8 @@ def route_of(request: web.Request) -> str:
     return resource.canonical if resource is not None else "-"
 
 
-FIELDS: web.RequestKey[Fields] = web.RequestKey("fields", Fields)  # of a body that was read before its handler ran
-
-
 async def read_fields(request: web.Request) -> Fields:
     """Read the body as a JSON object, regardless of its content type. Raise RequestError or ServeError."""
-    read: Fields | None = request.get(FIELDS)
-    if read is not None:
-        return read
     coding = request.headers.get("Content-Encoding", "")
     if coding.strip().lower() not in ("", "identity"):
         sentence = "Content-Encoding is refused (a small body could become a large one): send the body uncompressed."

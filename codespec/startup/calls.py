@@ -20,7 +20,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
 from codespec.startup.batch_invariance import CHUNK, SAMPLED, find_variance
 from codespec.startup.call_search import SearchResult, settle
-from codespec.startup.timing import kept_file, model_facts
+from codespec.startup.timing import forward_facts, kept_file
 
 VERSION = 3  # of the search; results of others are not loaded
 FORCED = "CODESPEC_TEST_CALLS"  # for tests: a shape as JSON that exact models use instead of the search result
@@ -36,7 +36,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:
-        file = Kept(kept_file("calls", VERSION, model_facts(model)), "shape of calls", _parse, _spell)
+        file = Kept(kept_file("calls", VERSION, forward_facts(model)), "shape of calls", _parse, _spell)
         found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
     if found.variance:
         model.exact, model.variance = False, found.variance

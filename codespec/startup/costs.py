@@ -15,7 +15,7 @@ from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
-from codespec.startup.timing import Shape, kept_file, measure, measure_head, model_facts, timed
+from codespec.startup.timing import Shape, forward_facts, kept_file, measure, measure_head, timed
 from codespec.text.align import retokenize_batch
 
 NO_HEADS: Mapping[str, HeadRunner] = {}
@@ -47,7 +47,7 @@ def kept_table(
     facts: list[object] = [replace(head.config, target={}) for head in heads.values()]
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
-        facts.append((*model_facts(model), model.calls, slots, model.bucket_rows, model.captured))
+        facts.append((*forward_facts(model), model.calls, slots, model.bucket_rows, model.captured))
     return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, CostTable.as_dict)
 
 

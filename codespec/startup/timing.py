@@ -165,7 +165,7 @@ def kept_file(kind: str, version: int, *facts: object) -> Path:
     return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
 
 
-def model_facts(model: LanguageModel) -> tuple[object, ...]:
+def forward_facts(model: LanguageModel) -> tuple[object, ...]:
     """Return the facts that determine the time and the bits of a model's forward, without shape of call and cache.
 
     These are the CPU threads, the device, the mode, the model's sizes and number formats, and the kinds of its products

@@ -30,7 +30,7 @@ from codespec.speculation.policy import (
 )
 from codespec.speculation.store import Learned
 from codespec.startup.costs import kept_table, price
-from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, model_facts, time_forward
+from codespec.startup.timing import SHORT, Shape, empty_slots, forward_facts, kept_file, time_forward
 from codespec.store.processor import processor
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
@@ -174,7 +174,7 @@ def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
             raise ValueError(f"{threads} is not from 1 to {most}")
         return threads
 
-    file = kept_file("threads", THREADS_VERSION, most, model_facts(model))
+    file = kept_file("threads", THREADS_VERSION, most, forward_facts(model))
     return Kept(file, "number of threads", parse, lambda threads: {"threads": threads})
 
 

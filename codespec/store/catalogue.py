@@ -16,7 +16,8 @@ from typing import Any
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a model, and of an owner of the hub
+_HUB_ID = re.compile(f"{NAME}/{NAME}")
 ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
 
 

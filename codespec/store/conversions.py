@@ -65,36 +65,26 @@ def convert_to_int8(source: Path) -> Path | None:
     with _readable(source):
         if not _fits_int8(source):
             return None
-        return _convert_weights(
-            source,
-            INT8_RECIPE,
+        files, texts = ([source], []) if source.is_file() else (weight_files(source), text_files(source))
+        for file in files if source.is_dir() else ():
+            read_header(file)  # raises at once if truncated
+        conversion = Conversion(
+            _digest(INT8_RECIPE, *files, *texts),
             INT8_CONVERTER,
+            (str(source.absolute()),),
             progress=f"converting {source.name} to int8 (once)",
+            waiting="another process converts this model: waiting for it",
             failed=f"{source} could not be converted to int8",
             mend="use dtype bfloat16",
-        )
-
-
-def _convert_weights(source: Path, recipe: str, converter: str, *, progress: str, failed: str, mend: str) -> Path:
-    """Return the folder that a converter makes, cached by the recipe and the hashes of all files that it reads."""
-    files, texts = [source], list[Path]()
-    if source.is_dir():
-        files, texts = weight_files(source), text_files(source)
-        for file in files:
-            read_header(file)  # raises at once if truncated
-    parts = [recipe, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
-    return convert_once(
-        Conversion(
-            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
-            converter,
-            (str(source.absolute()),),
-            progress=progress,
-            waiting="another process converts this model: waiting for it",
-            failed=failed,
-            mend=mend,
             nbytes=sum(file.stat().st_size for file in files),
         )
-    )
+        return convert_once(conversion)
+
+
+def _digest(recipe: str, *files: Path) -> str:
+    """Return the digest of a conversion: of its recipe and of all files that it reads."""
+    parts = [recipe, *(f"{file.name} {hash_once(file)}" for file in files)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _fits_int8(source: Path) -> bool:

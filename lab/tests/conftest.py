@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 
 import pytest
-import torch
 
 from codespec.store import conversion_cache
-from codespec.store.conversion_cache import Conversion
+from tests.converters import convert_here
 
 
 @pytest.fixture(scope="package", autouse=True)
 def conversions_in_this_process() -> Iterator[None]:
-    """Convert models in this process: starting a separate one, which tests/store checks, takes most of the time."""
-
-    def convert(conversion: Conversion, folder: Path) -> None:
-        threads = torch.get_num_threads()
-        with contextlib.redirect_stdout(io.StringIO()):  # shares of progress
-            code = import_module(conversion.module).main([*conversion.arguments, str(folder), conversion.digest])
-        torch.set_num_threads(threads)
-        assert code == 0
-
+    """Convert models in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion_cache, "run_converter", convert)
+        patch.setattr(conversion_cache, "run_converter", convert_here)
         yield

@@ -9,7 +9,7 @@ import pytest
 from tests.server.forked import run_forked
 
 BEGIN = ("serve", "--port", "0", "--drafter", "none", "--target")
-FLAGS = ("socket", "keys", "audit-log", "token-file", "metrics-token-file")
+FLAGS = ("socket", "keys", "token-file", "metrics-token-file")
 
 
 def check(done: object, words: str) -> None:

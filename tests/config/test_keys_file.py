@@ -24,11 +24,11 @@ def line(**facts: object) -> bytes:
 
 def test_a_key_is_kept_as_its_hash_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "keys"
-    key = add_key(file, "ana", requests_per_minute=60)
+    key = add_key(file, "ana")
     assert re.fullmatch(r"csk-[\w-]{43}", key) and key not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     (kept,) = read_keys(file)
-    assert (kept.name, kept.sha256, kept.limits) == ("ana", hash_of_key(key), {"requests_per_minute": 60})
+    assert (kept.name, kept.sha256) == ("ana", hash_of_key(key))
     assert add_key(file, "bo") != key
     revoke_key(file, "ana")
     assert [one.name for one in read_keys(file)] == ["bo"]
@@ -67,9 +67,6 @@ def test_a_name_is_a_plain_word(name: str, tmp_path: Path) -> None:
         (line(name=None), "no valid name"),
         (line(name="owner"), "a name of the daemon's own"),
         (line(created="yesterday"), "no valid created"),
-        (line(at_once=-1), "no valid at_once"),
-        (line(at_once=True), "no valid at_once"),
-        (line(tokens_per_day=1e99), "no valid tokens_per_day"),
         (line(token_per_day=1), "unknown field 'token_per_day'"),
         (line() + line(sha256="b" * 64), "two keys with the name ana"),
         (line() + line(name="bo"), "two keys with the sha256"),
@@ -90,6 +87,17 @@ def test_a_file_of_the_most_keys_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(b"\r\n" + b"\n".join(line(name=f"n{n}", sha256=f"{n:064x}") for n in range(MOST_KEYS)))
     assert len(read_keys(file)) == MOST_KEYS
+
+
+def test_limits_of_an_earlier_version_are_noted_and_dropped(tmp_path: Path) -> None:
+    file, notes = tmp_path / "keys", list[str]()
+    file.write_bytes(line(requests_per_minute=60) + line(name="bo", sha256="b" * 64, at_once=2, requests_per_minute=1))
+    file.chmod(0o600)
+    assert [key.name for key in read_keys(file, notes)] == ["ana", "bo"]
+    said = "has no effect any more: limit requests in a proxy"
+    assert notes == [f"requests_per_minute in {file} {said}", f"at_once in {file} {said}"]
+    add_key(file, "cy")
+    assert b"per_minute" not in file.read_bytes()
 
 
 def test_a_file_that_others_may_write_is_refused_and_links_are_read_but_not_replaced(tmp_path: Path) -> None:

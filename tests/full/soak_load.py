@@ -1,7 +1,7 @@
 """The load of the soak test: requests of many kinds at a daemon, and which text each may return.
 
-A request's texts are those that the target writes alone, in an engine of this process without drafts. While a reload
-runs, a request may belong to the old or to the new target; while the daemon is being killed or started, it may fail.
+A request's text is the one that the target writes alone, in an engine of this process without drafts. While the daemon
+is being killed or started, a request may fail.
 """
 
 from __future__ import annotations
@@ -86,34 +86,24 @@ def _values(value: Any, field: str) -> Iterator[str]:
 
 
 class Oracle:
-    """What each target writes alone, computed once for each request."""
+    """What the target writes alone, computed once for each request."""
 
-    def __init__(self, targets: Mapping[str, Path]) -> None:
-        self._engines = {
-            name: Engine.load(target=str(folder), drafter=None, warmup=0, threads=1, speculate=False)
-            for name, folder in targets.items()
-        }
-        self._known: dict[tuple[str, CompletionRequest], str] = {}
+    def __init__(self, target: Path) -> None:
+        self._engine = Engine.load(target=str(target), drafter=None, warmup=0, threads=1, speculate=False)
+        self._known: dict[CompletionRequest, str] = {}
 
-    def text(self, target: str, request: CompletionRequest) -> str:
+    def text(self, request: CompletionRequest) -> str:
         """Return the whole text."""
-        key = (target, request)
-        if key not in self._known:
-            self._known[key] = self._engines[target].complete([request])[0].text
-        return self._known[key]
+        if request not in self._known:
+            self._known[request] = self._engine.complete([request])[0].text
+        return self._known[request]
 
 
 @dataclass(slots=True)
 class Now:
-    """What holds at the moment: the targets that may answer a new request, by name, and what is under way.
+    """`downs` counts the beginnings and ends of the times without a daemon, so that it is odd during one."""
 
-    `downs` counts the beginnings and ends of the times without a daemon, `reloads` those of reloads, so that they are
-    odd during one.
-    """
-
-    targets: frozenset[str]
     downs: int = 0
-    reloads: int = 0
 
 
 class Load:
@@ -160,18 +150,15 @@ class Load:
 
     async def _one(self) -> None:
         (kind,) = self._dice.choices(list(self._kinds), list(self._kinds.values()))
-        downs, reloads = self.now.downs, self.now.reloads
+        downs = self.now.downs
         self.counts["requests"] += 1
         self.counts[kind.__name__.strip("_")] += 1
         try:
             await kind()
         except (*LOST, Down) as error:  # of two requests at once, the first error
-            was_down = downs % 2 or downs != self.now.downs
-            was_replaced = reloads % 2 or reloads != self.now.reloads
-            may_be_late = isinstance(error, Down) and kind in (self._page, self._overdue) and was_replaced
-            if not was_down and not may_be_late:
+            if not (downs % 2 or downs != self.now.downs):
                 self.wrong.append(f"{kind.__name__}: {type(error).__name__} {error}")
-            self.counts["lost while the daemon was down" if was_down else "refused during a reload"] += 1
+            self.counts["lost while the daemon was down"] += 1
             await asyncio.sleep(0.05)
 
     async def _post(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
@@ -179,18 +166,18 @@ class Load:
         async with self._session.post(path, data=data, headers=self._own if headers is None else headers) as reply:
             return reply.status, await reply.read()
 
-    def _check(self, body: bytes, case: Case, targets: frozenset[str], *, part: bool) -> bool:
-        """Note a text that none of the targets writes; with `part`, also the beginning of a text is right.
+    def _check(self, body: bytes, case: Case, *, part: bool) -> bool:
+        """Note a text that the target does not write; with `part`, also the beginning of a text is right.
 
         Return whether it is whole.
         """
         self.counts["texts"] += 1
         got = read_text(body, case.field)
-        right = [self._oracle.text(target, case.request) for target in targets]
-        if not any(text.startswith(got) if part else text == got for text in right):
+        right = self._oracle.text(case.request)
+        if not (right.startswith(got) if part else right == got):
             self.counts["wrong texts"] += 1
-            self.wrong.append(f"{case}: {got!r} instead of {right}; {body[-600:]!r}")
-        return got in right
+            self.wrong.append(f"{case}: {got!r} instead of {right!r}; {body[-600:]!r}")
+        return got == right
 
     def _finished(self, status: int, body: bytes, expected: int = 200) -> bool:
         """Return whether a reply is whole and has the expected status. Raises Down if the daemon goes or comes."""
@@ -205,9 +192,8 @@ class Load:
 
     async def _complete(self, case: Case, *, part: bool = False) -> bool:
         """Send a request and check its text. Return whether it is whole."""
-        before = self.now.targets
         status, body = await self._post(case.path, case.body)
-        return self._finished(status, body) and self._check(body, case, before | self.now.targets, part=part)
+        return self._finished(status, body) and self._check(body, case, part=part)
 
     async def _cancelled(self) -> None:
         """Leave at a random moment, before or after the first byte."""
@@ -222,13 +208,13 @@ class Load:
         case = random_case(self._dice)
         while not (case.path == COMPLETE or case.body.get("stream")):
             case = random_case(self._dice)
-        before, pieces = self.now.targets, list[bytes]()
+        pieces = list[bytes]()
         async with self._session.post(case.path, json=case.body, headers=self._own) as reply:
             while piece := await reply.content.read(self._dice.randrange(1, 200)):
                 pieces.append(piece)
                 await asyncio.sleep(self._dice.uniform(0.0, 0.03))
         if self._finished(reply.status, b"".join(pieces)):
-            self._check(b"".join(pieces), case, before | self.now.targets, part=False)
+            self._check(b"".join(pieces), case, part=False)
 
     async def _newer(self) -> None:
         """Send two versions of one document: the one that arrives first may end early, with a beginning of its text."""
@@ -251,7 +237,7 @@ class Load:
     async def _predicted(self) -> None:
         """Predict a text, right or wrong, which is used as a draft."""
         request = _as_raw(random_case(self._dice).request)
-        right = self._oracle.text(min(self.now.targets), request)
+        right = self._oracle.text(request)
         body = {**_raw(request), "draft": self._dice.choice([right, right[:-3] + "xyz", "return 0\n", "\N{SNOWMAN}"])}
         await self._complete(Case(COMPLETE, body, "text", request))
 

@@ -27,7 +27,7 @@ def test_http(models: Models, tmp_path: Path) -> None:  # noqa: F811
     target = Path(shutil.copytree(models.target, tmp_path / "target"))
     (target / "chat_template.jinja").write_text(TEMPLATE)
     homes = user_environment(XDG_STATE_HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
-    words = [*Models(target, models.drafter).flags, "--threads", "1", "--audit-every", "0"]
+    words = [*Models(target, models.drafter).flags, "--threads", "1"]
     with (tmp_path / "log").open("wb") as log, daemon(*words, env=homes, stderr=log) as served:
         served.until_ready()
         fuzzer = fuzz_http.Fuzzer(served, dice("http"))

@@ -24,7 +24,7 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient
 from codespec.client.starter import Starter, serve_command
 from codespec.user_folders import state_folder
-from tests.cli.conftest import Models, models, write_model  # noqa: F401
+from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import TOKEN
 from tests.full.fuzzing import dice, resident
 from tests.full.report import write_report
@@ -33,7 +33,7 @@ from tests.full.soak_load import COMPLETE, Load, Now, Oracle
 pytestmark = pytest.mark.full
 REQUESTS = int(os.environ.get("SOAK_REQUESTS") or 10_000)
 MINUTES = float(os.environ.get("SOAK_MINUTES") or 60)
-LIVES, CHUNKS = 5, 6  # daemons one after another; parts of a life, each with two reloads
+LIVES, CHUNKS = 5, 6  # daemons one after another; parts of a life
 SETTLED = 2  # parts of a life after which its memory must be flat
 SLOTS = 4
 # oneDNN keeps a kernel of up to 0.6 MB for each matrix and number of rows, 1024 in all, which random requests reach
@@ -55,17 +55,16 @@ class Rest:
 
 
 class Editor:
-    """An editor's side of the daemon: it starts, reloads, restarts and kills it."""
+    """An editor's side of the daemon: it starts, restarts and kills it."""
 
-    def __init__(self, port: int, folder: Path, targets: dict[str, Path], drafter: Path) -> None:
+    def __init__(self, port: int, folder: Path, served: Models) -> None:
         (folder / "token").write_text(TOKEN)
-        words = ["--target", str(targets["one"]), "--drafter", str(drafter), *WORDS, "--token-file"]
+        words = [*served.pair, *WORDS, "--token-file"]
         client = DaemonClient(ProvenConnections(f"http://127.0.0.1:{port}", TOKEN))
         self.port = port
-        self.now = Now(frozenset(["one"]))
+        self.now = Now()
         self.starter = Starter(client, serve_command(port, [*words, str(folder / "token")]), port=port)
         self.client = client
-        self._targets, self._drafter = targets, drafter
         self.kills = self.restarts = 0
         self._own = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -83,11 +82,9 @@ class Editor:
 
     async def _bring_down(self, way: Callable[[], Awaitable[None]]) -> None:
         self.now.downs += 1
-        self.now.targets |= {"one"}
         self.starter.forgive()
         await way()
         await self.until_ready()
-        self.now.targets = frozenset(["one"])
         self.now.downs += 1
 
     async def kill(self) -> None:
@@ -107,23 +104,6 @@ class Editor:
         self.restarts += 1
         await self._bring_down(self.starter.restart)
 
-    def reload(self, name: str, *, unload_first: bool) -> Callable[[], Awaitable[None]]:
-        """Return a function that replaces the target."""
-
-        async def reload() -> None:
-            while self.now.downs % 2 or self.now.reloads % 2:
-                await asyncio.sleep(0.1)
-            self.now.targets |= {name}
-            self.now.reloads += 1
-            body = {"target": str(self._targets[name]), "drafter": str(self._drafter), "unload_first": unload_first}
-            url = f"http://127.0.0.1:{self.port}/v1/codespec/reload"
-            async with aiohttp.ClientSession(headers=self._own) as session, session.post(url, json=body) as reply:
-                assert reply.status == 200, await reply.text()
-            self.now.targets = frozenset([name])
-            self.now.reloads += 1
-
-        return reload
-
     async def at_rest(self) -> Rest:
         """Wait until the daemon has nothing to do, check that all slots are free, and look at the process."""
         await self._check_slots()
@@ -132,7 +112,7 @@ class Editor:
             assert time.monotonic() < end, "a request is left"
             await asyncio.sleep(0.05)
         assert (health["mode"], health["warning"]) == ("exact", ""), health
-        await asyncio.sleep(1.0)  # for a replaced engine's end and for closed connections
+        await asyncio.sleep(1.0)  # for closed connections
         folder = Path(f"/proc/{self.pid}")
         counts = [len(os.listdir(folder / name)) for name in ("fd", "task")]
         return Rest(*counts, len(children(self.pid)), resident(self.pid))
@@ -178,11 +158,7 @@ async def soak(editor: Editor, load: Load, requests: int, seconds: float) -> lis
     for life in range(LIVES):
         lives.append([])
         for chunk in range(CHUNKS):
-            first = life % 2 == chunk % 2
-            at = {
-                part // 3: editor.reload("other", unload_first=first),
-                2 * part // 3: editor.reload("one", unload_first=not first),
-            }
+            at: dict[int, Callable[[], Awaitable[None]]] = {}
             if life and not chunk:
                 at[part // 10] = editor.kill if life % 2 else editor.restart
             await load.run(part, at)
@@ -200,12 +176,11 @@ def growth(life: list[Rest]) -> float:
 
 def test_soak(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
-    targets = {"one": models.target, "other": write_model(tmp_path / "other", "qwen", 9)}
     chance, port, began = dice("soak"), free_port(), time.monotonic()
 
     async def run() -> tuple[Editor, Load, list[list[Rest]]]:
-        editor = Editor(port, tmp_path, targets, models.drafter)
-        load = Load(port, TOKEN, Oracle(targets), editor.now, chance.randrange(2**31))
+        editor = Editor(port, tmp_path, models)
+        load = Load(port, TOKEN, Oracle(models.target), editor.now, chance.randrange(2**31))
         try:
             await editor.starter.ensure()
             await editor.until_ready()
@@ -220,7 +195,6 @@ def test_soak(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     rows = {
         "counts": dict(load.counts),
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "reloads": editor.now.reloads // 2,
         "kills": editor.kills,
         "restarts": editor.restarts,
         "growth_percent": [round(100 * growth(life), 2) for life in settled],

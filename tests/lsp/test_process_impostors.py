@@ -33,7 +33,7 @@ from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
 
 SOURCE = "passphrase = 'swordfish'\nx = \n"
-QUIET = ("--warmup", "0", "--threads", "1", "--no-prefetch", "--audit-every", "0")
+QUIET = ("--warmup", "0", "--threads", "1", "--no-prefetch")
 END = b"end"
 Scenario = Callable[[Editor], Awaitable[None]]
 

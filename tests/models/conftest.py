@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
 
 from codespec.store import conversion_cache
-from codespec.store.conversion_cache import Conversion
+from tests.converters import convert_here
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -23,10 +21,5 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def converters_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run converters without their own process, whose imports take seconds; tests/store tests the process."""
-
-    def run(conversion: Conversion, folder: Path) -> None:
-        main = import_module(conversion.module).main
-        assert main([*conversion.arguments, str(folder), conversion.digest]) == 0
-
-    monkeypatch.setattr(conversion_cache, "run_converter", run)
+    """Run converters without their own process."""
+    monkeypatch.setattr(conversion_cache, "run_converter", convert_here)

@@ -19,6 +19,7 @@ from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.pairs import build, model
 from tests.server.daemons import Served, serving
+from tests.server.talkers import chat_tokenizer, engine_of
 from tests.server.test_process import Process, daemon
 
 Plain = Callable[[CompletionRequest], list[Completion]]
@@ -33,6 +34,13 @@ def toy() -> Iterator[Served]:
     engine = build(target, drafter=drafter, max_batch=4, draft_tokens=3, prefill_chunk=64)
     engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
     with serving(engine, slots=4, queue=300) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def talker() -> Iterator[Served]:
+    """Serve a chat model."""
+    with serving(engine_of(chat_tokenizer())) as served:
         yield served
 
 
@@ -56,7 +64,7 @@ def real(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     facts = target / "tokenizer_config.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "chat_template": TEMPLATE}))
     homes = user_environment(XDG_STATE_HOME=str(home / "state"))
-    words = [*replace(models, target=target).flags, "--threads", "1", "--no-prefetch", "--audit-every", "0"]
+    words = [*replace(models, target=target).flags, "--threads", "1", "--no-prefetch"]
     with daemon(*words, env=homes) as served:
         served.until_ready()
         yield served

@@ -17,10 +17,8 @@ from codespec.server.app import build_app
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.lifecycle import drain, follow_files, make_runner
+from codespec.server.lifecycle import drain, follow_keys, make_runner
 from codespec.server.loading import Loaded, Progress
-from codespec.server.logs import AuditLog
-from codespec.server.reload import Plan, Reloader
 from codespec.server.security import Access, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow
@@ -115,13 +113,10 @@ def serving_load(
     token: str = "",
     host: str = "127.0.0.1",
     access: Access | None = None,
-    audit_log: AuditLog | None = None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
     access = access or Access(token)
-    with serving_source(EngineThread(load), queue, ready, host, access, audit_log, plan, patience) as served:
+    with serving_source(EngineThread(load), queue, ready, host, access) as served:
         yield served
 
 
@@ -132,15 +127,11 @@ def serving_source(
     ready: bool = True,
     host: str = "127.0.0.1",
     access: Access | None = None,
-    audit_log: AuditLog | None = None,
-    plan: Callable[[Mapping[str, Any]], Plan] | None = None,
-    patience: float = 30.0,
 ) -> Iterator[Served]:
     """Run a daemon around a source of text; with `ready`, wait until it can be used."""
     access = access or Access("")
     served = Served(source, Daemon(source, queue, keyring=access.keyring))
-    reloader = Reloader(served.daemon, plan, patience) if plan else None
-    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token), audit_log, reloader))
+    runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token)))
 
     watching: list[asyncio.Task[NoReturn] | None] = []
 
@@ -154,7 +145,7 @@ def serving_source(
 
     async def begin() -> None:
         await runner.setup()
-        watching.append(follow_files(served.daemon, audit_log, by_signal=False))
+        watching.append(follow_keys(served.daemon, by_signal=False))
         await listen(runner, ServeConfig(port=0, socket="none"))
         served.port = runner.addresses[0][1]
         source.start(served.loop)
@@ -168,7 +159,7 @@ def serving_source(
         yield served
     finally:
         asyncio.run_coroutine_threadsafe(end(), served.loop).result(SECONDS)
-        assert all([one.stop(SECONDS) for one in served.daemon.sources]), "the engine's thread hangs"
+        assert source.stop(SECONDS), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()

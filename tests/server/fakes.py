@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from codespec.contract.types import (
@@ -63,8 +63,7 @@ def answer(request: CompletionRequest) -> str:
 class FakeEngine:
     """Writes one character of `answer` per step for every sequence.
 
-    `queue` is the real one. Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise. If speculation was
-    allowed, a text's statistics claim `drafted` drafted tokens.
+    `queue` is the real one. Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise.
     """
 
     def __init__(self, pause: float = 0.0, slots: int = 4) -> None:
@@ -75,8 +74,6 @@ class FakeEngine:
         self.entered = threading.Event()  # set at each step
         self.running: list[FakeSequence] = []
         self.submitted: list[CompletionRequest] = []
-        self.repeated: list[CompletionRequest] = []
-        self.drafted = 0
         self.mode = "exact"
         self.variance = ""
         self.kernel = ""
@@ -93,12 +90,7 @@ class FakeEngine:
 
     def start(self, job: Job) -> None:
         """Give a job its sequences."""
-        if job.audited:
-            request = replace(job.request, speculate=False)
-            self.repeated.append(request)
-            job.sequences = self._begin(request)  # type: ignore[assignment]
-        else:
-            job.sequences = self.submit(job.request)  # type: ignore[assignment]
+        job.sequences = self.submit(job.request)  # type: ignore[assignment]
 
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
         """Return the sequences of a client's request or a prefetch."""
@@ -150,8 +142,7 @@ class FakeEngine:
     def _finish(self, sequence: FakeSequence, reason: FinishReason) -> None:
         self.running.remove(sequence)
         sequence.finish_reason = reason
-        drafted = self.drafted if sequence.request.speculate is not False else 0
         tokens = sequence.num_generated
-        stats = Stats(committed=tokens, prompt_tokens=len(sequence.request.prefix), drafted=drafted)
+        stats = Stats(committed=tokens, prompt_tokens=len(sequence.request.prefix))
         completion = Completion(sequence.generated.decode(), (), reason, stats, sequence.choice)
         sequence.events.append(DoneEvent(sequence.choice, completion))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from codespec.server.chat_template import (
 )
 from codespec.server.chat_template_process import render
 from codespec.text.tokenizer import TextTokenizer
-from tests.server.daemons import Served, serving
+from tests.server.daemons import Served
 from tests.server.talkers import CONFIG, TEMPLATE, TURNS, chat_backend, chat_tokenizer, engine_of
 from tests.toy_tokenizers import MARKERS
 
@@ -96,13 +95,6 @@ def test_where_templates_are_found(tmp_path: Path) -> None:
     assert find_chat_template(TextTokenizer.from_folder(tmp_path)) == "old"
     (tmp_path / "chat_template.jinja").write_text("new", encoding="utf-8")
     assert find_chat_template(TextTokenizer.from_folder(tmp_path)) == "new"
-
-
-@pytest.fixture(scope="module")
-def talker() -> Iterator[Served]:
-    """Run a daemon with a chat model."""
-    with serving(engine_of(chat_tokenizer())) as served:
-        yield served
 
 
 @pytest.fixture(scope="module")

@@ -163,8 +163,8 @@ def test_a_cut_and_left_out_files_are_told(toy: Served, plain: Plain) -> None:
     assert told["notes"][0] == "1 of 2 other files may hold secrets and were left out"
     request = asked(suffix="\n", snippets=(Snippet("b.py", "b = 1\n"),), shape="auto", heal=True, max_tokens=8)
     assert told["content"] == plain(request)[0].text
-    streamed = toy.post("/api/generate", {"prompt": PROMPT, "system": "Be kind.", "options": {"num_predict": 3}})
-    assert json.loads(streamed.body.splitlines()[-1])["notes"][0].startswith("system is not used")
+    streamed = toy.post("/api/generate", {"prompt": PROMPT, "options": {"num_predict": 3, "num_ctx": 9}})
+    assert json.loads(streamed.body.splitlines()[-1])["notes"][0].startswith("options.num_ctx is not used")
 
 
 def test_a_model_that_cannot_fill_in_says_so() -> None:

@@ -27,7 +27,7 @@ SHORT = 150  # tokens; with 30, a fast processor answered before the clients' th
 
 @pytest.fixture(scope="module")
 def served(models: Models) -> Iterator[Process]:  # noqa: F811
-    words = ("--max-batch", str(SLOTS), "--threads", "1", "--audit-every", "0", "--no-prefetch")
+    words = ("--max-batch", str(SLOTS), "--threads", "1", "--no-prefetch")
     with daemon(*models.flags, *words) as process:
         process.until_ready()
         yield process

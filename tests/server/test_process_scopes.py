@@ -77,7 +77,7 @@ def looked_up(done: dict[str, Any]) -> tuple[int, Any]:
 @pytest.fixture(scope="module")
 def served(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:  # noqa: F811
     place = tmp_path_factory.mktemp("scopes") / "s"
-    with daemon(*models.flags, "--threads", "1", "--audit-every", "0", "--no-prefetch", "--socket", place) as process:
+    with daemon(*models.flags, "--threads", "1", "--policy", "fixed", "--no-prefetch", "--socket", place) as process:
         process.until_ready()
         yield Served(process, place)
 
@@ -97,11 +97,12 @@ def test_a_key_finds_what_it_wrote_and_nothing_else(served: Served) -> None:
 def test_a_users_own_connections_share(served: Served) -> None:
     """To the port and to the socket. Another user's do not; only root can simulate that, as in CI."""
     prompt = next(PROMPTS)
+    stranger = served.ask(prompt, key="of one who has written nothing")
     first = served.ask(prompt, served.by_port())
     assert first["cached_tokens"] == 0
     if os.geteuid() == 0:
         other = served.ask(prompt, served.by_port(OTHER_USER))
-        assert other["cached_tokens"] == 0 and looked_up(other) == looked_up(first)
+        assert other["cached_tokens"] == 0 and looked_up(other) == looked_up(stranger)
         assert served.ask(prompt, served.by_port(OTHER_USER))["cached_tokens"] > 20
     for connection in (served.by_port(), served.by_socket()):
         assert served.ask(prompt, connection)["cached_tokens"] == first["stats"]["prompt_tokens"] - 1

@@ -53,7 +53,7 @@ def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path,
 def live(models: Models, homes: Path) -> str:  # noqa: F811
     """Run a daemon for one request, to its end; return its output."""
     environment = user_environment(XDG_STATE_HOME=str(homes / "state"), XDG_CACHE_HOME=str(homes / "cache"))
-    words = [*models.pair, "--warmup", "0", "--audit-every", "0"]
+    words = [*models.pair, "--warmup", "0"]
     with daemon(*words, env=environment) as served:
         served.until_ready()
         body = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}

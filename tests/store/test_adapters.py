@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stderr
 from dataclasses import replace
-from importlib import import_module
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from codespec.errors import ModelError, quoted
+from codespec.errors import ModelError
 from codespec.models.gguf.convert import convert
 from codespec.models.loader import load_model
 from codespec.models.merge_adapter import merge
@@ -25,10 +22,11 @@ from codespec.pair.facts import read_facts
 from codespec.store import conversion_cache, conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue
-from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE, Conversion
+from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
 from codespec.store.conversions import convert_to_int8, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
+from tests.converters import convert_here
 from tests.models.gguf.files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # a warning of peft itself
@@ -76,16 +74,8 @@ def adapter(base: Path, made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the converters in this process, which has imported what they need; two tests start real ones."""
-
-    def run(conversion: Conversion, folder: Path) -> None:
-        main, said = import_module(conversion.module).main, StringIO()
-        with redirect_stderr(said):
-            code = main([*conversion.arguments, str(folder), conversion.digest])
-        if code:
-            raise ModelError(quoted(said.getvalue().strip().splitlines()[-1]))
-
-    monkeypatch.setattr(conversion_cache, "run_converter", run)
+    """Run the converters in this process; two tests start real ones."""
+    monkeypatch.setattr(conversion_cache, "run_converter", convert_here)
 
 
 @pytest.fixture

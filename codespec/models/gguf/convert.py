@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codespec.errors import ModelError
-from codespec.models.converter import run_converter, write_json, write_weights
+from codespec.models.converter import convert_to_exit_code, write_json, write_weights
 from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.plan import Plan, make_plan
 from codespec.models.gguf.settings import Json
@@ -82,7 +82,7 @@ def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
-    return run_converter(convert, arguments)
+    return convert_to_exit_code(convert, arguments)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from codespec.models.converter import copy_texts, run_converter, write_json
+from codespec.models.converter import convert_to_exit_code, copy_texts, write_json
 from codespec.models.gguf.convert import check_kind, write_texts
 from codespec.models.gguf.header import read_header
 from codespec.models.gguf.plan import make_plan
@@ -85,7 +85,7 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
 def main(arguments: Sequence[str]) -> int:
     """Convert SOURCE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
     torch.set_num_threads(1)  # layers are converted in parallel
-    return run_converter(convert, arguments)
+    return convert_to_exit_code(convert, arguments)
 
 
 if __name__ == "__main__":

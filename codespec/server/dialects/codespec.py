@@ -22,7 +22,7 @@ from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, ev
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
-from codespec.server.accounts import CALL
+from codespec.server.accounts import own_key
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens
@@ -151,7 +151,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
         engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
-    families = [_as_json(family) for family in DaemonCollector(daemon, request[CALL].own_key).collect()]
+    families = [_as_json(family) for family in DaemonCollector(daemon, own_key(request)).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 
 

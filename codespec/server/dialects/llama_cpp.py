@@ -14,9 +14,10 @@ from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
-from codespec.server.accounts import CALL
+from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
+from codespec.server.dialects.documented import INFILL, LLAMA_CPP, refuse_unread, refuse_window
 from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
 from codespec.server.dialects.requests import (
     SAMPLING,
@@ -39,6 +40,7 @@ COMPLETION_NAMES = {
     "max_tokens": "n_predict",
     "repetition_penalty": "repeat_penalty",
     "logprobs": "n_probs",
+    "n": "n_cmpl",
 }
 MOST_CONTENT = 1 << 18  # characters to tokenize, which take a few tenths of a second
 WARM_UP_MS = 10_000.0  # time limit of a warm-up, since no client waits for its reply
@@ -82,7 +84,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read an /infill request. Raise RequestError for the first invalid field."""
-    notes: list[str] = []
+    notes = refuse_unread(fields, INFILL)
     extras = [Snippet(part.text("filename", "", MOST_PATH), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
@@ -95,16 +97,17 @@ def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
 
 def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read a /completion request. Raise RequestError for the first invalid field."""
-    notes: list[str] = []
+    notes = refuse_unread(fields, LLAMA_CPP)
     probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
     if probabilities and fields.flag("stream"):
         raise RequestError("n_probs can't be used in a stream: remove n_probs or stream.", "n_probs")
-    logprobs = {"logprobs": probabilities or None}
+    logprobs = {"logprobs": probabilities or None, "n": read_choices(fields, "n_cmpl")}
     prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
     return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
 
 
 def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> LlamaCppReply:
+    refuse_window(fields, "repeat_penalty")
     tokens = read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
     indent, streams = fields.whole("n_indent", 0, 0, MOST_TEXT), fields.flag("stream")
@@ -247,7 +250,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
-    engine["warning"] = "" if request[CALL].own_key else daemon.warning  # it names the owner's files
+    engine["warning"] = "" if own_key(request) else daemon.warning  # it names the owner's files
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})

@@ -16,6 +16,7 @@ from codespec.contract.limits import MOST_PATH
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
+from codespec.server.dialects.documented import OLLAMA, OLLAMA_OPTIONS, refuse_unread, refuse_window
 from codespec.server.dialects.replies import collect, notes_field, stream
 from codespec.server.dialects.requests import (
     SAMPLING,
@@ -31,7 +32,6 @@ from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, r
 
 NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
 NANOSECONDS = 1_000_000  # per millisecond
-UNUSED = ("system", "template", "context", "think")
 INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue looks for .Suffix in it
 
 
@@ -60,13 +60,9 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    for name in ("images", "format"):
-        fields.refuse_unless(name, ([], ""), "only text is completed")
-    fields.refuse_unless("logprobs", (False,), "/v1/completions has them")
-    notes = [f"{name} is not used: the prompt is continued as it is" for name in UNUSED if fields.is_set(name)]
     options = fields.part("options") or Fields({}, "options.")
-    for name in ("frequency_penalty", "presence_penalty"):
-        options.refuse_unless(name, (0,), "the engine has only repeat_penalty")
+    notes = refuse_unread(fields, OLLAMA) + refuse_unread(options, OLLAMA_OPTIONS)
+    refuse_window(options, "repeat_penalty")
     request = CompletionRequest(
         **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
         max_tokens=read_max_tokens(options, "num_predict", loaded.context, notes, 128),

@@ -26,6 +26,7 @@ from codespec.server.chat_template import (
     hide_control_tokens,
 )
 from codespec.server.daemon import DAEMON
+from codespec.server.dialects.documented import CHAT, MISTRAL, OPENAI, refuse_unread
 from codespec.server.dialects.replies import ChoiceShape, chat, legacy, respond
 from codespec.server.dialects.requests import (
     missing_fim,
@@ -105,7 +106,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 def read_request(fields: Fields, loaded: Loaded) -> Continued:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    notes: list[str] = []
+    notes = refuse_unread(fields, OPENAI)
     sampling, echo = read_openai_sampling(fields), fields.flag("echo")
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MOST_CHOICES)
@@ -191,9 +192,7 @@ def _read_message(message: Fields) -> ChatMessage:
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
     """Read the generation settings. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    for name in ("tools", "functions"):
-        fields.refuse_unless(name, ([],), "no tools are called")
-    fields.refuse_unless("response_format", ({"type": "text"},), "answers are plain text")
+    notes += refuse_unread(fields, CHAT)
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     top = fields.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
     wanted = fields.flag("logprobs")
@@ -235,7 +234,7 @@ async def fill_in(request: web.Request) -> web.StreamResponse:
 def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
-    notes: list[str] = []
+    notes = refuse_unread(fields, MISTRAL)
     request = CompletionRequest(
         **read_prompt(fields.text("prompt"), fields, loaded, notes),
         max_tokens=read_max_tokens(fields, "max_tokens", loaded.context, notes),

@@ -28,7 +28,7 @@ from codespec.contract.types import (
     TokenLogprob,
 )
 from codespec.errors import CodespecError
-from codespec.server.accounts import CALL
+from codespec.server.accounts import ACCOUNT
 from codespec.server.daemon import DAEMON
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
@@ -89,9 +89,7 @@ def session_of(request: web.Request) -> str:
 
 def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
     """Submit a handle on its key's account; the end of the stack aborts it if it is still running. Raise ServeError."""
-    call = request[CALL]
-    call.handles.append(handle)
-    stack.enter_context(request.app[DAEMON].submit(handle, scope, call.account, session_of(request)))
+    stack.enter_context(request.app[DAEMON].submit(handle, scope, request.get(ACCOUNT), session_of(request)))
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
@@ -297,7 +295,8 @@ class Chunks:
         return self.shape.logprobs(self.names, placed) if placed else None
 
     def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
-        return sse({**self.frame, "choices": [choice], **more})
+        usage = {"usage": None} if self.with_usage else {}  # as OpenAI sends it before the last chunk
+        return sse({**self.frame, "choices": [choice], **more, **usage})
 
 
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:

@@ -85,10 +85,7 @@ SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
 
 
 def read_openai_sampling(fields: Fields) -> dict[str, Any]:
-    """Read OpenAI's sampling fields and stops. Raise RequestError for features that the engine lacks."""
-    for name in ("frequency_penalty", "presence_penalty"):
-        fields.refuse_unless(name, (0,), "the engine has only repetition_penalty")
-    fields.refuse_unless("logit_bias", ({},), "the engine has no token biases")
+    """Read OpenAI's sampling fields and stops."""
     return {**read_sampling(fields, SAMPLING), "n": read_choices(fields)}
 
 

@@ -205,7 +205,7 @@ def _toml(settings: dict[str, Any], queue: int) -> str:
     Audits are off, because they run when the daemon is idle.
     """
     lines = [f"{name} = {_spell(value)}" for name, value in settings.items() if value != {}]
-    return "\n".join([*lines, "[serve]", f"queue = {queue}", "audit_every = 0", ""])
+    return "\n".join([*lines, "[serve]", f"queue = {queue}", ""])
 
 
 def _spell(value: Any) -> str:

@@ -34,7 +34,7 @@ pytestmark = [
 ]
 STREAMS, TOKENS, BACK_SECONDS = 30, 300, 10.0
 COMPLETE = "/v1/codespec/complete"
-WORDS = ("--warmup", "0", "--no-prefetch", "--threads", "1", "--audit-every", "0", "--queue", "100")
+WORDS = ("--warmup", "0", "--no-prefetch", "--threads", "1", "--queue", "100")
 NO_STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0"}
 UPDATE = """
 import json, sys

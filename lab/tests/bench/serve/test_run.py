@@ -97,7 +97,7 @@ def test_our_own_daemon_compares_nothing_in_idle_time(models: Models, monkeypatc
     config = EngineConfig(target=str(models.target), caps={"comment": 3})
     with pytest.raises(KeyboardInterrupt), daemon.own_daemon(config, 7):
         pass
-    assert written[0]["serve"] == {"queue": 7, "audit_every": 0} and written[0]["learn"] is False
+    assert written[0]["serve"] == {"queue": 7} and written[0]["learn"] is False
 
 
 def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:

@@ -1,0 +1,23 @@
+"""Converters in the tests' own process: starting one, which tests/store tests, takes seconds of imports."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from codespec.errors import ModelError, quoted
+from codespec.store.conversion_cache import Conversion
+
+
+def convert_here(conversion: Conversion, folder: Path) -> None:
+    """Replace `conversion_cache.run_converter`. Raises ModelError with the converter's sentence."""
+    main, threads = import_module(conversion.module).main, torch.get_num_threads()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main([*conversion.arguments, str(folder), conversion.digest])
+    torch.set_num_threads(threads)
+    if code:
+        raise ModelError(quoted(said.getvalue().strip().splitlines()[-1]))
