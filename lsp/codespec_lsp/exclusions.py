@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from codespec.ignore_files import MOST_FOLDERS, IgnoreFiles, Patterns, repository_of
@@ -20,19 +20,23 @@ from codespec_lsp.documents import other_paths, path_of, split_uri
 
 MOST_LINKS = 40  # in a chain, as in Linux
 DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
+NONE = Patterns(())
 PATIENCE = 0.5  # seconds that a request waits for a decision; a slow file system doesn't block other documents
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that exclude a document: ignore files, and the user's globs.
+    """The rules that exclude a document: secrets, ignore files, and the user's globs.
 
-    A glob applies from the root of each open folder, and to names everywhere.
+    A glob applies from the root of each open folder, and to names everywhere. `secrets` are more globs of files that
+    hold secrets, and `not_secrets` of files that are completed despite their names.
     """
 
     roots: frozenset[Path]
     globs: Patterns
     ignore_files: IgnoreFiles
+    secrets: Patterns = NONE
+    not_secrets: Patterns = NONE
 
     def reason(self, uri: str) -> str:
         """Return one sentence that explains why a document is excluded, or "". Blocks on the file system."""
@@ -41,18 +45,24 @@ class Rules:
             return f"{scheme or 'this'} is not a file on this machine, so it is not completed."
         path = path_of(uri)
         name = PurePosixPath(path.replace("\\", "/")).name
-        if is_secret(uri) or is_secret(path):
+        if self._is_secret(path, uri):
             return f"{name} may hold secrets, so it is not completed."
         if path.count("/") + path.count("\\") > MOST_FOLDERS:  # each folder is looked at, by its whole path
             return f"{name[:80]} lies in more than {MOST_FOLDERS} folders, so it is not completed."
         return next(filter(None, (self._reason_of(each, name, scheme == "file") for each in _possible_paths(uri))), "")
 
+    def _is_secret(self, path: str, uri: str = "") -> bool:
+        """Return whether the file of a path and its URI may hold secrets."""
+        if self._matches(self.secrets, Path(path)):
+            return True
+        return (is_secret(uri) or is_secret(path)) and not self._matches(self.not_secrets, Path(path))
+
     def _reason_of(self, path: str, name: str, saved: bool) -> str:
-        if self._by_globs(Path(path)):
+        if self._matches(self.globs, Path(path)):
             return f"{name} is excluded by the setting codespec.exclude."
         if not saved:
             return ""
-        if any(is_secret(link) for link in _links(path)):
+        if any(self._is_secret(link) for link in _links(path)):
             return f"{name} links to a file that may hold secrets, so it is not completed."
         return self.ignore_files.reason(Path(path), self.roots)
 
@@ -62,7 +72,7 @@ class Rules:
         A path that changes in a round trip through its URI is refused: the decision would be about another file.
         """
         uri = path.as_uri()
-        return path_of(uri) == str(path) and not self.reason(uri)
+        return path_of(uri) == str(path) and not is_secret(uri) and not self.reason(uri)
 
     def repository_of(self, uri: str) -> tuple[Path, Path | None]:
         """Return the path of a document's file, and its repository if it is a saved file in one. Raises OSError."""
@@ -82,9 +92,11 @@ class Rules:
             if repository_of(target, roots) == top and self.lets_out(path) and self.lets_out(target):
                 yield path, target
 
-    def _by_globs(self, file: Path) -> bool:
+    def _matches(self, globs: Patterns, file: Path) -> bool:
+        if not globs:
+            return False
         roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
-        return any(_names(self.globs, file.relative_to(root).parts) for root in roots)
+        return any(_names(globs, file.relative_to(root).parts) for root in roots)
 
 
 class Exclusions:
@@ -93,20 +105,28 @@ class Exclusions:
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._deciding: dict[str, _Decision] = {}
-        self._use(Rules(frozenset(), Patterns(()), IgnoreFiles()))
+        self._use(Rules(frozenset(), NONE, IgnoreFiles()))
 
     def set_roots(self, roots: Sequence[str]) -> None:
         """Set the folders that are open in the editor."""
-        self._use(Rules(frozenset(map(Path, roots)), self._rules.globs, self._rules.ignore_files))
+        self._use(replace(self._rules, roots=frozenset(map(Path, roots))))
 
-    def set_globs(self, globs: Sequence[str]) -> None:
-        """Set the user's globs."""
-        patterns = Patterns(glob.encode("utf-8", "replace") for glob in globs)
-        self._use(Rules(self._rules.roots, patterns, self._rules.ignore_files))
+    def set_globs(self, globs: Sequence[str], secrets: Sequence[str], not_secrets: Sequence[str]) -> None:
+        """Set the user's globs of excluded files, of files with secrets, and of files without."""
+        theirs = Patterns(globs)
+        self._use(replace(self._rules, globs=theirs, secrets=Patterns(secrets), not_secrets=Patterns(not_secrets)))
+
+    async def end(self) -> None:
+        """End the git processes, after all documents are closed."""
+        await asyncio.to_thread(self._rules.ignore_files.close)
 
     def known(self, uri: str) -> str | None:
         """Return the last known reason why a document is excluded, "" if it isn't, or None while undecided."""
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
+
+    def may_go_along(self, uri: str) -> bool:
+        """Return whether a document's text may go along with another file, which no setting allows for secrets."""
+        return self.known(uri) == "" and not is_secret(uri) and not is_secret(path_of(uri))
 
     async def refresh(self, uris: Iterable[str]) -> None:
         """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""

@@ -19,6 +19,7 @@ from codespec.contract.body import FileBody, LookupBody
 from codespec.contract.limits import MOST_PATH, MOST_SIDE
 from codespec.errors import Absent, DaemonError
 from codespec.regular_file import NotUtf8, decode_text, read_regular
+from codespec.secret_text import without_secrets
 from codespec_lsp.documents import Document, Newest
 from codespec_lsp.exclusions import Rules
 from codespec_lsp.imports import find_imported, import_rows
@@ -77,7 +78,8 @@ class LookupFiles:
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
         loop, uri = asyncio.get_running_loop(), document.file
         others = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
-        files: list[FileBody] = [{"path": path, "text": text} for path, text in _within((*wanted.open, *others))]
+        within = await loop.run_in_executor(self._thread, _within, (*wanted.open, *others))
+        files: list[FileBody] = [{"path": path, "text": text} for path, text in within]
         if files or document.uri in self._sent:
             self._sent[document.uri] = wanted.name
             await self._try({"document": wanted.name, "files": files}, TRIES)
@@ -134,10 +136,10 @@ def _read(path: Path) -> str:
 
 
 def _within(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the first files that fit into MOST_TOGETHER, with cleaned paths and texts."""
+    """Return the first files that fit into MOST_TOGETHER, with cleaned paths and texts, without secret lines."""
     kept, left = list[tuple[str, str]](), MOST_TOGETHER
     for path, text in files:
         if text.strip() and len(text) <= min(left, MOST_SIDE):
             left -= len(text)
-            kept.append((clean(path)[-MOST_PATH:], clean(text)))
+            kept.append((clean(path)[-MOST_PATH:], clean(without_secrets(text))))
     return kept

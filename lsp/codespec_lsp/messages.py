@@ -272,17 +272,21 @@ def _can_be_polled(stream: BinaryIO) -> bool:
 async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
     daemons = Daemons()
     stop = asyncio.Event()
+    clients = set["asyncio.Task[None] | None"]()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = Server(daemons, defaults)
         server.protocol.set_writer(writer)
+        clients.add(asyncio.current_task())
         try:
-            await Messages(cast(LspProtocol, server.protocol)).read(reader)
+            with contextlib.suppress(asyncio.CancelledError):  # the server ends
+                await Messages(cast(LspProtocol, server.protocol)).read(reader)
         finally:
             await server.session.close()
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+            clients.discard(asyncio.current_task())
 
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MOST_LINE)
@@ -294,5 +298,10 @@ async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
     print(f"codespec: language server listening on {HOST}:{listening.sockets[0].getsockname()[1]}", flush=True)
     async with listening:
         await stop.wait()
+        listening.close()
+        reading = [client for client in clients if client is not None]
+        for client in reading:
+            client.cancel()
+        await asyncio.gather(*reading)
     await daemons.close()
     return 0

@@ -14,6 +14,7 @@ from codespec_grammars import Cursor
 from codespec.contract.body import CompletionBody
 from codespec.contract.limits import MOST_COUNT, MOST_NAME, MOST_PATH, MOST_SIDE
 from codespec.contract.types import Snippet
+from codespec.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows
@@ -197,16 +198,19 @@ def find_snippets(
 
 
 def _pieces(document: Document, defined: str) -> Iterable[str]:
-    """Yield the imports, the outline, then the text around recently edited rows, the latest first; no row twice."""
-    yield "".join(import_rows(document.buffer.lines))[:MOST_IMPORTS]
-    yield defined
-    seen: set[int] = set()
+    """Yield the imports, the outline, then the text around recently edited rows, the latest first; no row twice.
+
+    Lines with secrets are left out.
+    """
     lines = document.buffer.lines
+    yield without_secrets("".join(import_rows(lines)))[:MOST_IMPORTS]
+    yield without_secrets(defined)
+    seen = key_rows(lines)
     for row in document.edited_rows:
         first, last = max(0, row - ROWS_AROUND), min(len(lines), row + ROWS_AROUND + 1)
         rows = [at for at in range(first, last) if at not in seen]
         seen.update(rows)
-        yield "".join(lines[at] for at in rows)[:MOST_SNIPPET]
+        yield without_secrets("".join(lines[at] for at in rows))[:MOST_SNIPPET]
 
 
 def _stem(document: Document) -> str:

@@ -55,12 +55,18 @@ class Server(LanguageServer):
         streamer = Streamer(self._daemon, self._daemon_is)
         self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
+        self._defaults = defaults  # with the initialization options, once they are known
         self.dynamic = False
         add_features(self)
 
-    def configure(self, sent: object) -> None:
-        """Apply settings from the client and report invalid ones to the user."""
-        settings, faults = read_settings(sent, self.session.settings)
+    def configure(self, sent: object, *, first: bool = False) -> None:
+        """Apply settings from the client and report invalid ones to the user.
+
+        A setting that is not sent is that of the initialization options (the `first` settings), else the default.
+        """
+        settings, faults = read_settings(sent, self._defaults, self.session.settings)
+        if first:
+            self._defaults = settings
         for fault in faults:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, fault))
         if settings != self.session.settings:
@@ -164,7 +170,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     session.use_folders([folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""])
     options = params.initialization_options
     if options is not None:
-        ls.configure(_plain(options))
+        ls.configure(_plain(options), first=True)
     document = params.capabilities.text_document
     inline = document.inline_completion if document else None
     ls.dynamic = bool(inline and inline.dynamic_registration)

@@ -69,8 +69,7 @@ class Session:
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
-        self._clock, self._warn = clock, warn
-        self._name = secrets.token_hex(4)
+        self._clock, self._warn, self._name = clock, warn, secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = Newest(self._warm_up, WARM_UP_AFTER)
@@ -83,7 +82,7 @@ class Session:
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
         self.settings = settings
-        self.exclusions.set_globs(settings.exclude)
+        self.exclusions.set_globs(settings.exclude, settings.secret_files, settings.not_secret_files)
 
     def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
         """Update the workspace folders."""
@@ -198,6 +197,7 @@ class Session:
             self.closed(uri)
         await self._imported.end()
         self._lookup_files.end()
+        await self.exclusions.end()
         await self.streamer.close()
 
     def why_not(self, document: Document) -> str:
@@ -376,7 +376,7 @@ class Session:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
-        return self.exclusions.known(document.file) == "" and not document.lost
+        return not document.lost and self.exclusions.may_go_along(document.file)
 
     def _went_to(self, document: Document) -> None:
         """Plan a warm-up for the document in focus, once for each revision, and update the status."""

@@ -36,6 +36,15 @@ class EditorSettings:
         "copy drafts from ([details](faq.md#what-of-other-files-does-the-model-see))",
     )
     exclude: tuple[str, ...] = setting((), "files neither completed nor sent, in `.gitignore` syntax", shown="`[]`")
+    secret_files: tuple[str, ...] = setting(
+        (), "more files that hold secrets, in `.gitignore` syntax: neither completed nor sent", shown="`[]`"
+    )
+    not_secret_files: tuple[str, ...] = setting(
+        (),
+        "files that are completed though their names look like those of secrets, in `.gitignore` syntax; they never go "
+        "along with another file",
+        shown="`[]`",
+    )
     url: str = setting("http://127.0.0.1:8765", "the daemon")
     token_file: str = setting("", "a file with the daemon's token", shown='`""`')
     start_daemon: bool = setting(True, "start a daemon if none answers")
@@ -60,13 +69,17 @@ class EditorSettings:
         return is_loopback(self.host)
 
 
-def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings, list[str]]:
+def read_settings(
+    values: object, above: EditorSettings, now: EditorSettings | None = None
+) -> tuple[EditorSettings, list[str]]:
     """Return `above` updated with the settings from the client, and a sentence for each invalid one.
 
-    Unknown names are ignored, since clients have their own settings.
+    An invalid setting stays as it is `now`, and all do if nothing was sent. Unknown names are ignored, since clients
+    have their own settings.
     """
+    now = now or above
     if not isinstance(values, Mapping):
-        return above, []
+        return now, []
     inner = values.get("codespec", values)
     sent = inner if isinstance(inner, Mapping) else values
     changes: dict[str, Any] = {}
@@ -78,6 +91,7 @@ def read_settings(values: object, above: EditorSettings) -> tuple[EditorSettings
         try:
             changes[item] = _read(item, sent[name], getattr(above, item), facts)
         except ValueError as error:
+            changes[item] = getattr(now, item)
             faults.append(f"codespec.{name} must be {error}: it stays as it was.")
     return replace(above, **changes), faults
 

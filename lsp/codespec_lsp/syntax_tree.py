@@ -22,6 +22,7 @@ from codespec_grammars.queries import nodes_around
 from codespec_grammars.registry import Grammar, load_grammar
 
 from codespec.regular_file import read_regular
+from codespec.secret_text import without_secrets
 
 MOST_BYTES = 4 << 20  # of a document
 MOST_DEPTH = 400
@@ -200,7 +201,7 @@ def read_outline(path: Path) -> str:
     if not isinstance(grammar, Grammar):
         return ""
     try:
-        source = read_regular(path, MOST_FILE)
+        source = without_secrets(read_regular(path, MOST_FILE).decode("utf-8", "replace")).encode()
     except (OSError, ValueError):
         return ""
     text = outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)

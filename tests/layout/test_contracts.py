@@ -68,9 +68,11 @@ def make_tree(tmp_path: Path) -> Path:
     contract = ("limits", "hosts", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
         "regular_file",
+        "git_ignore",
         "ignore_files",
         "bounded_json",
         "secret_files",
+        "secret_text",
         "token_file",
         "proof",
         "progress",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from codespec_lsp.daemon import Daemons
+from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings, read_settings
 
 from tests.lsp.conversation import URI, Editor, insertion, replacement, run, until
@@ -111,6 +113,46 @@ def test_settings_can_change() -> None:
             assert "codespec.enabled must be true or false" in told[0] and "budgetMs" in told[1]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("enabled", False), ("languages", {"python": False}), ("maxTokens", 7), ("alternatives", 1), ("more", False)),
+        *(("snippets", False), ("exclude", ["*.py"]), ("secretFiles", ["*.py"]), ("budgetMs", 50), ("model", "x")),
+        *(("notSecretFiles", ["a"]), ("url", "http://127.0.0.1:9"), ("tokenFile", "t"), ("daemonArguments", ["-v"])),
+    ],
+)
+def test_a_removed_setting_is_no_longer_in_force(name: str, value: object) -> None:
+    """It is that of the initialization options, else the default. An invalid one stays, and so do all without any."""
+
+    async def scenario() -> None:
+        server = Server(Daemons(), EditorSettings(start_daemon=False))
+        server.protocol.set_writer(Silent())
+        server.configure({"invokedBudgetMs": 77}, first=True)
+        before = server.session.settings
+        server.configure({"codespec": {name: value}})
+        changed = server.session.settings
+        assert changed != before and changed.invoked_budget_ms == 77
+        server.configure(None)
+        server.configure({"codespec": {name: object()}})
+        assert server.session.settings == changed
+        server.configure({"codespec": {"invokedBudgetMs": 99}})
+        server.configure({"codespec": {}})
+        assert server.session.settings == before
+        await server.session.close()
+
+    run(scenario())
+
+
+class Silent:
+    """A writer that drops everything."""
+
+    def write(self, data: bytes) -> None:
+        """Drop a message."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def test_settings_are_fetched_where_the_client_wants_to_be_asked() -> None:

@@ -120,9 +120,9 @@ def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
 def hidden_ways(shop: Path) -> None:
     """Make files that must not be sent, under names that an import can spell."""
     (shop / ".gitignore").write_bytes(b"ignored.py\nfolder/\nnested/\ns\xe9cret.go\n")
-    for name in ("ignored", "credentials", "globbed"):
-        (shop / f"{name}.py").write_text(PRICE)
-        (shop / f"to_{name}.py").symlink_to(shop / f"{name}.py")
+    for name in ("ignored.py", "id_rsa", "globbed.py"):
+        (shop / name).write_text(PRICE)
+        (shop / f"to_{name.removesuffix('.py')}.py").symlink_to(shop / name)
     (shop.parent / "distant.py").write_text(PRICE)
     (shop / "distant.py").symlink_to(shop.parent / "distant.py")
     for folder in ("folder", "nested", "other"):
@@ -141,10 +141,9 @@ def hidden_ways(shop: Path) -> None:
     "row",
     [
         "import ignored",
-        "import credentials",
         "import globbed",
         "import to_ignored",
-        "import to_credentials",
+        "import to_id_rsa",
         "import to_globbed",
         "import distant",
         "from folder import deep",

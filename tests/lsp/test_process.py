@@ -180,6 +180,24 @@ def test_many_editors_on_a_port() -> None:
     run(with_daemon())
 
 
+def test_a_signal_while_clients_are_connected_prints_nothing() -> None:
+    async def scenario(process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None and process.stderr is not None
+        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        clients = [Editor(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)) for _ in range(3)]
+        for client in clients[:2]:
+            await client.start()
+        clients[0].open("x = \n")
+        process.send_signal(signal.SIGTERM)
+        assert await ended(process) == 0
+        assert process.stderr.read() == b""
+        for client in clients:
+            await client.leave()
+
+    with started("--tcp", "0", "--no-start") as process:
+        run(scenario(process))
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

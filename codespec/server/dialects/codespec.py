@@ -22,6 +22,7 @@ from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, ev
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
+from codespec.secret_text import without_secrets
 from codespec.server.accounts import own_key
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
@@ -108,8 +109,8 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
 
 
 def _snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:
-    """Return the files of a field. Raise RequestError for a file whose name suggests secrets."""
-    snippets = tuple(Snippet(file.get("path", ""), file["text"]) for file in files)
+    """Return the files of a field without secret lines. Raise RequestError for a file whose name suggests secrets."""
+    snippets = tuple(Snippet(file.get("path", ""), without_secrets(file["text"])) for file in files)
     for place, snippet in enumerate(snippets):
         if is_secret(snippet.path):
             label = f"{name}[{place}].path"

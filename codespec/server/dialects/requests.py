@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
 
+from codespec import secret_text
 from codespec.contract.limits import MOST_CHOICES, MOST_COUNT, MOST_PREDICTION, MOST_SEED
 from codespec.contract.types import Snippet
 from codespec.errors import RequestError
@@ -140,9 +141,13 @@ def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
 
 
 def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:
-    """Return the snippets except those of files whose names suggest secrets."""
+    """Return the snippets without secret lines, except those of files whose names suggest secrets."""
     listed = list(snippets)
-    kept = tuple(snippet for snippet in listed if not is_secret(snippet.path))
+    kept = tuple(
+        replace(snippet, text=secret_text.without_secrets(snippet.text))
+        for snippet in listed
+        if not is_secret(snippet.path)
+    )
     if len(kept) < len(listed):
         notes.append(f"{len(listed) - len(kept)} of {len(listed)} other files may hold secrets and were left out")
     return kept
