@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-lab test-native test-full fuzz e2e gpu mutants dist lint clean check-python remake
+.PHONY: help demo serve test test-lab test-native test-full fuzz e2e gpu dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,25 +24,24 @@ serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 
 # Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
 # part is one process with its own caches, and its order stays.
-PARTS       = lint part-models part-rest part-server part-lsp part-lab part-cli
+PARTS       = lint part-models part-rest part-server part-lsp part-cli
 part_server = tests/server plugins/scale/tests plugins/upstream/tests
 part_models = tests/models tests/startup
-part_lab    = lab/tests
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
-NAMED       = $(part_server) $(part_models) $(part_lab) $(part_lsp) $(part_cli)
+NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
 part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/ native/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
-test: $(READY) ## lint and tests; lists every skip
+test: $(READY) ## lint and all tests but the laboratory's and the kernels'; lists every skip
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 part-%: $(READY)
 	@$(BIN)/python -m pytest -q -m "not full" $(part_$*)
 
-test-lab: $(READY) ## the laboratory's tests alone (benchmarks, training, distillation, the demo)
+test-lab: $(READY) ## the laboratory's tests (benchmarks, training, distillation, the demo)
 	@$(BIN)/python -m pytest -q -m "not full" lab/tests
 
 test-native: $(READY) ## the kernels on every path: emulated, for arm64 under qemu, with sanitizers (installs what that needs where it may)
@@ -61,9 +60,6 @@ e2e: check-python ## the pages' commands in a fresh clone of HEAD, the page in C
 
 gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is (no .venv): make gpu [PYTHON=…] [ARGS=--list]
 	@$(PYTHON) -m tools.gpu $(ARGS)
-
-mutants: $(READY) ## plant faults one by one and list those that no test notices (hours): make mutants [ARGS="--sample 10"]
-	@$(BIN)/python -m tools.mutants --json docs/checks/mutants.json $(ARGS)
 
 dist: check-python ## HEAD as packages in dist/: wheel, sdist, VS Code extension, Neovim plugin (needs npm); the same bytes each time
 	@$(PYTHON) -m tools.make_dist

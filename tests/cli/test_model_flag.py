@@ -59,7 +59,7 @@ def pull(name: str, model: Path) -> None:
     (place / "codespec_model.json").write_text(json.dumps(told))
 
 
-@pytest.mark.parametrize("line", [*COMMANDS, "doctor", "lsp", "bench step", "bench sampling"])
+@pytest.mark.parametrize("line", [*COMMANDS, "doctor", "lsp", "bench step", "bench quality"])
 def test_every_command_takes_it(line: str, command: Command) -> None:
     assert "--model NAME" in command(*line.split()[: 2 if line.startswith("bench") else 1], "--help").out
 

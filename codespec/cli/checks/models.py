@@ -64,7 +64,7 @@ def check_head(name: str, target: ModelFacts) -> Finding:
     if not (Path(name) / WEIGHTS).is_file():
         return failed("head", f"{name} has no {WEIGHTS}", "fetch or export the head again")
     if (config.target_size, config.vocab_size) != (size, target.vocab_rows) or max(config.layers) >= layers:
-        mend = "give a head of this target, or train one with `codespec train head`"
+        mend = "give a head of this target"
         return failed("head", f"{name} was trained for another target ({config.made_for})", mend)
     read = ", ".join(str(layer) for layer in config.layers)
     return well("head", f"{config.kind}, reads the target's layers {read}, from {name}")

@@ -73,7 +73,7 @@ class Host:
         if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
             raise ModelError(
                 f"The head {name} was trained for another target ({config.made_for})",
-                "give a head for this target, or train one with `codespec train head`",
+                "give a head for this target",
             )
 
 

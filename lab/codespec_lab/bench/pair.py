@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ import torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.enlarge import SHAPES
-from codespec.models.heads.checkpoint import LoadedHead, load_head
-from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -38,7 +35,6 @@ class Pair:
     context: int
     warmup: int
     notes: tuple[str, ...] = ()
-    heads: tuple[LoadedHead, ...] = ()
 
     @property
     def drafters(self) -> Mapping[str, LanguageModel]:
@@ -75,9 +71,9 @@ class Pair:
         return {role: _facts(model) for role, model in models.items() if model is not None}
 
 
-def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Path] = ()) -> Pair:
-    """Load the configuration's models, and heads from the folders `heads`, with graphs as in an engine and slots for
-    `batch` sequences whose drafts have up to `longest` tokens.
+def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
+    """Load the configuration's models, with graphs as in an engine and slots for `batch` sequences whose drafts have up
+    to `longest` tokens.
 
     Raise ConfigError if the arithmetic depends on the batch: a text would then depend on the policy and could not be
     replayed.
@@ -89,12 +85,8 @@ def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Pa
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    host = Host.of(target) if heads else None
-    found = [load_head(folder, host, dtype=target.dtype, device=target.device) for folder in heads if host is not None]
-    for head in found:
-        target.tap(head.config.layers)
     context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
-    pair = Pair(target, drafter, context, config.warmup, heads=tuple(found))
+    pair = Pair(target, drafter, context, config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context
     needs = [Need(target, max(2, batch), max(LEAST_LENGTH, pair.context), pair.context + verified, verified)]
     if drafter is not None:

@@ -71,27 +71,6 @@ class PolicyBench(Bench):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposerBench(Bench):
-    """Complete `limit` prompts at each `concurrency`, with up to `tokens` tokens each. `heads` are folders."""
-
-    module = "proposers"
-    about = "which proposer drafts best: lookups, the drafter, heads, and chains of them"
-    draws = False
-
-    held_out: Path | None = path(HELD_OUT)
-    prompts: Path | None = path(BOTH_HALVES)
-    heads: Sequence[Path] = path("heads of the target, one row each", "FOLDER", default=(), nargs="+")
-    limit: int = number(16, "prompts (16)")
-    tokens: int = number(96, "target tokens a text at most (96)")
-    concurrency: tuple[int, ...] = numbers((1, 4, 8), "prompts at once (1,4,8)")
-
-    def prepared(self, flags: Mapping[str, Any]) -> Bench:
-        """Take the configured head if none is named."""
-        head = self.config.head
-        return self if self.heads or head == "none" else replace(self, heads=(Path(head),))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench(Bench):
     """Decode up to `limit` prompts per cell and `tokens` tokens per text. Calibration takes at most half of `minutes`,
     and no pass begins that would end later.
@@ -178,49 +157,6 @@ class TypingBench(Bench):
         """Refuse two sources of sites."""
         refuse_two_sources(flags)
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamBench(Bench):
-    """Let `developers` type for `seconds`, with completions from the daemon at `url` or a new one. With `find`, search
-    for the number whose waiting time at the 95th percentile is within the limit.
-    """
-
-    module = "team"
-    about = "a team of typists at one address: waiting times, right characters in time, and how many developers fit"
-    note = (
-        "--url may name a daemon, `codespec scale up`, or a daemon with --upstream; its token comes from "
-        "CODESPEC_SERVE_TOKEN."
-    )
-    draws = False
-    daemon = True
-
-    url: str = flag("", "the address to measure (default: a daemon of its own)", metavar="URL")
-    developers: int = number(50, "typists (50)")
-    seconds: int = number(60, "duration of a run (60)")
-    find: bool = switch("find how many fit: halve the gap until it is closed, at most seven runs more")
-    queue: int = number(64, "requests that may wait in a daemon of its own (64)")
-    held_out: Path | None = path(HELD_OUT)
-    prompts: Path | None = path("prompts instead, whose last lines are typed")
-
-    def prepared(self, flags: Mapping[str, Any]) -> Bench:
-        """Refuse two sources of sites."""
-        refuse_two_sources(flags)
-        return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionBench(Bench):
-    """Rewrite `limit` files of `lines` lines each, `repeats` times."""
-
-    module = "prediction"
-    about = "a file rewritten with small edits: the time that the client's prediction of it saves"
-    draws = False
-
-    held_out: Path | None = path(HELD_OUT)
-    limit: int = number(4, "files (4)")
-    lines: int = number(200, "lines of each (200)")
-    repeats: int = number(3, "passes over all (3)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,33 +274,12 @@ class StepBench(Bench):
         return replace(self, config=replace(self.config, target_shape="own"), shape=shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingBench(Bench):
-    """Complete `limit` sites of `prompts` or of the standard library, with `tokens` tokens each and `drafted` drafted
-    tokens per round.
-    """
-
-    module = "sampling"
-    about = "how to draft for sampled text: the target's own noise, greedy drafts, rejection"
-    draws = False
-
-    prompts: Path | None = path("prompts, one JSON object per line")
-    limit: int = number(12, "prompts (12)")
-    tokens: int = number(48, "target tokens a prompt (48)", name="max-tokens")
-    drafted: int = 4
-    temperatures: tuple[float, ...] = (0.4, 0.8, 1.0)
-
-
 BENCHES: Mapping[str, type[Bench]] = {
     "policy": PolicyBench,
-    "proposers": ProposerBench,
     "decode": DecodeBench,
     "serve": ServeBench,
     "typing": TypingBench,
-    "team": TeamBench,
-    "prediction": PredictionBench,
     "quality": QualityBench,
     "divergence": DivergenceBench,
     "step": StepBench,
-    "sampling": SamplingBench,
 }

@@ -16,7 +16,6 @@ from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count
 
 MODELS = ("drafter", "target", "qwen-drafter")
-HEADS = ("eagle3", "dflash")
 
 
 def add_parser(commands: Any) -> None:
@@ -66,7 +65,6 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     distill = actions.add_parser("distill-data", help="have a target write texts for its drafter")
     _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
-    _add_head_arguments(actions.add_parser("head", help="train a head that reads a target's hidden states"))
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
     begin = pretrain.add_mutually_exclusive_group()
     begin.add_argument(
@@ -125,22 +123,6 @@ def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
     add("--start", type=Path, metavar="FOLDER", help="an adapter to begin from, of the same model and rank")
     add("--sentinels", type=_names, default=(), metavar="A,B,C,D", help="tokens for prefix, suffix, middle and end")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of the model (auto: the faster)")
-    add("--resume", action="store_true", help="continue from the checkpoint")
-    _add_machine(parser, threads=2)
-
-
-def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--kind", choices=HEADS, required=True, help="one token a step (eagle3) or a block at once (dflash)")
-    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model to draft for")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
-    add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
-    add("--read", type=count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")
-    add("--draft-vocab", type=count, default=8192, metavar="N", help="tokens that it can guess (8192)")
-    add("--layers", type=count, default=2, metavar="N", help="layers of a DFlash head (2)")
-    add("--block", type=count, default=8, metavar="N", help="tokens of a DFlash block with its anchor (8)")
-    add("--minutes", type=float, default=120.0, help="budget in minutes of working time (120)")
-    add("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
     add("--resume", action="store_true", help="continue from the checkpoint")
     _add_machine(parser, threads=2)
 

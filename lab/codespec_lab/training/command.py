@@ -39,7 +39,6 @@ from codespec_lab.training.distill.texts import (
     save_examples,
 )
 from codespec_lab.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, report, show_completions
-from codespec_lab.training.heads.command import run_head
 from codespec_lab.training.pair import WorkFolder, cut_tokenizer, make_recipe, train_one, train_tokenizers
 from codespec_lab.training.run import Budget, catching_signals, faster_dtype
 
@@ -55,7 +54,6 @@ def run_train(args: argparse.Namespace) -> int:
         "pretrain": _pretrain,
         "distill-data": _write_distill_data,
         "adapt": run_adapt,
-        "head": run_head,
         "eval": _evaluate,
     }
     return 0 if actions[args.action](args, WorkFolder(args.work)) else STOPPED

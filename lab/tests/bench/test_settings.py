@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from codespec_lab.bench.settings import BENCHES, DecodeBench, SamplingBench
+from codespec_lab.bench.settings import BENCHES, DecodeBench, ServeBench
 
 from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
@@ -28,10 +28,10 @@ def test_without_flags_settings_are_the_defaults(name: str) -> None:
 
 
 def test_flags_and_fields_may_have_two_names() -> None:
-    words = ["bench", "sampling", "--max-tokens", "7", "--json", "a.json", "--prompts", "b"]
+    words = ["bench", "serve", "--max-tokens", "7", "--json", "a.json", "--prompts", "b"]
     options = build_parser().parse_args(words)
-    bench = SamplingBench.of(engine_config(options), vars(options))
-    assert bench == SamplingBench(bench.config, tokens=7, file=Path("a.json"), prompts=Path("b"))
+    bench = ServeBench.of(engine_config(options), vars(options))
+    assert bench == ServeBench(bench.config, tokens=7, file=Path("a.json"), prompts=Path("b"))
 
 
 def test_lists_are_parsed() -> None:

@@ -1,1 +1,0 @@
-"""Train draft heads: small networks that read the target's hidden states."""
