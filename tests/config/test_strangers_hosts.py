@@ -19,7 +19,7 @@ SOME = ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "a_b.example", "a.", "*
 @pytest.mark.parametrize("host", [*NONE, *WITH_MORE])
 def test_what_is_no_host(host: str) -> None:
     assert not is_host(host)
-    with pytest.raises(ConfigError, match="is no address: write it"):
+    with pytest.raises(ConfigError, match="is invalid: write it"):
         resolve_serve({"host": host}, None, {})
 
 
@@ -42,4 +42,4 @@ def test_the_real_commands(command: str) -> None:
     words = ("--drafter", "none") if command == "serve" else ()
     done = run_forked(command, *words, CODESPEC_SERVE_HOST="a..b", CODESPEC_SERVE_TOKEN="abcdefgh-12345678")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert "host 'a..b' is no address" in done.stderr
+    assert "host 'a..b' is invalid" in done.stderr
