@@ -30,7 +30,7 @@ part_models = tests/models tests/startup
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
-part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/ native/tests/)))
+part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
