@@ -25,6 +25,7 @@ DOWNLOADS = "The catalogue and the downloads know no text"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"
+NATIVE = "The native kernels are a leaf"
 LAB = "The laboratory and the plugins use"
 LAB_LAYERS = "The laboratory's imports run only downwards"
 CORPUS = "The corpus knows no model"
@@ -59,6 +60,7 @@ def make_tree(tmp_path: Path) -> Path:
         "codespec_lsp",
         "codespec_grammars",
         "codespec_lab",
+        "codespec_native",
         *PLUGINS,
         *(f"codespec/{name}" for name in FLOORS),
         *(f"codespec_lab/{name}" for name in ("commands", "bench", "training", "corpus")),
@@ -67,6 +69,7 @@ def make_tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     contract = ("limits", "hosts", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
+        "finding",
         "regular_file",
         "git_ignore",
         "ignore_files",
@@ -103,6 +106,7 @@ def broken(said: str, code: int) -> list[str]:
         CONTROL,
         LSP,
         GRAMMARS,
+        NATIVE,
         CONTRACT_LAYERS,
         LAB,
         LAB_LAYERS,
@@ -170,6 +174,8 @@ PLANTED: list[Case] = [
     ("codespec_lsp/a.py", "import torch", [LSP]),
     ("codespec_grammars/a.py", "import codespec.contract.types", [GRAMMARS]),
     ("codespec_grammars/a.py", "import transformers", [GRAMMARS]),
+    ("codespec_native/a.py", "import codespec.errors", [NATIVE]),
+    ("codespec_native/a.py", "import torch", [NATIVE]),
 ]
 
 

@@ -101,15 +101,14 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
     assert asked == [("owner/model", [*texts, "model*.safetensors", "adapter_model.safetensors"])]
 
 
-@pytest.mark.parametrize("name", ["nobody/nothing", "bad owner/x"])
-def test_a_hub_id_that_is_not_reachable_is_one_sentence(name: str) -> None:
+def test_a_hub_id_that_is_not_reachable_is_one_sentence() -> None:
     """conftest.py disables the network."""
     with pytest.raises(ModelError, match=r"hub does not provide it \(.*\): check the name and the network") as raised:
-        resolve(name).folder()
+        resolve("nobody/nothing").folder()
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "nowhere", "a/b/c"])
+@pytest.mark.parametrize("name", ["./nowhere", "nowhere", "a/b/c", "bad owner/x"])
 def test_a_missing_folder_is_never_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
     with pytest.raises(ModelError, match="There is no model folder"):
