@@ -159,7 +159,7 @@ def test_a_probe_that_differs(
 def test_large_models_are_not_loaded_for_a_probe(
     command: Command, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_checks, "MOST_BYTES", 1e6)
+    monkeypatch.setattr(engine_checks, "MAX_BYTES", 1e6)
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
     assert found["probe"].startswith("ok: not tried, because loading would take long")
     assert found["arithmetic"].startswith("ok: not tried")

@@ -22,7 +22,7 @@ HEAVY = (
     "codespec.models",
     "codespec.server",
 )
-BENCHES = ("policy", "decode", "serve", "typing", "prediction", "quality", "step", "sampling")
+BENCHES = ("policy", "decode", "serve", "typing", "quality", "step")
 MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
 # Runs before codespec; hides packages as if they were not installed.
 BLOCK = """

@@ -11,8 +11,20 @@ from codespec.client.starter import absolute_environment, is_path, with_absolute
 from codespec.errors import DaemonError
 from codespec.store.catalogue import is_hub_id
 
-NAMES = ["owner/model", "Owner/Model-1.5b", "a/.b"]
-PATHS = ["./model", "../model", "./owner/model", ".hidden", "a/b/c", "a/", "m.gguf", "owner/m.GGUF", "/a/b", ".\\model"]
+NAMES = ["owner/model", "Owner/Model-1.5b", "a/b.c"]
+PATHS = [
+    "./model",
+    "../model",
+    "./owner/model",
+    ".hidden",
+    "a/b/c",
+    "a/",
+    "m.gguf",
+    "owner/m.GGUF",
+    "/a/b",
+    ".\\model",
+    "a/.b",
+]
 
 
 @pytest.fixture

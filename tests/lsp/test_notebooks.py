@@ -160,7 +160,7 @@ def test_exclusions_go_by_the_notebooks_path(open_it: Callable[..., None], tmp_p
         async with process(rootUri=tmp_path.as_uri()) as (client, fake):
             for name, words in (
                 ("private.ipynb", "excluded by .codespecignore"),
-                ("credentials.ipynb", "may hold secrets"),
+                (".env.ipynb", "may hold secrets"),
             ):
                 path = str(tmp_path / name)
                 open_it(client, path)

@@ -79,7 +79,7 @@ def test_the_normal_forms_of_a_name_are_one_on_a_mac_alone(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("scheme", ["file:///", "untitled:/", "file://host/"])
 def test_a_file_in_thousands_of_folders_is_refused_at_once(scheme: str) -> None:
-    rules = Rules(frozenset({Path("/a")}), Patterns([b"*.log"]), IgnoreFiles())
+    rules = Rules(frozenset({Path("/a")}), Patterns(["*.log"]), IgnoreFiles())
     began = time.process_time()
     reason = rules.reason(canonical(f"{scheme}{'a/' * 20_000}b.py"))
     assert reason == "b.py lies in more than 100 folders, so it is not completed."
