@@ -272,21 +272,24 @@ def _can_be_polled(stream: BinaryIO) -> bool:
 async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
     daemons = Daemons()
     stop = asyncio.Event()
-    clients = set["asyncio.Task[None] | None"]()
+    clients, reading = set["asyncio.Task[None]"](), set["asyncio.Task[None]"]()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = Server(daemons, defaults)
         server.protocol.set_writer(writer)
-        clients.add(asyncio.current_task())
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        clients.add(task)
+        reading.add(task)
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the server ends
                 await Messages(cast(LspProtocol, server.protocol)).read(reader)
         finally:
+            reading.discard(task)  # a client that is leaving is waited for
             await server.session.close()
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
-            clients.discard(asyncio.current_task())
+            clients.discard(task)
 
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MOST_LINE)
@@ -299,9 +302,8 @@ async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
     async with listening:
         await stop.wait()
         listening.close()
-        reading = [client for client in clients if client is not None]
         for client in reading:
             client.cancel()
-        await asyncio.gather(*reading)
+        await asyncio.gather(*clients)
     await daemons.close()
     return 0
