@@ -1,4 +1,4 @@
-"""A document's text as lines, for LSP's line ends and its three position encodings; its edits and deleted texts."""
+"""A document's text as lines, as its client counts them, in LSP's three position encodings; edits and deleted texts."""
 
 from __future__ import annotations
 
@@ -127,24 +127,43 @@ class Deletions:
         ]
 
 
-def split_lines(text: str) -> list[str]:
+def split_lines(text: str, vim: bool = False) -> list[str]:
     """Split a text into lines that keep their line ends. There is always a last line, without an end.
 
-    Only \\n, \\r\\n and \\r end a line.
+    Only \\n, \\r\\n and \\r end a line; with `vim`, only \\n.
     """
-    if "\r" not in text:
+    if vim or "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
     parts = _END.split(text)
     return [line + end for line, end in zip(parts[::2], [*parts[1::2], ""], strict=True)]
 
 
-class Buffer:
-    """The text of one document. `encoding` is the unit of the client's columns."""
+def _vim_line_end(text: str) -> str:
+    """Return the line end that Vim recognizes in a text."""
+    if "\r" not in text:
+        return "\n"
+    if "\n" not in text:
+        return "\r"
+    return "\r\n" if text.count("\r\n") == text.count("\n") else "\n"
 
-    def __init__(self, text: str, encoding: Encoding = "utf-16") -> None:
+
+class Buffer:
+    """The text of one document. `encoding` is the unit of the client's columns.
+
+    `vim` is set for Vim and Neovim, to which a \\r is a character of its line. A text of theirs has one line end, the
+    `fileformat`: \\r\\n if all lines end with it, \\r if there is no \\n, else \\n.
+    """
+
+    def __init__(self, text: str, encoding: Encoding = "utf-16", vim: bool = False) -> None:
         self.encoding: Encoding = encoding
-        self.lines = split_lines(text)
+        self._of_vim = vim
+        self._set(text)
+
+    def _set(self, text: str) -> None:
+        self._line_end = _vim_line_end(text) if self._of_vim else ""
+        self._newlines_only = self._line_end.endswith("\n")
+        self.lines = split_lines(text, self._newlines_only)
 
     @property
     def text(self) -> str:
@@ -153,15 +172,16 @@ class Buffer:
 
     @property
     def newline(self) -> str:
-        """The line end of the first line, or \\n if it has none."""
+        """The line end of the first line, or \\n if it has none; for Vim, that of all lines."""
         first = self.lines[0]
-        return first[len(first.rstrip("\r\n")) :] or "\n"
+        return self._line_end or first[len(first.rstrip("\r\n")) :] or "\n"
 
     def position(self, line: int, character: int) -> TextPosition:
         """Convert a client's position. One after the end of a line or of the text is that end, as LSP specifies."""
         if line >= len(self.lines):
             return TextPosition(len(self.lines) - 1, len(self.lines[-1]))
-        return TextPosition(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
+        ends = "\n" if self._newlines_only else "\r\n"
+        return TextPosition(line, _column(self.lines[line].rstrip(ends), character, self.encoding))
 
     def character(self, position: TextPosition) -> int:
         """Return a position's column in the client's units."""
@@ -180,7 +200,7 @@ class Buffer:
         if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
             first -= 1  # a \n inserted after a \r forms one line end with it
             piece = lines[first] + piece
-        new = split_lines(piece)
+        new = split_lines(piece, self._newlines_only)
         if end.row < len(lines) - 1 and not new[-1]:
             new.pop()
         lines[first : end.row + 1] = new
@@ -220,7 +240,7 @@ class Buffer:
     def replace_all(self, text: str) -> Edit:
         """Replace the whole text."""
         edit = Edit(0, self.text, text)
-        self.lines = split_lines(text)
+        self._set(text)
         return edit
 
     def between(self, start: TextPosition, end: TextPosition) -> str:

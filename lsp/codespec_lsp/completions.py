@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 MOST_CACHED = 24
 ACCEPT = "codespec.accept"
 MOST_LABEL = 80
-_TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
+_TO_LAST_SPECIAL = re.compile("(?s:.*)[\r\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
 REPEATED = 512  # an item repeats one to two times as many characters of a long line; its start rarely moves
 MOST_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
@@ -264,7 +264,7 @@ def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
 
 def with_newline(text: str, newline: str) -> str:
     """Return the text with the client's line ends."""
-    return text.replace("\r\n", "\n") if newline == "\n" else text
+    return text.replace("\r\n", "\n").replace("\r", "\n") if newline == "\n" else text
 
 
 def one_line_label(typed: str, rest: str) -> str:
@@ -277,12 +277,12 @@ def one_line_label(typed: str, rest: str) -> str:
 
 
 def repeats_from(buffer: Buffer, here: TextPosition) -> int:
-    """Return the start column of the repeated text: 0, or the end of the last character with two UTF-16 units.
+    """Return the start column of the repeated text: 0, or the end of the last \\r or character with two UTF-16 units.
 
-    VS Code shows no suggestion that replaces such a character (seen in 1.100).
+    VS Code shows no suggestion that replaces such a character (seen in 1.100). Neovim would make the \\r a line end.
     """
     line = buffer.lines[here.row][: here.column]
-    match = None if line.isascii() else _TO_LAST_PAIR.match(line)
+    match = None if line.isascii() and "\r" not in line else _TO_LAST_SPECIAL.match(line)
     return match.end() if match else 0
 
 

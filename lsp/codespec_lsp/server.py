@@ -29,8 +29,7 @@ from codespec_lsp.status import VERSION, Status, StatusLine, daemon_note, explai
 CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
-# Clients that display a \r; the others convert line ends to the document's own.
-SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
+VIMS = ("Neovim", "Vim", "vim-lsp")  # the names of clients that count and display a \r as a character of its line
 _converter = cache(default_converter)  # one for all connections: it compiles a function for each type of message
 
 
@@ -166,7 +165,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
     session.encoding = cast(Encoding, str(getattr(encoding, "value", encoding)))
     client = params.client_info.name if params.client_info else ""
-    session.newline = "\n" if client in SHOWS_RETURNS else ""
+    session.vim = client in VIMS
     session.use_folders([folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""])
     options = params.initialization_options
     if options is not None:

@@ -60,7 +60,7 @@ class Session:
     ) -> None:
         self.settings = EditorSettings()
         self.encoding: Encoding = "utf-16"
-        self.newline = ""  # "": the document's own
+        self.vim = False  # whether the client is Vim or Neovim, which count and display a \r as a character
         self.documents = Documents()
         self.exclusions = Exclusions()
         self.counters = Counters()
@@ -94,7 +94,7 @@ class Session:
         """Handle an opened document."""
         self.closed(spelled)
         uri = canonical(spelled)
-        buffer, file = Buffer(text, self.encoding), self._notebooks.opened(uri)
+        buffer, file = Buffer(text, self.encoding, self.vim), self._notebooks.opened(uri)
         document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
         self._syntax[uri] = DocumentSyntax(
@@ -299,7 +299,7 @@ class Session:
         start = types.Position(here.row, buffer.character(TextPosition(here.row, column)))
         end = types.Position(here.row, buffer.character(here))
         typed = buffer.lines[here.row][column : here.column]
-        return EditRange(types.Range(start, end), typed, self.newline or buffer.newline)
+        return EditRange(types.Range(start, end), typed, "\n" if self.vim else buffer.newline)
 
     def _generate(
         self, request: PendingRequest, completions: list[CachedCompletion], alternatives: int

@@ -18,10 +18,11 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 class Plain:
-    """A client's text as one string, with positions as the protocol defines them."""
+    """A client's text as one string, with positions as the protocol defines them, or as Vim counts lines."""
 
-    def __init__(self, text: str, encoding: Encoding) -> None:
+    def __init__(self, text: str, encoding: Encoding, vim: bool = False) -> None:
         self.text, self.encoding = text, encoding
+        self.ends = r"\n" if vim else r"\r\n|\r|\n"
 
     def size(self, text: str) -> int:
         if self.encoding == "utf-32":
@@ -31,7 +32,7 @@ class Plain:
         )
 
     def starts(self) -> list[int]:
-        return [0, *(found.end() for found in re.finditer(r"\r\n|\r|\n", self.text))]
+        return [0, *(found.end() for found in re.finditer(self.ends, self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
         r"""Return the position of an offset, which must not be between \r and \n."""
@@ -40,7 +41,8 @@ class Plain:
 
     def offsets(self) -> list[int]:
         """Return the offsets that a client can address."""
-        return [at for at in range(len(self.text) + 1) if self.text[max(0, at - 1) : at + 1] != "\r\n"]
+        ends = "" if self.ends == r"\n" else "\r\n"
+        return [at for at in range(len(self.text) + 1) if not ends or self.text[max(0, at - 1) : at + 1] != ends]
 
 
 def edit(plain: Plain, buffer: Buffer, start: int, end: int, text: str) -> None:
@@ -54,14 +56,15 @@ def edit(plain: Plain, buffer: Buffer, start: int, end: int, text: str) -> None:
 
 
 @settings(max_examples=50)
-@given(text=texts, encoding=st.sampled_from(ENCODINGS), data=st.data())
-def test_the_text_is_the_clients(text: str, encoding: Encoding, data: st.DataObject) -> None:
-    plain, buffer = Plain(text, encoding), Buffer(text, encoding)
+@given(text=texts, encoding=st.sampled_from(ENCODINGS), vim=st.booleans(), data=st.data())
+def test_the_text_is_the_clients(text: str, encoding: Encoding, vim: bool, data: st.DataObject) -> None:
+    text += "\n" if vim else ""  # without one, a \r ends Vim's lines
+    plain, buffer = Plain(text, encoding, vim), Buffer(text, encoding, vim)
     for _ in range(data.draw(st.integers(0, 8))):
         ends = sorted(data.draw(st.sampled_from(plain.offsets())) for _ in range(2))
         edit(plain, buffer, *ends, data.draw(texts))
         assert buffer.text == plain.text
-        assert buffer.lines == split_lines(plain.text)
+        assert buffer.lines == split_lines(plain.text, vim)
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.full)])
@@ -101,6 +104,21 @@ def test_positions_outside_the_text_are_its_ends() -> None:
 def test_only_the_protocols_line_ends_end_lines() -> None:
     assert split_lines("a\x0cb\x85c\u2028d\x1ce") == ["a\x0cb\x85c\u2028d\x1ce"]
     assert split_lines("a\r\r\nb\n\rc") == ["a\r", "\r\n", "b\n", "\r", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "newline"),
+    [
+        ("a\rb\nc\r\n", ["a\rb\n", "c\r\n", ""], "\n"),
+        ("a\r\nb\rc\r\n", ["a\r\n", "b\rc\r\n", ""], "\r\n"),
+        ("a\rb\r", ["a\r", "b\r", ""], "\r"),
+        ("", [""], "\n"),
+    ],
+    ids=["unix", "dos", "mac", "empty"],
+)
+def test_vim_has_one_line_end_in_a_file(text: str, lines: list[str], newline: str) -> None:
+    buffer = Buffer(text, vim=True)
+    assert (buffer.lines, buffer.newline) == (lines, newline)
 
 
 @pytest.mark.parametrize(
