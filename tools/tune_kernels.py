@@ -1,9 +1,9 @@
 """Time candidate plans for the row-invariant kernels on a GPU, and print `TUNED` of `models.cuda.product_plan`.
 
-For every matrix of the shapes in `models.enlarge`, this compares ways to split the sum and tile sizes by the time of
-one, sixteen and thirty-two rows, next to the library's product. It then times the attention kernel's tile sizes. The
-weights exceed the cache, and launches are replayed as a graph. The plans found here are copied into the source. Nothing
-is chosen by time at run time, because the bits of a result would then differ between runs.
+For every matrix of the shapes in `codespec_lab.bench.shapes`, this compares ways to split the sum and tile sizes by the
+time of one, sixteen and thirty-two rows, next to the library's product. It then times the attention kernel's tile
+sizes. The weights exceed the cache, and launches are replayed as a graph. The plans found here are copied into the
+source. Nothing is chosen by time at run time, because the bits of a result would then differ between runs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from codespec_lab.bench.shapes import SHAPES
 from torch import Tensor
 
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.invariant_linear import multiply
 from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
-from codespec.models.enlarge import SHAPES
 from codespec.models.rows import Scoring
 from codespec.store.processor import processor
 

@@ -23,7 +23,6 @@ _WEIGHTS = importlib.util.find_spec("codespec_weights")
 SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
 DTYPES = ("float32", "bfloat16", "float16", "int8", "native")
 MODES = ("exact", "fast")
-SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 POLICIES = ("cost+syntax", "cost", "fixed", "ds4-80")
 MOST_THREADS = 256  # torch crashes if it cannot start its threads
 
@@ -166,11 +165,6 @@ class EngineConfig:
         most=MOST_THREADS,
         automatic=True,
         shown="`auto`",
-    )
-    target_shape: str = setting(
-        "own",
-        "`qwen2.5-0.5b`, `-1.5b`, `-7b` or `-32b`: pad the target to the cost of that model, for benchmarks",
-        choices=SHAPES,
     )
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ TABLES = ("serve",)  # file tables with settings outside the engine; their varia
 REMOVED: Mapping[str, Mapping[str, str]] = {
     "": {
         "tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm",
+        "target_shape": "remove it; the benchmarks have --shape",
         "min_confidence": "remove it; the default policy learns how sure a drafter is",
     },
     "serve": dict.fromkeys(("memory_mb", "gather_places", "audit_every"), "remove it")

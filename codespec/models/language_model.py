@@ -35,7 +35,6 @@ class ModelSpec:
     parameters  the number of weights; tied weights count once
     max_length  the longest text in tokens
     inner_size  the width of the feed-forward layer
-    simulated   the name of the shape that the model was padded to
     """
 
     name: str
@@ -49,7 +48,6 @@ class ModelSpec:
     inner_size: int = 0
     lean: bool = False
     packed: bool = False
-    simulated: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -86,7 +84,6 @@ class LanguageModel:
         self.searched = True  # whether its shape of call must be searched for; not if any shape gives the same bits
         self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
-        self.choosable = spec.vocab_size  # ids from here on pad the vocabulary and are never chosen
         self.shapes: dict[int, LayerShape] = {}
         self.states: dict[int, StateShape] = {}  # of recurrent layers
         self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
@@ -233,7 +230,6 @@ class LanguageModel:
                 cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
             for rows in batch:
                 cache.lengths[rows.slot] = rows.end
-        logits[:, self.choosable :] = -torch.inf
         return logits
 
     def rollback(self, slot: int, length: int) -> None:

@@ -15,7 +15,6 @@ import torch
 from codespec.errors import ModelError
 from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
-from codespec.models.enlarge import Shape
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import Blueprint, is_converted, load_network, weights_size
 from codespec.models.language_model import LanguageModel, ModelSpec
@@ -35,9 +34,8 @@ def load_model(
     device: str = "cpu",
     dtype: str = "float32",
     exact: bool = True,
-    shape: Shape | None = None,
 ) -> LanguageModel:
-    """Load `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given.
+    """Load `name` (a local folder in the Hugging Face layout, or a hub id).
 
     Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
     folder, an architecture that fails the check of its attention, an unknown dtype or device.
@@ -49,7 +47,7 @@ def load_model(
         return _load_native(name, where, exact)
     if dtype == "int8" and where.type != "cpu":
         raise ModelError("int8 is for a CPU", "use dtype bfloat16")
-    folder = weights_folder(name, dtype, enlarged=shape is not None)
+    folder = weights_folder(name, dtype)
     check_folder(folder)
     config = read_json(folder / "config.json")
     if is_converted(config):
@@ -57,7 +55,7 @@ def load_model(
     else:
         from codespec.models.transformers_loader import load_float_model
 
-        model = load_float_model(folder, name, where, dtype, exact, shape)
+        model = load_float_model(folder, name, where, dtype, exact)
     model.folder = folder
     return model
 
@@ -77,9 +75,9 @@ def _load_native(name: str, where: torch.device, exact: bool) -> LanguageModel:
     return NativeModel(name, model.path, model.folder(NATIVE), exact)
 
 
-def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:
-    """Return the folder whose weights `load_model` reads; an enlarged model always reads float weights."""
-    return resolve(name).folder("float32" if enlarged else dtype)
+def weights_folder(name: str, dtype: str) -> Path:
+    """Return the folder whose weights `load_model` reads."""
+    return resolve(name).folder(dtype)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:

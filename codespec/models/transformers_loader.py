@@ -22,7 +22,6 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
-from codespec.models.enlarge import Shape, enlarge
 from codespec.models.experts import tile_routers, unstack_experts
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.linear import quantize_linears
@@ -44,9 +43,6 @@ from codespec.text.tokenizer import TextTokenizer
 
 RECURRENT = (GatedDeltaNet, ShortConvolution)
 MATRIX_INSTRUCTIONS = (8, 0)
-SIMULATED = (
-    "{name} is padded to the size of {shape}: it is as fast as that model, and writes its own texts up to rounding"
-)
 
 
 def load_float_model(
@@ -55,7 +51,6 @@ def load_float_model(
     device: torch.device,
     form: str,
     exact: bool,
-    shape: Shape | None = None,
 ) -> LanguageModel:
     """Load the model of a folder in the Hugging Face layout, in the format `form`.
 
@@ -68,15 +63,13 @@ def load_float_model(
     free = free_memory(device)
     if free is not None:
         tied = config.get_text_config().tie_word_embeddings
-        count = shape.parameters if shape else read_weights(folder, tied=tied).parameters
-        demand_room([weights_claim(name, count, dtype)], free)
-    loads_there = device.type == "cuda" and shape is None
-    network = _network(folder, config, dtype, device if loads_there else None)
+        demand_room([weights_claim(name, read_weights(folder, tied=tied).parameters, dtype)], free)
+    network = _network(folder, config, dtype, device if device.type == "cuda" else None)
     if device.type != "cpu" and any(kind.fits(module) for module in network.modules() for kind in RECURRENT):
         raise ModelError(f"{name} has recurrent layers, which run on a CPU", "use device cpu")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
-    return wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, shape=shape, int8=form == "int8")
+    return wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, int8=form == "int8")
 
 
 def wrap(
@@ -88,20 +81,15 @@ def wrap(
     dtype: torch.dtype,
     exact: bool,
     lean: bool = True,
-    shape: Shape | None = None,
     int8: bool = False,
     steps: Steps | None = None,
 ) -> LanguageModel:
     """Pack, check and wrap a transformers model that was loaded with our attention.
 
-    `lean=False` keeps transformers' layers even if lean ones are possible; `shape` enlarges the model first; `int8`
-    quantizes its matrices; `steps` defaults to the device's kind.
+    `lean=False` keeps transformers' layers even if lean ones are possible; `int8` quantizes its matrices; `steps`
+    defaults to the device's kind.
     """
     register()
-    config: Any = network.config
-    choosable = config.get_text_config().vocab_size
-    if shape is not None:
-        network = enlarge(network, shape)
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
@@ -120,14 +108,10 @@ def wrap(
     running = lean_network if lean_network is not None else network
     packed, problems = _pack(running, device, dtype, exact)
     notes += problems
-    if shape is not None:
-        spec = replace(spec, simulated=shape.name)
-        notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
     spec = replace(spec, lean=lean_network is not None, packed=packed or int8, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
     model.states = {part.layer_idx: part.shape for part in running.modules() if isinstance(part, RecurrentLayer)}
     check_seam(model, reference)
-    model.choosable = choosable
     return model
 
 

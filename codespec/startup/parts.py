@@ -10,7 +10,6 @@ import torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
-from codespec.models.enlarge import SHAPES
 from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.drafting import HeadRunner, make_runner
 from codespec.models.heads.host import Host
@@ -66,8 +65,7 @@ def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
     """Load the configured models and prepare them. `tell` is called with the name of each phase."""
     torch.set_num_threads(max(1, config.threads))
     exact = config.mode == "exact"
-    shape = SHAPES.get(config.target_shape)
-    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
+    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact)
     drafter = None
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device

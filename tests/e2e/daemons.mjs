@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+export const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 
 /** Starts a daemon with these flags and variables; resolves as soon as it listens, long before it is ready. */
 export async function serve(flags = [], variables = {}) {

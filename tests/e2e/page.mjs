@@ -1,9 +1,12 @@
 // The page in a real browser against a real daemon. `node page.mjs OUT [WORDS]`: screenshots go to OUT. Ends with 1
 // where something is not as it must be.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { serve } from "./daemons.mjs";
+import { root, serve } from "./daemons.mjs";
 import { Shown } from "./shown.mjs";
 
 const { chromium } = createRequire(new URL("../../web/package.json", import.meta.url))("playwright-core");
@@ -261,7 +264,10 @@ async function looks(browser, daemon) {
 
 /** On a daemon whose rounds take longer than a frame on any machine. */
 async function streams(browser) {
-  const daemon = await serve(["--target-shape", "qwen2.5-0.5b"]);
+  const folder = await mkdtemp(join(tmpdir(), "codespec-large-"));
+  const large = ["-m", "codespec_lab.bench.enlarge", "qwen2.5-0.5b", join(folder, "target")];
+  execFileSync(join(root, ".venv/bin/python"), large);
+  const daemon = await serve(["--target", join(folder, "target")]);
   const shown = new Shown(browser, daemon.url, out);
   try {
     await daemon.ready;
@@ -277,6 +283,7 @@ async function streams(browser) {
     await shown.close();
   } finally {
     await daemon.stop();
+    await rm(folder, { recursive: true, force: true });
   }
 }
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from codespec_lab.bench.shapes import SHAPES
 
 from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
-from codespec.models.enlarge import SHAPES
 from codespec.store.processor import processor
 from tools import gpu
 from tools.gpu import Budget, Part, Runner
@@ -114,7 +114,8 @@ def test_the_commands_are_understood(part: Part, rehearsal: bool, tmp_path: Path
     options = build_parser().parse_args(words[2:])
     config = engine_config(options)
     assert config.device == "cuda"
-    assert config.target_shape == "qwen2.5-0.5b" if rehearsal else config.target_shape in gpu.SHAPES
+    shape = getattr(options, "target_shape", None) or options.shape
+    assert shape == "qwen2.5-0.5b" if rehearsal else shape in gpu.SHAPES
     assert not part.name.startswith("decode") or (options.mode, options.dtype, options.threads) == (None, None, None)
 
 

@@ -173,7 +173,7 @@ class Reference:
 
 @torch.inference_mode()
 def test_a_public_eagle3_head_computes_what_its_repository_says(target: LanguageModel, tmp_path: Path) -> None:
-    weights = public_eagle3(tmp_path, target.choosable)
+    weights = public_eagle3(tmp_path, target.spec.vocab_size)
     head = load(tmp_path, target)
     assert head.config.layers == usual_layers(9) == (1, 3, 5)
     assert head.ids.tolist() == [3 * i + 3 for i in range(DRAFT)]
@@ -196,16 +196,16 @@ def test_a_public_eagle3_head_computes_what_its_repository_says(target: Language
 
 @torch.inference_mode()
 def test_a_public_dflash_head_computes_what_its_repository_says(target: LanguageModel, tmp_path: Path) -> None:
-    weights = public_dflash(tmp_path, target.choosable)
+    weights = public_dflash(tmp_path, target.spec.vocab_size)
     head = load(tmp_path, target)
-    assert head.config.layers == (1, 6) and len(head.ids) == target.choosable
+    assert head.config.layers == (1, 6) and len(head.ids) == target.spec.vocab_size
     ids, features = read(target, head)
     runner = make_runner(head, target)
     assert isinstance(runner, DFlashRunner) and runner.width == BLOCK - 1
     (found,) = runner.first([runner.open(0, ids)])
     reference = Reference(weights, LENGTH + 8)
     rows = reference.dflash(head.embed(torch.tensor([ids[-1], *[MASK] * (BLOCK - 1)])), features)
-    wanted = linear(rows[1:], Host.of(target).output_rows(torch.arange(target.choosable)))
+    wanted = linear(rows[1:], Host.of(target).output_rows(torch.arange(target.spec.vocab_size)))
     torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-3)
 
 
@@ -248,7 +248,7 @@ def test_layers_that_the_files_do_not_name() -> None:
 def test_what_is_refused(
     kind: Kind, change: dict[str, Any], wanted: str, target: LanguageModel, tmp_path: Path
 ) -> None:
-    PUBLIC[kind](tmp_path, target.choosable, **change)
+    PUBLIC[kind](tmp_path, target.spec.vocab_size, **change)
     with pytest.raises(ModelError, match=wanted) as raised:
         load(tmp_path, target)
     assert "\n" not in str(raised.value)
@@ -257,7 +257,7 @@ def test_what_is_refused(
 def test_a_folder_without_a_head_or_with_damaged_files(target: LanguageModel, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="There is no head in"):
         load(tmp_path / "nothing", target)
-    public_eagle3(tmp_path, target.choosable)
+    public_eagle3(tmp_path, target.spec.vocab_size)
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-100])
     with pytest.raises(ModelError, match=r"truncated|corrupt|shorter"):
@@ -278,7 +278,7 @@ def _rewritten(folder: Path, data: bytes) -> Path:
 
 def test_a_head_that_reads_a_layer_which_its_target_lacks(target: LanguageModel, tmp_path: Path) -> None:
     reads = {"target_layer_ids": [1, 60], "mask_token_id": MASK}
-    public_dflash(tmp_path, target.choosable, dflash_config=reads)
+    public_dflash(tmp_path, target.spec.vocab_size, dflash_config=reads)
     head = load(tmp_path, target)
     with pytest.raises(ModelError, match="reads layer 60 and the target has 9 layers"):
         target.tap(head.config.layers)

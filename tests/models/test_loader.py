@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,17 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from codespec.errors import ModelError
+from codespec.models import linear
 from codespec.models.attention import NAME
 from codespec.models.language_model import LanguageModel
+from codespec.models.linear import weight_and_bias
 from codespec.models.loader import load_model, model_facts
 from codespec.models.reference import quiet
 from codespec.models.rows import Rows
+from codespec.models.transformers_loader import wrap
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
@@ -238,3 +244,20 @@ def test_loading_says_nothing_by_itself(saved: Path, capfd: pytest.CaptureFixtur
     load_model(str(saved))
     assert capfd.readouterr() == ("", "")
     assert NAME == "codespec"
+
+
+def test_plain_weights_are_freed_one_layer_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a model of 15 GB would need 30 while it is packed."""
+    alive: list[weakref.ref[torch.Tensor]] = []
+    most = 0
+
+    def watch(layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+        nonlocal most
+        alive.append(weakref.ref(layer.weight))  # type: ignore[arg-type]
+        most = max(most, sum(weight() is not None for weight in alive))
+        return weight_and_bias(layer)
+
+    monkeypatch.setattr(linear, "weight_and_bias", watch)
+    network = tiny_network("llama", num_hidden_layers=8, seed=8)
+    wrap(copy.deepcopy(network), None, "tiny", device=torch.device("cpu"), dtype=torch.float32, exact=True)
+    assert len(alive) == 8 * 4 + 1 and most <= 6

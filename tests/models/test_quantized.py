@@ -84,9 +84,9 @@ def test_the_model_is_the_one_that_the_weights_stand_for(form: str, dtype: str, 
     model = load_model(str(tmp_path), dtype=dtype)
     assert model.spec.dtype == dtype and model.spec.parameters == sum(part.numel() for part in network.parameters())
     model.allocate(1, 64)
-    got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.choosable]
+    got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.spec.vocab_size]
     with torch.inference_mode():
-        wanted = network(torch.tensor([IDS])).logits[0, :, : model.choosable]
+        wanted = network(torch.tensor([IDS])).logits[0, :, : model.spec.vocab_size]
     number = getattr(torch, dtype) if dtype != "int8" else torch.bfloat16
     assert gap(got, wanted, number) < TOLERANCE[number]
 

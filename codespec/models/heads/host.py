@@ -51,7 +51,7 @@ class Host:
                 f"A head can't read the token vectors of {model.spec.architecture}",
                 "leave the setting head out, or choose another target",
             )
-        layers, size, known = model.spec.layers, model.spec.hidden_size, model.choosable
+        layers, size, known = model.spec.layers, model.spec.hidden_size, model.spec.vocab_size
         fingerprint = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
         weight = getattr(norm, "weight", None)
         return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, fingerprint)
@@ -81,8 +81,8 @@ def _digest(embed: nn.Module, model: LanguageModel) -> str:
     """Return a hash of sampled token embeddings, in bfloat16, and of the tokenizer. It is the same for every dtype that
     the model is loaded in.
     """
-    step = max(1, model.choosable // SAMPLED_ROWS)
-    ids = torch.arange(0, model.choosable, step, device=model.device)[:SAMPLED_ROWS]
+    step = max(1, model.spec.vocab_size // SAMPLED_ROWS)
+    ids = torch.arange(0, model.spec.vocab_size, step, device=model.device)[:SAMPLED_ROWS]
     with torch.inference_mode():
         rows = embed(ids).to("cpu", torch.bfloat16).contiguous().view(torch.int16)
     digest = hashlib.sha256(rows.numpy().tobytes())

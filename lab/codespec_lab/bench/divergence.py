@@ -179,10 +179,11 @@ def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequenc
     Free both models' caches and allocate one slot each. Raise ModelError if the vocabularies differ, if a window has
     more than WINDOW ids, if there is nothing to predict, or if the candidate's logits are not finite.
     """
-    if reference.choosable != candidate.choosable:
+    one, other = reference.spec, candidate.spec
+    if one.vocab_size != other.vocab_size:
         raise ModelError(
-            f"{reference.spec.name} has {reference.choosable} tokens, {candidate.spec.name} {candidate.choosable}: "
-            "compare models with one vocabulary."
+            f"{one.name} has {one.vocab_size} tokens, {other.name} {other.vocab_size}: compare models with one "
+            "vocabulary."
         )
     longest = max(map(len, windows), default=0)
     if longest > WINDOW:
@@ -228,7 +229,7 @@ def _pieces(model: LanguageModel, ids: Sequence[int]) -> Iterator[Tensor]:
     model.admit(0, len(ids))
     for start in range(0, len(ids), PIECE):
         piece = ids[start : start + PIECE]
-        yield model.forward([Rows(0, start, piece, keep=len(piece))])[:, : model.choosable].cpu()
+        yield model.forward([Rows(0, start, piece, keep=len(piece))])[:, : model.spec.vocab_size].cpu()
 
 
 SCENARIO = Scenario(run_divergence_bench, report)

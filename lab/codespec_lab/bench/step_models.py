@@ -1,7 +1,7 @@
 """The models for `codespec bench step` (a local one, or random weights of a given shape), and the call shapes for exact
 and fast mode. A step's cost depends on sizes, not on trained values.
 
-Weights of zero would do for timing on a CPU (models/enlarge), but a GPU draws less power on them and runs at other
+Weights of zero would do for timing on a CPU (`enlarge`), but a GPU draws less power on them and runs at other
 clocks. The search for an exact call shape is timed here; steps are timed in `run`.
 """
 
@@ -18,7 +18,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
 from codespec.models.call_shape import CallShape
-from codespec.models.enlarge import Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, find_device, weights_folder
 from codespec.models.transformers_loader import wrap
@@ -27,6 +26,7 @@ from codespec.startup.call_search import settle
 from codespec.startup.calls import fast_calls
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec_lab.bench.shapes import Shape
 
 LONGEST = 32768
 
@@ -96,7 +96,7 @@ def shape_of(target: str, dtype: str) -> Shape:
         )
     except (KeyError, TypeError) as error:
         raise ModelError(
-            f"{target} is no Llama-like model (its config.json lacks {error}): choose another, or a --target-shape."
+            f"{target} is no Llama-like model (its config.json lacks {error}): choose another, or a --shape."
         ) from error
 
 

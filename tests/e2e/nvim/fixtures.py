@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_lab.bench.enlarge import write_enlarged
+from codespec_lab.bench.shapes import SHAPES
 
+from codespec.contract.engine_config import SHIPPED
 from tests.e2e.nvim.editor import COMMAND, Editor, folders_of
 
 PROGRAMS = os.environ["NEOVIMS"].split(":")
@@ -73,9 +76,11 @@ def daemon(home: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture(scope="session")
-def slow_daemon(home: Path) -> Iterator[Daemon]:
+def slow_daemon(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """Run a daemon whose texts take seconds on any machine: token by token, without drafts from earlier text."""
-    daemon = Daemon(home, "--target-shape", "qwen2.5-0.5b", "--proposers", "prediction")
+    target = tmp_path_factory.mktemp("slow") / "target"
+    write_enlarged(SHIPPED / "target", SHAPES["qwen2.5-0.5b"], target)
+    daemon = Daemon(home, "--target", str(target), "--proposers", "prediction")
     yield daemon
     daemon.stop()
 

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from codespec_lab.bench.shapes import SHAPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -19,7 +20,6 @@ from transformers.pytorch_utils import Conv1D
 from codespec.models.cuda import invariant_linear, product_plan
 from codespec.models.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
 from codespec.models.cuda.product_plan import SPAN_UNIT, ProductPlan, plan_of
-from codespec.models.enlarge import SHAPES
 from tests.models.test_linear import Block, draw, relative
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])

@@ -43,9 +43,9 @@ def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     model = load_model(save(tmp_path, plain), dtype=dtype)
     assert model.exact and model.states and model.spec.dtype == dtype
     model.allocate(1, 64)
-    got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.choosable]
+    got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.spec.vocab_size]
     with torch.inference_mode():
-        wanted = plain(torch.tensor([IDS])).logits[0, :, : model.choosable]
+        wanted = plain(torch.tensor([IDS])).logits[0, :, : model.spec.vocab_size]
     form = getattr(torch, dtype) if dtype != "int8" else torch.bfloat16
     assert gap(got, wanted, form) < TOLERANCE[form]
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_with_a_vision_tower(tmp_path: Path) -> None:
     got = model.forward([Rows(0, 0, IDS)])
     with torch.inference_mode():
         wanted = whole(input_ids=torch.tensor([IDS])).logits[0, -1:]
-    assert gap(got[:, : model.choosable], wanted[:, : model.choosable], torch.float32) < 1e-4
+    assert gap(got[:, : model.spec.vocab_size], wanted[:, : model.spec.vocab_size], torch.float32) < 1e-4
 
 
 @pytest.mark.parametrize("architecture", ["granitemoehybrid", "lfm2"])

@@ -20,7 +20,6 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.call_shape import CallShape
-from codespec.models.enlarge import SHAPES
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
@@ -243,8 +242,7 @@ class OwnModels:
         if role == "drafter":
             model = load_drafter(config.drafter, self.drafter_device, dtype)
             return self._with_slots(model, self.slots, self._context(model) + 1)
-        shape = SHAPES.get(config.target_shape)
-        model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
+        model = load_model(config.target, device=config.device, dtype=dtype, exact=True)
         self._with_slots(model, max(2, self.slots), max(LEAST_LENGTH, self._context(model)))
         return model
 

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
-    LogitsProcessor,
-    LogitsProcessorList,
     PreTrainedTokenizerFast,
     StoppingCriteria,
     StoppingCriteriaList,
@@ -27,7 +25,6 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from codespec.contract.engine_config import EngineConfig
-from codespec.models.enlarge import SHAPES, enlarge
 from codespec.models.loader import DTYPES as TORCH_DTYPES
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import quiet
@@ -67,7 +64,6 @@ class TransformersModels:
 
     def __init__(self, config: EngineConfig, shared_vocabulary: bool) -> None:
         self.config = config
-        self.vocabulary = 0  # size of the target's own vocabulary if the target is enlarged
         self._shared = shared_vocabulary
         self._targets: ModelCache[Any] = ModelCache(self._load_target)
         self._assistants: ModelCache[Assistant] = ModelCache(self._load_assistant)
@@ -94,11 +90,6 @@ class TransformersModels:
 
     def _load_target(self, dtype: str) -> Any:
         network = load_network(self.config.target, dtype)
-        shape = SHAPES.get(self.config.target_shape)
-        if shape is not None:
-            self.vocabulary = network.config.get_text_config().vocab_size
-            network = enlarge(network, shape)
-            network.set_attn_implementation("sdpa")
         return network.eval().to(self.config.device)
 
     def _load_assistant(self, dtype: str, sampled: bool) -> Assistant:
@@ -169,8 +160,6 @@ class TransformersContestant(Contestant):
 
     def _options(self, variant: Variant, sampled: bool) -> dict[str, Any]:
         options: dict[str, Any] = {"do_sample": False}
-        if self._models.vocabulary:
-            options["logits_processor"] = LogitsProcessorList([OnlyVocabulary(self._models.vocabulary)])
         if self.name == LOOKUP:
             options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS[variant.option]
         if self.name == ASSISTED:
@@ -217,18 +206,6 @@ def time_when_done(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-class OnlyVocabulary(LogitsProcessor):
-    """Excludes the padding ids of an enlarged model's vocabulary."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Set the scores beyond the vocabulary to minus infinity, in place."""
-        scores[..., self._size :] = -torch.inf
-        return scores
 
 
 def load_network(name: str, dtype: str) -> Any:

@@ -172,8 +172,6 @@ def _find_files(config: EngineConfig, slots: int, room: int, folder: Path | None
     """Return the program and the files. Raise LlamaServerError if llama.cpp can't take part."""
     if config.device != "cpu":
         raise LlamaServerError("it takes part beside a CPU only")  # the package has no GPU kernels
-    if config.target_shape != "own":
-        raise LlamaServerError("no GGUF file is as large as the simulated target")
     target = find_original(config.target)
     if target is None:
         raise LlamaServerError("the target was not read from a GGUF file: name one by --target FILE.gguf")

@@ -48,7 +48,7 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     results = Results(bench.file, "decode")
     sites, note = mixed_sites(bench.held_out, bench.prompts)
     models = OwnModels(bench.config, max(MANY, *bench.concurrency), bench.dtype, bench.drafter_dtype)
-    section = results.section(bench.config.target_shape, _configuration(bench, models, sites))
+    section = results.section(bench.target_shape, _configuration(bench, models, sites))
     contest = Contest(bench, models, results, section, sites)
     try:
         contest.prepare()
@@ -218,8 +218,7 @@ def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site])
 def _weights(models: OwnModels) -> dict[str, str]:
     """Return the models' names, each with a digest of its weights in the first format to try."""
     config = models.config
-    shaped = config.target_shape != "own"
-    found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0], enlarged=shaped))}
+    found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0]))}
     if not models.has_drafter:
         return found | {"drafter": config.drafter}
     return found | {"drafter": _digest(config.drafter, weights_folder(config.drafter, models.drafter_formats[0]))}

@@ -98,7 +98,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
         "note": "; ".join(dict.fromkeys(filter(None, [note, *pair.notes]))),
         "prompts": _prompt_facts(recordings),
         "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
-        "tables": {bench.config.target_shape: _section(pair, recordings, bench)},
+        "tables": {bench.target_shape: _section(pair, recordings, bench)},
     }
 
 

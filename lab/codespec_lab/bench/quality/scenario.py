@@ -170,7 +170,7 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     else:
         found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
     for settings in found.values():  # report missing weights before minutes of work
-        weights_folder(settings.target, settings.dtype, enlarged=settings.target_shape != "own")
+        weights_folder(settings.target, settings.dtype)
     return found
 
 

@@ -64,7 +64,7 @@ def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
     """Return all figures so far as plain JSON values. Progress goes to stderr."""
     sites, note = typing_sites(bench.held_out, bench.prompts, 2 * bench.limit)
     results = Results(bench.file, "typing")
-    section = results.section(bench.config.target_shape, _configuration(bench, sites))
+    section = results.section(bench.target_shape, _configuration(bench, sites))
     load = os.getloadavg()[0]
     try:
         with (
@@ -96,7 +96,7 @@ async def _type(
     pairs = [SitePair(number, *pair) for number, pair in enumerate(zip(sites[::2], sites[1::2], strict=False))]
     if all((cell, site.name) in done for pair in pairs for cell, site in pair.jobs):
         return
-    progress = ProgressBar(f"type {bench.config.target_shape}", sum(len(pair.jobs) for pair in pairs))
+    progress = ProgressBar(f"type {bench.target_shape}", sum(len(pair.jobs) for pair in pairs))
     deadline = Deadline(bench.minutes)
     async with open_desktop(daemons[OFF]) as plain, open_desktop(daemons[ON]) as speculating:
         for pair in pairs:

@@ -246,7 +246,7 @@ def test_the_command_is_reported_without_folders_of_this_machine(
 
 def test_each_target_is_looked_for_in_its_own_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(run, "weights_folder", lambda name, dtype, enlarged: asked.append((name, dtype)))
+    monkeypatch.setattr(run, "weights_folder", lambda name, dtype: asked.append((name, dtype)))
     config = EngineConfig(target="a/b", dtype="bfloat16")
     run._contestants(QualityBench(config=config, compare=["c/d"]))
     assert asked == [("a/b", "bfloat16"), ("c/d", "bfloat16")]
