@@ -230,7 +230,7 @@ def test_caddy_passes_each_event_at_once_and_an_early_end(tmp_path: Path) -> Non
         assert reply.read1(10) and served.daemon.num_open == 1
         reply.close()
         connection.close()
-        assert wait_for(lambda: served.daemon.num_open == 0, 3), "the daemon writes on for a client that has left"
+        assert wait_for(lambda: served.daemon.num_open == 0), "the daemon writes on for a client that has left"
 
 
 @pytest.mark.full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -116,9 +115,8 @@ def test_other_commands_and_refused_examples_may_print_nothing() -> None:
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
-    start = time.monotonic()
-    outcome = run(Command("sleep 60 | cat"), tmp_path, seconds=0.3)
-    assert outcome.fault.startswith("not done after") and time.monotonic() - start < 20
+    outcome = run(Command("sleep 10000 | cat"), tmp_path, seconds=0.3)  # would wait for all that hold the pipe
+    assert outcome.fault.startswith("not done after")
 
 
 def test_the_environment_is_a_users(monkeypatch: pytest.MonkeyPatch) -> None:

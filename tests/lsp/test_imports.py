@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -121,7 +120,5 @@ def test_work_is_bounded_whatever_a_repository_holds(tmp_path: Path, monkeypatch
     listed, really = list[str](), imports._list
     monkeypatch.setattr(imports, "_list", lambda folder: listed.append(folder) or really(folder))
     rows = [f'import "@/{"a/" * 90}{number}"\n' for number in range(300)]
-    before = time.process_time()
     assert find_imported(rows, deep / "x.ts", tmp_path) == []
-    assert time.process_time() - before < 5, "a tenth of a second, where nothing else runs"
     assert len(listed) == len(set(listed)) <= MOST_FOLDERS

@@ -56,7 +56,7 @@ def test_rounds_tell_where_and_how_long(toy: Served) -> None:
 
 def test_props_tell_what_the_caches_hold(toy: Served) -> None:
     toy.post(PATH, body(TEXT[:500]))
-    assert wait_for(toy.idle, 5)
+    assert wait_for(toy.idle)
     for use in toy.ask("GET", "/props").json["caches"].values():
         assert use["taken"] == 0 and 0 < use["nbytes"] <= use["most_bytes"] and use["tokens"] > 100
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from codespec.secret_files import is_secret
 from codespec.server.wire import is_utf8
 from codespec.text.fim_templates import MOST_FILES, split_ready_made
+from tests.processor_time import least
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 
 FIM = "<fim_prefix>x = <fim_suffix>y<fim_middle>"
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Return the least processor time of three runs."""
-    found = []
-    for _ in range(3):
-        began = time.process_time()
-        run()
-        found.append(time.process_time() - began)
-    return min(found)
-
-
 def test_lone_surrogates_are_searched_without_a_loop() -> None:
     text = "\u00e9" * 1_000_000
-    loop = seconds(lambda: sum(1 for _ in text))
-    assert seconds(lambda: is_utf8(text)) < loop / 4
+    loop = least(lambda: sum(1 for _ in text))
+    assert least(lambda: is_utf8(text)) < loop / 4
     assert is_utf8("") and is_utf8("a\u00e9\U0001f600") and not is_utf8("a" * 100 + "\udfff")
 
 
@@ -55,7 +43,7 @@ def test_a_line_longer_than_any_path_is_text() -> None:
 def test_nested_markers_are_read_a_fixed_number_of_times(parts: tuple[str, str]) -> None:
     """Not once per level and family: 50 levels would take for ever."""
     short, long = (
-        seconds(lambda size=size: split_ready_made(parts[0] * size + "x" + parts[1] * size)) for size in (500, 4000)
+        least(lambda size=size: split_ready_made(parts[0] * size + "x" + parts[1] * size)) for size in (500, 4000)
     )  # type: ignore[misc]
     assert long < 16 * short + 0.01
 
@@ -63,6 +51,6 @@ def test_nested_markers_are_read_a_fixed_number_of_times(parts: tuple[str, str])
 @pytest.mark.parametrize("part", ["/#", "#/", "/?", ";#/"])
 def test_a_name_of_many_marks_is_judged_once_each(part: str) -> None:
     """Not once for each mark."""
-    short, long = (seconds(lambda size=size: is_secret(part * size)) for size in (500, 4000))  # type: ignore[misc]
+    short, long = (least(lambda size=size: is_secret(part * size)) for size in (500, 4000))  # type: ignore[misc]
     assert long < 16 * short + 0.002
     assert is_secret(part * 500 + "/.env")

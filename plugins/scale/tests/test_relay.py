@@ -73,7 +73,7 @@ def test_each_whole_event_passes_at_once() -> None:
     async def script(receive: Receive, send: Send) -> None:
         await send(start(EVENTS))
         await send({"type": "http.response.body", "body": ONE + TWO[:9], "more_body": True})
-        await asyncio.wait_for(seen.wait(), 5)
+        await asyncio.wait_for(seen.wait(), 60)
         await send({"type": "http.response.body", "body": TWO[9:], "more_body": False})
 
     async def run() -> list[bytes]:

@@ -183,7 +183,7 @@ def test_a_daemon_ends_with_its_replica(models: Models, tmp_path: Path) -> None:
 
     process = fork(child)
     os.waitpid(process, 0)
-    assert wait_for(lambda: not alive(int(pid_file.read_text())), 10)
+    assert wait_for(lambda: not alive(int(pid_file.read_text())))
 
 
 def fork(main: Callable[[], Coroutine[Any, Any, None]]) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from codespec_upstream.client import UpstreamClient
 from codespec_upstream.source import Upstream
 
 from plugins.upstream.tests.servers import QWEN, FakeServer, fake_server
-from tests.server.daemons import Served, serving_source
+from tests.server.daemons import Served, serving_source, wait_for
 
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 PLACE = {"prefix": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n", "path": "a.py", "document": "d"}
@@ -23,14 +21,6 @@ def complete(daemon: Served, **fields: object) -> list[tuple[str, dict]]:
 
 def text_of(events: list[tuple[str, dict]]) -> str:
     return "".join(value["text"] for name, value in events if name == "text")
-
-
-def wait_for(holds) -> bool:
-    for _ in range(200):
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_completes_with_the_models_own_template(upstream: FakeServer, daemon: Served) -> None:
@@ -82,10 +72,8 @@ def test_markers_in_the_source_never_become_control_tokens(upstream: FakeServer,
 
 def test_shapes_and_filters_end_the_text_and_the_servers_work(upstream: FakeServer, daemon: Served) -> None:
     upstream.answer, upstream.pause = "a + b\n\n\ndef other():\n    " + "return 1 " * 500, 0.01
-    begun = time.monotonic()
     assert text_of(complete(daemon, shape="line")) == "a + b"
-    assert time.monotonic() - begun < 2
-    assert wait_for(lambda: upstream.gone), "the server goes on writing"
+    assert wait_for(lambda: upstream.gone > 0) and upstream.written < 500, "the server goes on writing"
 
 
 def test_a_stop_and_the_rest_of_the_line(upstream: FakeServer, daemon: Served) -> None:
@@ -119,11 +107,10 @@ def test_closing_reaches_the_server_within_a_round(upstream: FakeServer, daemon:
     connection = daemon.open("/v1/codespec/complete", {**PLACE, "shape": "raw", "max_tokens": 900})
     assert connection.getresponse().read(10)
     assert wait_for(lambda: upstream.streams)
-    begun = time.monotonic()
     connection.close()
     if connection.sock is not None:
         connection.sock.close()
-    assert wait_for(lambda: upstream.gone) and upstream.gone[0] - begun < 0.5
+    assert wait_for(lambda: upstream.gone > 0) and upstream.written < 500
 
 
 def test_a_newer_request_ends_the_older(upstream: FakeServer, daemon: Served) -> None:
@@ -131,10 +118,9 @@ def test_a_newer_request_ends_the_older(upstream: FakeServer, daemon: Served) ->
     connection = daemon.open("/v1/codespec/complete", {**PLACE, "shape": "raw", "max_tokens": 900})
     response = connection.getresponse()
     upstream.answer = "a + b"
-    begun = time.monotonic()
     complete(daemon, shape="line")
     assert b'"finish_reason":"cancelled"' in response.read()
-    assert wait_for(lambda: upstream.gone) and upstream.gone[0] - begun < 0.5
+    assert wait_for(lambda: upstream.gone > 0) and upstream.written < 500
     connection.close()
 
 
@@ -170,10 +156,9 @@ def test_what_needs_tokens_is_refused(daemon: Served) -> None:
 
 def test_time_limits_cut(upstream: FakeServer, daemon: Served) -> None:
     upstream.answer, upstream.pause = "word " * 1000, 0.02
-    begun = time.monotonic()
     done = complete(daemon, shape="raw", max_tokens=900, deadline_ms=1000)[-1][1]
-    assert done["finish_reason"] == "deadline" and time.monotonic() - begun < 3
-    assert wait_for(lambda: upstream.gone)
+    assert done["finish_reason"] == "deadline"
+    assert wait_for(lambda: upstream.gone > 0) and upstream.written < 500
 
 
 def test_choices_and_equal_requests(upstream: FakeServer, daemon: Served) -> None:
