@@ -3,7 +3,8 @@
 `tests/text/llama_cpp_ids.json` holds ids from llama.cpp's own tokenizer for every family below. Vocabularies of other
 families are refused, because nothing in the file shows whether a split is correct. There are two deliberate differences
 that preserve the text's bytes: text that looks like a control token stays text regardless of the file's token type, and
-so does a literal U+2581, which `llama.cpp` treats as a space.
+so does a literal U+2581, which `llama.cpp` treats as a space. If user-defined tokens overlap in a text, the leftmost
+and longest one is taken, as SentencePiece does; `llama.cpp` takes the longest one of the whole text first.
 """
 
 from __future__ import annotations
@@ -64,17 +65,21 @@ _GPT4O = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 FAMILIES = (
-    Family((_GPT2,), ("gpt-2", "phi-2", "mpt", "olmo", "mellum", "exaone4", "granite-docling")),
+    Family(
+        (_GPT2,),
+        ("gpt-2", "phi-2", "mpt", "olmo", "mellum", "exaone4", "granite-docling", "a.x-4.0", "gigachat", "trillion"),
+    ),
     Family(
         (r"\p{N}", _GPT2),
-        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
     ),
-    Family((_words(r"\p{N}"),), ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez")),
-    Family((_words(r"\p{N}{1,3}"),), ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), True, True),
+    Family((_words(r"\p{N}"),), ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo", "f2llmv2")),
+    Family((_words(r"\p{N}{1,3}"),), ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"), True, True),
     Family((_words(r"\p{N}{1,3}"),), ("dbrx", "smaug-bpe")),
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"),), ("seed-coder",)),
     Family((_TEKKEN,), ("tekken",), True, True),
-    Family((_GPT4O,), ("gpt-4o", "llama4")),
+    Family((_GPT4O,), ("gpt-4o", "llama4", "kanana2")),
+    Family((r"\p{N}{1,3}", _words(r"\p{N}+")), ("minicpm5",), True),
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", r"[\p{L}\p{M}]+"),), ("qwen35",)),
     Family(
         # The script range also contains white space, which is excluded.
@@ -203,7 +208,8 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
     if len(scores) != len(tokens):
         raise broken(header.file, "its vocabulary has no scores")
     kept = {token: n for n, (token, kind) in enumerate(zip(tokens, kinds, strict=True)) if kind != UNUSED}
-    added = _added(tokens, kinds, kept)
+    matched = {token: number for token, number in kept.items() if MARKER not in token or kinds[number] != USER_DEFINED}
+    added = _added(tokens, kinds, matched)
     if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
         raise ModelError(
             f"{header.file} has a tokenizer that inserts spaces after its added tokens",
@@ -224,33 +230,45 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
 def _scored_merges(
     header: Header, vocab: Mapping[str, int], kinds: Sequence[int], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
-    """Return all merges of two tokens into a third, best score first, so that BPE reproduces merging by score."""
+    """Return all merges of two tokens into a third, best score first, so that BPE reproduces merging by score.
+
+    A user-defined token is matched before any merge, so no merge makes it, unless its spaces are marked.
+    """
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
-        if kinds[number] in (NORMAL, USER_DEFINED) and any(_splits(token, vocab)):
+        merged = kinds[number] == NORMAL or (kinds[number] == USER_DEFINED and MARKER in token)
+        if merged and any(_splits(token, vocab)):
             by_score.setdefault(scores[number], []).append(token)
     merges: list[tuple[str, str]] = []
     for _, tokens in sorted(by_score.items(), reverse=True):
-        if len(tokens) == 1:
-            merges += _splits(tokens[0], vocab)
-        elif _are_runs(tokens):
-            merges += [(token[1:], token[0]) for token in sorted(tokens, key=len, reverse=True)]
-        else:
-            raise ModelError(
-                f"{header.file} gives several tokens the same score, so its tokenizer can't be reproduced exactly",
-                "use the model's folder in the Hugging Face layout",
-            )
+        merges += _splits(tokens[0], vocab) if len(tokens) == 1 else _equal_merges(header, tokens, vocab)
     return merges
 
 
-def _are_runs(tokens: Sequence[str]) -> bool:
-    """Return whether tokens of equal score are runs of one character, of each length from two on.
+def _equal_merges(header: Header, tokens: Sequence[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the merges into tokens of one score, which are applied from left to right.
 
-    Equal scores are merged from left to right. A list of merges can express this only for runs, each of which grows to
-    the right, character by character, as far as possible.
+    A list of merges can express this order in two cases. Runs of one character, of each length from two on, grow to the
+    right, character by character, as far as possible. Other merges must not compete: if none begins with a token that
+    another one ends with, no two can overlap, and their order does not matter.
     """
-    lengths = sorted(len(token) for token in tokens)
-    return len(set("".join(tokens))) == 1 and lengths == list(range(2, len(tokens) + 2))
+    runs: dict[str, list[str]] = {}
+    others: list[tuple[str, str]] = []
+    for token in tokens:
+        if len(set(token)) == 1:
+            runs.setdefault(token[0], []).append(token)
+        else:
+            others += _splits(token, vocab)
+    complete = all(sorted(map(len, same)) == list(range(2, len(same) + 2)) for same in runs.values())
+    parts = {part for same in runs.values() for part in (same[0][0], *same)}
+    firsts, seconds = {first for first, _ in others}, {second for _, second in others}
+    if not complete or (firsts | parts) & seconds or parts & firsts:
+        raise ModelError(
+            f"{header.file} gives several tokens the same score, so its tokenizer can't be reproduced exactly",
+            "use the model's folder in the Hugging Face layout",
+        )
+    longest_first = sorted((token for same in runs.values() for token in same), key=len, reverse=True)
+    return [(token[1:], token[0]) for token in longest_first] + others
 
 
 def _splits(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,10 @@
 """Token ids of `llama.cpp`'s own tokenizer for many texts, as digests that need no `llama.cpp` to compare.
 
-`python -m tests.models.gguf.llama_cpp_ids [REAL.gguf]`, in a Python with `llama_cpp` and `gguf`, writes
-tests/text/llama_cpp_ids.json. For each tokenizer family it writes a small vocabulary as a GGUF file, loads it with
-`vocab_only`, and tokenizes every text of `texts()` with `add_bos=False, special=False`. Four characters of a digest
-stand for a text's ids. The vocabulary is learned without any pre-tokenization, so that its merges cross every boundary
-a tokenizer may draw, and a misplaced boundary changes the ids.
+`python -m tests.models.gguf.llama_cpp_ids [REAL.gguf]`, in a Python with `xllamacpp` and `gguf`, writes
+tests/text/llama_cpp_ids.json. For each tokenizer family it writes a small model as a GGUF file, serves it, and
+tokenizes every text of `texts()` without special tokens. Four characters of a digest stand for a text's ids. The
+vocabulary is learned without any pre-tokenization, so that its merges cross every boundary a tokenizer may draw, and a
+misplaced boundary changes the ids.
 """
 
 from __future__ import annotations
@@ -22,16 +22,21 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
 
 FIXTURE = Path(__file__).parents[2] / "text" / "llama_cpp_ids.json"
 DIGITS = 4  # of a digest
-# One name per family, and SentencePiece with and without the space before a text.
+# One name per family; SentencePiece with and without the space before a text, and with Gemma's own tokens, which the
+# converter declares user-defined (all of one score) if tokenizer_config.json lists them, else normal (all of another).
 BYTE_LEVEL = ("gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "seed-coder", "tekken", "deepseek-coder", "default")
-BYTE_LEVEL += ("gpt-4o", "qwen35")
-PIECES = ("spm", "spm-bare")
+BYTE_LEVEL += ("gpt-4o", "qwen35", "minicpm5")
+PIECES = ("spm", "spm-bare", "spm-declared", "spm-listed")
 MERGES, RUNS, STRINGS = 420, 12, 850
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|fim_prefix|>")
 OWN = "@@own@@"  # a user-defined token, which is text
+TAGS = ("<p>", "</p>", "</div>", "<h1>", "</h1>")
 UNMADE = "\u0120main"  # a word that no merge produces
 
 _CODE = (
@@ -111,13 +116,12 @@ def _merge(symbols: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
     return merged
 
 
-def write_vocabulary(file: Path, family: str) -> None:
-    """Write a GGUF file with the small vocabulary of one family and no weights."""
+def write_vocabulary(file: Path, family: str, *, whole: bool = False) -> None:
+    """Write a GGUF file with the small vocabulary of one family, and with weights if `whole`."""
     writer = start(file)
-    if family in PIECES:
-        add_pieces(writer, prefix=family == "spm")
-    else:
-        add_byte_level(writer, family)
+    size = add_pieces(writer, family) if family in PIECES else add_byte_level(writer, family)
+    if whole:
+        add_weights(writer, size)
     finish(writer)
 
 
@@ -158,29 +162,39 @@ def add_byte_level(writer: Any, pre: str) -> int:
     return len(tokens)
 
 
-def add_pieces(writer: Any, *, prefix: bool) -> int:
+def add_pieces(writer: Any, family: str) -> int:
     """Add a SentencePiece vocabulary with decreasing scores, runs of spaces last; return its size."""
+    gemma = _GEMMA.get(family)
     whole = [(left + right).replace(b" ", "\u2581".encode()) for left, right in _learned()]
     words = [word.decode() for word in whole if _is_text(word)]
     letters = sorted({letter for word in words for letter in word} | set(_ALPHABET.replace(" ", "")))
-    runs = ["\u2581" * count for count in range(2, RUNS + 1)]
-    words = [word for word in dict.fromkeys(words) if len(word) > 1 and word not in runs]
+    runs = [letter * count for letter in ("\u2581\n" if gemma else "\u2581") for count in range(2, RUNS + 1)]
+    words = [word for word in dict.fromkeys(words) if len(word) > 1 and word not in (*runs, *TAGS)]
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    own = [] if prefix else [OWN]
+    own = [] if family == "spm" else [OWN]
     letters = [letter for letter in letters if letter != "\u2581"]
-    tokens = ["<unk>", "<s>", "</s>", *bytes_, *own, *words, *runs, "\u2581", *letters]
+    tags = TAGS if gemma else ()
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *own, *words, *tags, *runs, "\u2581", *letters]
     kinds = [2, 3, 3, *[6] * 256, *[4] * len(own), *[1] * (len(tokens) - 259 - len(own))]
     ranks = [float(-number) for number in range(len(tokens))]
     scores = [-1e9 if token in runs else rank for token, rank in zip(tokens, ranks, strict=True)]
+    if gemma:
+        for token in (*runs, *tags):
+            place = tokens.index(token)
+            kinds[place], scores[place] = gemma
+            tokens[place] = token.replace("\u2581", " ") if gemma[0] == 4 else token
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
     writer.add_token_scores(scores)
     writer.add_token_types(kinds)
-    writer.add_add_space_prefix(prefix)
+    writer.add_add_space_prefix(family == "spm")
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     return len(tokens)
+
+
+_GEMMA = {"spm-declared": (4, -1000.0), "spm-listed": (1, 0.0)}  # type and score of Gemma's own tokens
 
 
 def _is_text(data: bytes) -> bool:
@@ -197,19 +211,40 @@ def _byte_spelling() -> dict[int, str]:
 
 
 def _theirs(file: Path) -> list[list[int]]:
-    model = import_module("llama_cpp").Llama(str(file), vocab_only=True, verbose=False)
-    return [model.tokenize(text.encode(), add_bos=False, special=False) for text in texts()]
+    cpp = import_module("xllamacpp")
+    settings = cpp.CommonParams()
+    settings.model.path, settings.n_ctx, settings.warmup, settings.port = str(file), 64, False, 0
+    server = cpp.Server(settings)  # runs until it is deleted
+    return [_tokenize(server.listening_address, text) for text in texts()]
+
+
+def _tokenize(address: str, text: str) -> list[int]:
+    body = json.dumps({"content": text, "add_special": False, "parse_special": False}).encode()
+    with urlopen(Request(f"{address}/tokenize", body, {"Content-Type": "application/json"}), timeout=60) as answer:
+        ids: list[int] = json.load(answer)["tokens"]
+    return ids
+
+
+def add_weights(writer: Any, size: int) -> None:
+    """Add weights of zeros that fit `start` and a vocabulary of `size` tokens: llama.cpp serves whole models only."""
+    layer = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (size, 8), "output": (size, 8), "output_norm": (8,)}
+    shapes |= {"blk.0.attn_norm": (8,), "blk.0.ffn_norm": (8,)} | {f"blk.0.{name}": (8, 8) for name in layer}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", np.zeros(shape, np.float32))
 
 
 def main(real: Sequence[str]) -> None:
     """Write the fixture, including the ids of any real model files given."""
     found: dict[str, Any] = {"made by": "python -m tests.models.gguf.llama_cpp_ids REAL.gguf; see there"}
-    found["llama_cpp"] = import_module("llama_cpp").__version__
+    found["xllamacpp"] = import_module("xllamacpp").__version__
+    present = json.loads(FIXTURE.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         for family in (*BYTE_LEVEL, *PIECES):
             file = Path(folder) / f"{family}.gguf"
-            write_vocabulary(file, family)
+            write_vocabulary(file, family, whole=True)
             found[family] = digests(_theirs(file))
+    found |= {name: ids for name, ids in present.items() if name.endswith(".gguf")}  # those of earlier runs
     for name in real:
         found[Path(name).name] = digests(_theirs(Path(name)))
     FIXTURE.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")

@@ -204,7 +204,7 @@ def test_pieces_that_would_be_spelled_otherwise_are_one_sentence(
     scores: Any, own: bool, sentence: str, tmp_path: Path
 ) -> None:
     writer = theirs.start(tmp_path / "v.gguf")
-    theirs.add_pieces(writer, prefix=not own)
+    theirs.add_pieces(writer, "spm-bare" if own else "spm")
     held = writer.kv_data[0]
     values = list(held.pop("tokenizer.ggml.scores").value)
     writer.add_array("tokenizer.ggml.scores", scores(values))
