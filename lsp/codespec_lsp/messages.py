@@ -24,6 +24,7 @@ from pygls.io_ import StdinAsyncReader, StdoutWriter
 from codespec.bounded_json import TooLarge, parse_json
 from codespec.errors import ConfigError
 from codespec_lsp.daemon import Daemons
+from codespec_lsp.editor_process import wait_for_end
 from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
@@ -54,6 +55,7 @@ class Messages:
         self._initialized = False
         self._told: set[str] = set()  # sentences already written to stderr
         self.ended_well = False
+        self.editor: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the id of its process
 
     async def read(self, reader: Reader) -> None:
         """Handle messages until the client sends exit or disconnects, or until framing is lost."""
@@ -97,6 +99,8 @@ class Messages:
                 self._protocol.left_out(data)
             else:
                 self._protocol.handle_message(message)
+                if method == INITIALIZE and message.params.process_id is not None:
+                    self.editor.set_result(message.params.process_id)
         except JsonRpcException as error:
             if is_request:
                 self._protocol._send_response(data["id"], None, error.to_response_error())
@@ -242,13 +246,34 @@ async def _serve_stdio(defaults: EditorSettings) -> int:
     messages = Messages(cast(LspProtocol, server.protocol))
     try:
         server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
-        await messages.read(await _stdin(sys.stdin.buffer))
+        reader = await _stdin(sys.stdin.buffer)
+        orphaned = await _read_while_editor_runs(messages, reader)
     except BrokenPipeError:
         return 1
     finally:
         await server.session.close()
         await daemons.close()
+    if orphaned and isinstance(reader, StdinAsyncReader):
+        os._exit(1)  # its thread waits for the pipe, and the interpreter would wait for the thread
     return 0 if messages.ended_well else 1
+
+
+async def _read_while_editor_runs(messages: Messages, reader: Reader) -> bool:
+    """Handle messages until their end, or until the editor's process ends. Return whether the latter came first."""
+
+    async def editor_ends() -> None:
+        await wait_for_end(await messages.editor)
+
+    reading, waiting = asyncio.create_task(messages.read(reader)), asyncio.create_task(editor_ends())
+    try:
+        await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            await reading
+        return not reading.done()
+    finally:
+        for task in (reading, waiting):
+            task.cancel()
+        await asyncio.gather(reading, waiting, return_exceptions=True)
 
 
 async def _stdin(stream: BinaryIO) -> Reader:

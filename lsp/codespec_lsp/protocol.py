@@ -122,6 +122,11 @@ def _kind(value: Any) -> int | None:
     return 1 if _is_whole(value) and value == 1 else None
 
 
+def _process(value: Any) -> int | None:
+    """Read the id of the editor's process; None if it is invalid."""
+    return int(value) if _is_whole(value) and 0 < value <= MOST_NUMBER else None
+
+
 def _language(value: Any) -> str:
     """Read a document's language id, or "" if there is none; the file name decides then."""
     return value if isinstance(value, str) else ""
@@ -168,6 +173,7 @@ def _part(value: Any, name: str) -> Mapping[str, Any] | None:
 def _initialize(value: Any) -> dict[str, Any]:
     """Read the initialize parameters. The root may be a path, as in early versions of the protocol."""
     read = record(
+        processId=_process,
         capabilities=_capabilities,
         clientInfo=maybe(record(name=lambda name: name if isinstance(name, str) else "")),
         rootUri=maybe(text),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_lsp.protocol import READERS
 
 from codespec.cli.main import main
 from tests.cli.processes import start_python, user_environment
@@ -115,6 +116,57 @@ def test_an_editor_that_is_gone_ends_it() -> None:
 
     with started("--no-start") as process:
         run(scenario(process))
+
+
+POLLED = """
+import asyncio, sys
+sys.platform = "darwin"
+from codespec.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+THREADED = """
+import sys
+from codespec_lsp import messages
+messages._can_be_polled = lambda stream: False
+from codespec.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "python",
+    [("-m", "codespec", "lsp"), ("-c", POLLED, "lsp"), ("-c", THREADED, "lsp")],
+    ids=["descriptor", "polled", "threaded reader"],
+)
+def test_an_editor_that_is_gone_ends_it_though_its_pipe_is_open(python: tuple[str, ...]) -> None:
+    async def scenario(process: subprocess.Popen[bytes], editor: subprocess.Popen[bytes]) -> None:
+        async with on_pipes(process) as client:
+            await client.start(processId=editor.pid)
+            assert (await client.status())["process"] == process.pid, "it runs while the editor does"
+            editor.kill()
+            editor.wait()
+            assert await ended(process) == 1
+
+    with subprocess.Popen(["sleep", "600"]) as editor, started("--no-start", python=python) as process:
+        run(scenario(process, editor))
+        assert process.stderr is not None and process.stderr.read() == b""
+
+
+def test_an_editor_that_was_gone_before_ends_it_too() -> None:
+    async def scenario(process: subprocess.Popen[bytes], gone: int) -> None:
+        async with on_pipes(process) as client:
+            await client.start(processId=gone)
+            assert await ended(process) == 1
+
+    with subprocess.Popen(["true"]) as editor:
+        editor.wait()
+    with started("--no-start") as process:
+        run(scenario(process, editor.pid))
+
+
+@pytest.mark.parametrize("number", [None, 0, -1, "7", 2**70, 1.5, True])
+def test_a_process_id_that_names_none_is_not_watched(number: object) -> None:
+    assert "processId" not in READERS["initialize"]({"processId": number})
 
 
 def test_an_editor_that_is_gone_at_once_leaves_nothing_in_its_log() -> None:
