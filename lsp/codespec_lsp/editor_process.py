@@ -51,16 +51,17 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _windows_process(pid: int) -> Callable[[], bool]:
-    """Return a function that reports whether the process runs. Its handle keeps the id from being used again."""
-    assert sys.platform == "win32"
-    import ctypes
+if sys.platform == "win32":
 
-    synchronize, access_denied, still_running = 0x00100000, 5, 0x102
-    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
-    kernel.OpenProcess.restype = ctypes.c_void_p
-    handle = ctypes.c_void_p(kernel.OpenProcess(synchronize, False, pid))
-    if not handle:
-        denied = ctypes.get_last_error() == access_denied
-        return lambda: denied
-    return lambda: bool(kernel.WaitForSingleObject(handle, 0) == still_running)
+    def _windows_process(pid: int) -> Callable[[], bool]:
+        """Return a function that reports whether the process runs. Its handle keeps the id from being used again."""
+        import ctypes
+
+        synchronize, access_denied, still_running = 0x00100000, 5, 0x102
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.OpenProcess.restype = ctypes.c_void_p
+        handle = ctypes.c_void_p(kernel.OpenProcess(synchronize, False, pid))
+        if not handle:
+            denied = ctypes.get_last_error() == access_denied
+            return lambda: denied
+        return lambda: bool(kernel.WaitForSingleObject(handle, 0) == still_running)
