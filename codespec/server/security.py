@@ -21,7 +21,7 @@ import secrets
 import socket
 import struct
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -46,8 +46,8 @@ KEY_HEADERS = ("X-Api-Key", "Api-Key")  # in addition to Authorization
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's tables of TCP connections
 UNNAMED = 65534  # shared by all users without a number here (of another container), so it identifies no client
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-End = tuple[Address, int]  # address and port
+MAPPED = f"(?:0{{16}}{'FFFF0000' if sys.byteorder == 'little' else '0000FFFF'})?"  # ::ffff: before an IPv4 address
+End = tuple[str, int]  # address and port
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ class Scopes:
         ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         if not all(ends):
             return None
-        peer, own = (_end(*end[:2]) for end in ends)
-        if not own[0].is_loopback:
+        peer, own = ((host.removeprefix("::ffff:"), port) for host, port, *_ in ends)
+        if not is_loopback(own[0]):
             return None
         return await asyncio.to_thread(self._look_up, peer, own)  # the tables are long if there are many connections
 
@@ -238,36 +238,19 @@ def find_user(table: str, peer: End, own: End) -> int | None:
 
     Return None if the table lacks that socket, or no process holds it any more.
     """
-    for first, second in _spellings(peer, own):
-        start = table.find(f" {first} {second} ")
-        if start >= 0:
-            _, _, _, _, _, _, user, _, inode = table[start:].split(None, 9)[:9]
-            return None if inode == "0" else int(user)
-    return None
+    # An IPv6 socket may be connected to an IPv4 address (`MAPPED`).
+    row = re.search(rf" {MAPPED}{_spell(*peer)} {MAPPED}{_spell(*own)} (.*)", table)
+    if row is None:
+        return None
+    _, _, _, _, user, _, inode = row[1].split(None, 7)[:7]
+    return None if inode == "0" else int(user)
 
 
-def _spellings(peer: End, own: End) -> Iterator[tuple[str, str]]:
-    """Yield both ends in the tables' notation, also as IPv6: an IPv6 socket may be connected to an IPv4 address."""
-    yield _spell(*peer), _spell(*own)
-    if isinstance(peer[0], ipaddress.IPv4Address) and isinstance(own[0], ipaddress.IPv4Address):
-        yield _spell(_as_ipv6(peer[0]), peer[1]), _spell(_as_ipv6(own[0]), own[1])
-
-
-def _spell(address: Address, port: int) -> str:
-    """Return the address as 32-bit hexadecimal words in the machine's byte order, and the port."""
-    words = struct.unpack(f"={len(address.packed) // 4}I", address.packed)
+def _spell(address: str, port: int) -> str:
+    """Return an address as in the tables: 32-bit hexadecimal words in the machine's byte order, and the port."""
+    packed = ipaddress.ip_address(address).packed
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
-
-
-def _as_ipv6(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
-    return ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + address.packed)
-
-
-def _end(host: str, port: int) -> End:
-    """Parse an address as sockets return it. An IPv4-mapped address becomes IPv4."""
-    address = ipaddress.ip_address(host)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address, port
 
 
 ACCESS: web.AppKey[Access] = web.AppKey("access", Access)
