@@ -9,7 +9,7 @@ import { bracketMatching, HighlightStyle, indentOnInput, indentUnit, syntaxHighl
 import { EditorState, type Extension } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers, scrollPastEnd } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { type Language, openSample } from "./languages.ts";
+import { type Language, openSample, support } from "./languages.ts";
 
 const LOOK = EditorView.theme({
   "&": { height: "100%", color: "var(--ink)", backgroundColor: "var(--paper)", fontSize: "var(--code-size)" },
@@ -48,7 +48,7 @@ const COLOURS = HighlightStyle.define([
   { tag: [tags.comment, tags.docString], color: "var(--comment)", fontStyle: "italic" },
   { tag: [tags.typeName, tags.className, tags.namespace], color: "var(--type)" },
   { tag: [tags.function(tags.variableName), tags.function(tags.propertyName)], color: "var(--function)" },
-  { tag: [tags.definition(tags.function(tags.variableName))], color: "var(--function)", fontWeight: "600" },
+  { tag: tags.definition(tags.variableName), color: "var(--function)" },
   { tag: [tags.meta, tags.processingInstruction, tags.annotation], color: "var(--meta)" },
 ]);
 
@@ -82,7 +82,7 @@ export function openState(language: Language, more: Extension): EditorState {
       indentUnit.of(language.indent),
       EditorState.tabSize.of(4),
       keymap.of([TAB, ...defaultKeymap, ...historyKeymap]),
-      language.support(),
+      support(language),
       syntaxHighlighting(COLOURS),
       LOOK,
       EditorView.contentAttributes.of({ "aria-label": "Code", spellcheck: "false" }),
