@@ -10,6 +10,7 @@ comparison reveals nothing about a key either.
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import re
@@ -17,8 +18,8 @@ import secrets
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, MutableSequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, MutableSequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError
+from codespec.file_lock import lock_file
 from codespec.proof import KEY_PREFIX, hash_of_key
 from codespec.regular_file import Unreadable, open_regular
 
@@ -151,19 +153,18 @@ def _check(keys: tuple[Key, ...], file: Path) -> None:
             seen.add(value)
 
 
-def _locked(file: Path) -> Any:
-    """Return a lock that is held while the file is read and replaced. Raises ConfigError if it can't be made."""
-    from filelock import FileLock
-
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock while the file is read and replaced. Raises ConfigError if it can't be got within 10 seconds."""
     if file.is_symlink():
         raise ConfigError(f"{file} is a link", "name the file that it points to")
-    lock = FileLock(f"{file}.lock", mode=0o600)
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock.acquire(timeout=10)
-    except OSError as error:  # Timeout too
-        raise _unwritable(file, error) from error
-    return lock
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(lock_file(Path(f"{file}.lock"), 10)):
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
+        except OSError as error:
+            raise _unwritable(file, error) from error
+        yield
 
 
 def _write(file: Path, keys: Iterable[Key]) -> None:

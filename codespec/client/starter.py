@@ -27,6 +27,7 @@ from typing import IO
 
 from codespec.client.daemon_client import DaemonClient, Health
 from codespec.errors import DaemonError, Fault, quoted
+from codespec.file_lock import lock_file
 from codespec.regular_file import read_regular
 from codespec.user_folders import state_folder
 
@@ -273,19 +274,12 @@ def held(file: Path) -> Iterator[bool]:
 
     Raises DaemonError if the file can't be created.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(file)
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=0)
-    except OSError as error:
-        raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "make that path writable") from error
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
+    with contextlib.ExitStack() as stack:
+        try:
+            got = stack.enter_context(lock_file(file, 0))
+        except OSError as error:
+            raise DaemonError(f"The lock {file} can't be made ({error.strerror})", "make that path writable") from error
+        yield got
 
 
 def open_log(log: Path) -> IO[bytes]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError, quoted
+from codespec.file_lock import lock_file
 from codespec.json_store import Kept
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
@@ -121,10 +122,8 @@ def _has_base(config: Path, sha256: Mapping[str, str], digest: str) -> bool:
 
 def remove_converted(folder: Path) -> None:
     """Delete a converted folder under its lock, after renaming it, because no process may read half of it."""
-    from filelock import FileLock
-
     part = folder.with_suffix(".part")
-    with FileLock(folder.with_suffix(".lock")):
+    with lock_file(folder.with_suffix(".lock")):
         drop(part)
         if folder.is_dir():
             os.rename(folder, part)

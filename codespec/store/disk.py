@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codespec.errors import ModelError
+from codespec.file_lock import lock_file
 
 Say = Callable[[str], None]  # takes one line for the user
 Tell = Callable[[int], None]  # takes a percentage
@@ -126,16 +127,10 @@ def make_own_folder(path: Path) -> None:
 @contextmanager
 def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
     """Hold a lock file. If another process holds it, report `waiting` and wait."""
-    from filelock import FileLock, Timeout
-
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(waiting)
-        lock.acquire()
-    try:
+    with lock_file(file, 0) as got:
+        if got:
+            yield
+            return
+    say(waiting)
+    with lock_file(file):
         yield
-    finally:
-        lock.release()
