@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, MutableSequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,24 @@ class Level:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The contents of a configuration file. Without a file, `place` and `values` are empty."""
+
+    place: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path | None) -> SettingsFile:
+        """Read a file, or the user's own, if it exists, for None. Raises ConfigError."""
+        source = file or user_file()
+        return cls(str(source), _parse(source)) if source else cls()
+
+
 def read_levels(
     schema: type,
     flags: Mapping[str, Any],
-    file: Path | None,
+    file: Path | SettingsFile | None,
     environment: Mapping[str, str] | None,
     table: str = "",
     notes: MutableSequence[str] | None = None,
@@ -55,13 +69,16 @@ def read_levels(
     """Return the values set at each level for the fields of `schema`, which must all have defaults.
 
     The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that are
-    not None. If `file` is None, the user's own file is read if it exists.
+    not None. `file` is as in `SettingsFile.read`, or already read.
     """
     variables = os.environ if environment is None else environment
-    source, messages = file or user_file(), [] if notes is None else notes
+    source, messages = (
+        file if isinstance(file, SettingsFile) else SettingsFile.read(file),
+        [] if notes is None else notes,
+    )
     set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
     return (
-        Level(str(source), _from_file(schema, source, table, messages) if source else {}),
+        Level(source.place, _from_file(schema, source, table, messages)),
         Level("the environment", _from_environment(schema, variables, table, messages)),
         Level("the command line", set_by_flags),
     )
@@ -84,9 +101,9 @@ def user_file() -> Path | None:
     return file
 
 
-def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
+def _parse(file: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(read_text(file))
+        return tomllib.loads(read_text(file))
     except OSError as error:
         raise ConfigError(
             f"The configuration file {file} can't be read ({error.strerror or error})", "check its path"
@@ -95,10 +112,14 @@ def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]
         raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: a number may have too many digits
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
+
+
+def _from_file(schema: type, file: SettingsFile, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
+    values = file.values
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
-        raise ConfigError(f"{table} in {file} must be a table", f"write [{table}] and its settings below")
-    labels = _without_removed({key: f"{key} in {file}" for key in own}, own, table, notes)
+        raise ConfigError(f"{table} in {file.place} must be a table", f"write [{table}] and its settings below")
+    labels = _without_removed({key: f"{key} in {file.place}" for key in own}, own, table, notes)
     return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
 

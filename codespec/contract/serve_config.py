@@ -12,7 +12,7 @@ from typing import Any
 
 from codespec.contract.declared import check_values, setting
 from codespec.contract.hosts import is_host, is_loopback
-from codespec.contract.levels import read_levels
+from codespec.contract.levels import SettingsFile, read_levels
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
 
@@ -107,7 +107,7 @@ class ServeConfig:
 
 def resolve_serve(
     flags: Mapping[str, Any],
-    file: Path | None = None,
+    file: Path | SettingsFile | None = None,
     environment: Mapping[str, str] | None = None,
     notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:

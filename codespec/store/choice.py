@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig, make_config
-from codespec.contract.levels import read_levels
+from codespec.contract.levels import SettingsFile, read_levels
 from codespec.errors import ConfigError
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, read_advice, read_catalogue
 from codespec.store.disk import written
@@ -62,7 +62,7 @@ class Recommendation:
 
 
 def resolve_engine(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
     """Return the configuration from a TOML file, CODESPEC_* variables and flags that are not None; the later wins.
 
@@ -73,7 +73,7 @@ def resolve_engine(
 
 
 def choose(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
 ) -> ModelChoice:
     """Return the configuration of `resolve_engine` with the reason."""
     notes: list[str] = []
@@ -106,7 +106,7 @@ def default_depends_on_speed() -> bool:
 
 
 def named_model(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
 ) -> str:
     """Return the model or target that the settings name, pulled or not, or "" if they name none."""
     values, _ = _merge(flags, file, environment, [])
@@ -185,7 +185,10 @@ def takes_larger() -> bool:
 
 
 def _merge(
-    flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, notes: MutableSequence[str]
+    flags: Mapping[str, Any],
+    file: Path | SettingsFile | None,
+    environment: Mapping[str, str] | None,
+    notes: MutableSequence[str],
 ) -> tuple[dict[str, Any], str]:
     """Return all levels merged, and the place that set `model`. `notes` collects settings of earlier versions.
 

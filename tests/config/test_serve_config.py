@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from codespec.cli.main import main
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
@@ -78,3 +79,22 @@ def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:
     assert public_name(EngineConfig().drafter) == "codespec-starter-drafter"
     assert public_name(str(tmp_path / "models" / "mine")) == "mine"
     assert public_name("owner/model-1b") == "owner/model-1b"
+
+
+def test_serve_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all settings come from the same state of the file."""
+    reads: list[Path] = []
+
+    def read(file: Path) -> str:
+        reads.append(file)
+        return file.read_text()
+
+    served: list[ServeConfig] = []
+    monkeypatch.setattr("codespec.contract.levels.read_text", read)
+    monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
+    monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
+    monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings: served.append(settings) or 0)  # type: ignore[func-returns-value]
+    file = tmp_path / "config.toml"
+    file.write_text('model = "starter"\n[serve]\nqueue = 7\n')
+    assert main(["serve", "--config", str(file)]) == 0
+    assert reads == [file] and served[0].queue == 7
