@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import ModulesToSaveWrapper
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
@@ -31,6 +33,8 @@ TOKENIZER = (
     *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),
     *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
 )
+PROBE = 16  # tokens
+TOLERANCE = 1e-3  # of the largest logit: merging rounds differently
 
 
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
@@ -41,7 +45,13 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     try:
         network = loader.from_pretrained(base, **given)
         peft: Any = PeftModel.from_pretrained(network, str(adapter), config=_settings(adapter))
+        wanted = _logits(peft)
+        tied = _untie(network)
         merged = peft.merge_and_unload(safe_merge=True)
+        if tied:
+            _tie_if_equal(merged)
+        if not torch.allclose(_logits(merged), wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max())):
+            raise ModelError(f"The adapter {adapter} can't be merged without changing its effect", "use another one")
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
             f"The adapter {adapter} does not fit its model ({one_line(error)})", "train or fetch it again"
@@ -56,6 +66,42 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     made = {**base_of(base, weight_files(base)), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     config[SOURCE] = {**(source or {}), **made}
     write_json(folder / "config.json", config)
+
+
+def _logits(network: Any) -> torch.Tensor:
+    """Return the logits of a few tokens, [1, PROBE, vocabulary], in float32."""
+    ids = torch.arange(PROBE)[None] * 7919 % network.get_input_embeddings().weight.shape[0]
+    with torch.no_grad():
+        logits: torch.Tensor = network.eval()(input_ids=ids).logits
+    return logits.float()
+
+
+def _untie(network: Any) -> bool:
+    """Give the output layer a copy of the embeddings if it shares them and one of both is adapted; return whether.
+
+    An adapter of one of the two layers must not change the other, and merging adds to a weight in place.
+    """
+    outer = network.get_output_embeddings(), network.get_input_embeddings()
+    head, embeddings = map(_own_layer, outer)
+    if head.weight is not embeddings.weight or outer == (head, embeddings):
+        return False
+    head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+    return True
+
+
+def _own_layer(layer: Any) -> Any:
+    """Return the model's own layer inside peft's."""
+    while isinstance(layer, BaseTunerLayer | ModulesToSaveWrapper):
+        layer = layer.original_module if isinstance(layer, ModulesToSaveWrapper) else layer.get_base_layer()
+    return layer
+
+
+def _tie_if_equal(merged: Any) -> None:
+    """Share the output layer's weight with the embeddings again, unless the adapter has changed one of them alone."""
+    equal = torch.equal(merged.get_output_embeddings().weight, merged.get_input_embeddings().weight)
+    merged.config.tie_word_embeddings = equal
+    if equal:
+        merged.tie_weights()
 
 
 def _settings(adapter: Path) -> LoraConfig:

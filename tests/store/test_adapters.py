@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 from codespec.errors import ModelError
 from codespec.models.gguf.convert import convert
@@ -23,7 +24,7 @@ from codespec.store import conversion_cache, conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue
 from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
-from codespec.store.conversions import convert_to_int8, is_adapter, merge_adapter
+from codespec.store.conversions import check_adapter, convert_to_int8, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
 from tests.converters import convert_here
@@ -232,3 +233,97 @@ def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path, capfd: p
     plain = resolve(str(base)).base_folder()
     assert merge_adapter(plain, adapter) == merge_adapter(plain, adapter)
     assert capfd.readouterr().err.count("merging the adapter") == 1
+
+
+PROJECTIONS = ["q_proj", "v_proj"]
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"target_modules": PROJECTIONS},
+    "all layers": {"target_modules": "all-linear"},
+    "ranks": {"target_modules": PROJECTIONS, "rank_pattern": {"q_proj": 4}},
+    "alphas": {"target_modules": PROJECTIONS, "alpha_pattern": {"v_proj": 9}},
+    "rank-stabilized": {"target_modules": PROJECTIONS, "use_rslora": True},
+    "DoRA": {"target_modules": PROJECTIONS, "use_dora": True},
+    "all biases": {"target_modules": PROJECTIONS, "bias": "all"},
+    "biases of its layers": {"target_modules": PROJECTIONS, "bias": "lora_only"},
+    "biases of its own": {"target_modules": PROJECTIONS, "lora_bias": True},
+    "a norm": {"target_modules": PROJECTIONS, "modules_to_save": ["norm"]},
+    "one layer": {"target_modules": PROJECTIONS, "layers_to_transform": [1], "layers_pattern": "layers"},
+    "all but one": {"target_modules": PROJECTIONS, "exclude_modules": ["layers.0.self_attn.q_proj"]},
+    "PiSSA": {"target_modules": PROJECTIONS, "init_lora_weights": "pissa"},
+    "tokens": {"target_modules": PROJECTIONS, "trainable_token_indices": [3, 7]},
+    "a whole output layer": {"target_modules": PROJECTIONS, "modules_to_save": ["lm_head"]},
+    "whole embeddings": {"target_modules": PROJECTIONS, "modules_to_save": ["embed_tokens"]},
+    "whole tied embeddings": {
+        "target_modules": PROJECTIONS,
+        "modules_to_save": ["embed_tokens"],
+        "ensure_weight_tying": True,
+    },
+    "the output layer": {"target_modules": [*PROJECTIONS, "lm_head"]},
+    "embeddings": {"target_modules": [*PROJECTIONS, "embed_tokens"]},
+    "tied embeddings": {"target_modules": ["embed_tokens"], "ensure_weight_tying": True},
+    "both": {"target_modules": ["embed_tokens", "lm_head"]},
+    "the output layer by DoRA": {"target_modules": ["lm_head"], "use_dora": True},
+    "transposed weights": {"target_modules": ["c_attn"], "fan_in_fan_out": True},
+}
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a Qwen2 and a GPT-2, each with one weight for embeddings and output layer."""
+    folder, sizes = tmp_path_factory.mktemp("tied"), {"vocab_size": 64, "tie_word_embeddings": True}
+    configs = {
+        "qwen2": Qwen2Config(
+            **sizes,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        "gpt2": GPT2Config(**sizes, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    }
+    for name, config in configs.items():
+        torch.manual_seed(1)
+        network = AutoModelForCausalLM.from_config(config).float()
+        for value in network.parameters():
+            torch.nn.init.normal_(value, std=0.3)
+        network.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+def test_a_merged_model_writes_what_the_model_with_its_adapter_writes(kind: str, tied: Path, tmp_path: Path) -> None:
+    """An adapter of one of two layers that share a weight leaves the other alone."""
+    base = tied / ("gpt2" if kind == "transposed weights" else "qwen2")
+    loader = AutoModelForCausalLM
+    network = get_peft_model(
+        loader.from_pretrained(base), LoraConfig(r=2, lora_alpha=3, task_type="CAUSAL_LM", **KINDS[kind])
+    )
+    torch.manual_seed(2)
+    for value in network.parameters():
+        if value.requires_grad:
+            value.data += 0.2 * torch.randn_like(value)
+    ids = torch.arange(24)[None] * 7 % 64
+    with torch.no_grad():
+        wanted = network.eval()(ids).logits
+    network.save_pretrained(tmp_path / "adapter")
+    check_adapter(tmp_path / "adapter")
+    (tmp_path / "merged").mkdir()
+    merge(base, tmp_path / "adapter", tmp_path / "merged", "0" * 64)
+    with torch.no_grad():
+        logits = loader.from_pretrained(tmp_path / "merged").eval()(ids).logits
+    assert torch.allclose(logits, wanted, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_adapter_that_no_weights_can_hold_is_refused(tied: Path, tmp_path: Path) -> None:
+    """Biases of its own for layers that have none."""
+    network = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(tied / "qwen2"),
+        LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["o_proj"], lora_bias=True),
+    )
+    network.save_pretrained(tmp_path / "adapter")
+    (tmp_path / "merged").mkdir()
+    with pytest.raises(ModelError, match=r"does not fit its model .*the base layer has no bias"):
+        merge(tied / "qwen2", tmp_path / "adapter", tmp_path / "merged", "0" * 64)
