@@ -54,23 +54,21 @@ static inline vb four(const int8_t *x) {
 }
 
 #ifdef CODESPEC_VNNI
-static inline vi dot(int bits, int n, vi a, const vb *codes, const int8_t *x) {
+/* One row needs two chains of additions, or their latency limits it; several rows have chains enough. */
+static inline vi dot(int bits, int rows, int n, vi a, const vb *codes, const int8_t *x) {
     vi b = _mm256_setzero_si256();
-    for (int j = 0; j < n; j += 2) {
-        vb even = codes[j], odd = codes[j + 1];
-        if (bits == 8) {
-            even = _mm256_xor_si256(even, _mm256_set1_epi8(-128));
-            odd = _mm256_xor_si256(odd, _mm256_set1_epi8(-128));
-        }
-        a = CODESPEC_VNNI(a, even, four(x + 4 * j));
-        b = CODESPEC_VNNI(b, odd, four(x + 4 * j + 4));
+    for (int j = 0; j < n; j++) {
+        vb code = bits == 8 ? _mm256_xor_si256(codes[j], _mm256_set1_epi8(-128)) : codes[j];
+        if (j % 2 && rows < 4) b = CODESPEC_VNNI(b, code, four(x + 4 * j));
+        else a = CODESPEC_VNNI(a, code, four(x + 4 * j));
     }
-    return _mm256_add_epi32(a, b);
+    return rows < 4 ? _mm256_add_epi32(a, b) : a;
 }
 #else
 /* Pairs of products fit into 16 bits, and so do sums of this many pairs: 2 * 15 * 127 * 8, 2 * 31 * 127 * 4, 2 * 63 * 127 * 2
    and 2 * 128 * 127 * 1 are below 2^15. */
-static inline vi dot(int bits, int n, vi a, const vb *codes, const int8_t *x) {
+static inline vi dot(int bits, int rows, int n, vi a, const vb *codes, const int8_t *x) {
+    (void)rows;
     const __m256i ones = _mm256_set1_epi16(1);
     int run = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
     if (run > n) run = n;

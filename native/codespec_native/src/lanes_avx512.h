@@ -42,23 +42,25 @@ static inline vb b_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 static inline vb b_left(vb a, int n) { return _mm512_slli_epi16(a, (unsigned)n); }
 static inline vb b_right(vb a, int n) { return _mm512_srli_epi16(a, (unsigned)n); }
 
-static inline vb four(const int8_t *x) {
+/* a + sums of four products for each lane, of the codes and four bytes that each lane shares. */
+static inline vi add_products(vi a, vb codes, const int8_t *x) {
+#ifdef __AVX512VNNI__ /* with the broadcast in the instruction, which compilers do not do */
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(a) : "v"(codes), "m"(*(const int8_t(*)[4])x));
+    return a;
+#else
     int32_t word;
     memcpy(&word, x, 4);
-    return _mm512_set1_epi32(word);
+    return _mm512_dpbusd_epi32(a, codes, _mm512_set1_epi32(word));
+#endif
 }
 
-/* Two chains of additions: the latency of one would limit a single row. */
-static inline vi dot(int bits, int n, vi a, const vb *codes, const int8_t *x) {
+/* One row needs two chains of additions, or their latency limits it; several rows have chains enough. */
+static inline vi dot(int bits, int rows, int n, vi a, const vb *codes, const int8_t *x) {
     vi b = _mm512_setzero_si512();
-    for (int j = 0; j < n; j += 2) {
-        vb even = codes[j], odd = codes[j + 1];
-        if (bits == 8) {
-            even = _mm512_xor_si512(even, _mm512_set1_epi8(-128));
-            odd = _mm512_xor_si512(odd, _mm512_set1_epi8(-128));
-        }
-        a = _mm512_dpbusd_epi32(a, even, four(x + 4 * j));
-        b = _mm512_dpbusd_epi32(b, odd, four(x + 4 * j + 4));
+    for (int j = 0; j < n; j++) {
+        vb code = bits == 8 ? _mm512_xor_si512(codes[j], _mm512_set1_epi8(-128)) : codes[j];
+        if (j % 2 && rows < 4) b = add_products(b, code, x + 4 * j);
+        else a = add_products(a, code, x + 4 * j);
     }
-    return _mm512_add_epi32(a, b);
+    return rows < 4 ? _mm512_add_epi32(a, b) : a;
 }

@@ -45,7 +45,8 @@ static inline vb b_or(vb a, vb b) { return vorrq_u8(a, b); }
 static inline vb b_left(vb a, int n) { return vshlq_u8(a, vdupq_n_s8((int8_t)n)); }
 static inline vb b_right(vb a, int n) { return vshlq_u8(a, vdupq_n_s8((int8_t)-n)); }
 
-static inline vi dot(int bits, int n, vi a, const vb *codes, const int8_t *x) {
+static inline vi dot(int bits, int rows, int n, vi a, const vb *codes, const int8_t *x) {
+    (void)rows;
     (void)bits;
     for (int j = 0; j < n; j += 4) {
         int8x16_t row = vld1q_s8(x + 4 * j);

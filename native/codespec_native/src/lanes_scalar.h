@@ -52,7 +52,8 @@ static inline vb b_left(vb a, int n) { VB(a.b[l] << n); }   /* the caller masks:
 static inline vb b_right(vb a, int n) { VB(a.b[l] >> n); }
 
 /* a + sums of four products for each lane, of n code vectors and 4 n bytes x. */
-static inline vi dot(int bits, int n, vi a, const vb *codes, const int8_t *x) {
+static inline vi dot(int bits, int rows, int n, vi a, const vb *codes, const int8_t *x) {
+    (void)rows;
     for (int j = 0; j < n; j++)
         EACH for (int i = 0; i < 4; i++) {
             int code = bits == 8 ? (int8_t)codes[j].b[4 * l + i] : codes[j].b[4 * l + i];
