@@ -11,7 +11,8 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-from codespec_grammars.lexer import BRACKET, Lexer, LexState, in_text
+from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer_rules import BRACKET
 from codespec_grammars.statement import dangles, introduces, is_whole, is_word
 from codespec_grammars.surroundings import Closed, Surroundings, width
 

@@ -20,15 +20,39 @@ class GrammarDataError(ValueError):
 class StringRule:
     """One kind of string literal.
 
-    `close` defaults to `open`. `escape` is a regular expression for an escaped character, `interpolation` the opener of
-    code inside the string.
+    `close` defaults to `open`. `escape` is a regular expression for an escaped character, `interpolation` holds the
+    openers of code inside the string.
     """
 
     open: str
     close: str = ""
     multiline: bool = False
     escape: str = r"\\\r?(?s:.)"
-    interpolation: str = ""
+    interpolation: tuple[str, ...] = ()
+    bracket: bool = False  # brackets around code in which quotes are not special
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralRule:
+    """A kind of string or comment whose opener is a regular expression.
+
+    In `close` and `close_pattern`, `{1}` stands for the opener's first group, `{pair}` for the bracket that closes it.
+    The opener is one only if `before`, a regular expression, matches the text of the line up to it, and if `within` is
+    the innermost open bracket. `nested`: group 1 may occur inside, in pairs with its closer. `indented`: the literal
+    ends before a line that is not indented more than its own (`indented_parent`).
+    """
+
+    pattern: str
+    close: str = ""  # inserted to close the literal
+    close_pattern: str = ""  # regular expression, by default `close`; neither: it goes on to the end of the file
+    multiline: bool = True
+    escape: str = ""
+    interpolation: tuple[str, ...] = ()
+    before: str = ""
+    within: str = ""
+    nested: bool = False
+    indented: bool = False
+    comment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +71,20 @@ class Language:
     folder: Path
     function: str = "language"  # the module's function that returns the grammar
     line_comments: tuple[str, ...] = ()
+    line_comment_rest: str = r"[^\n]*"  # regular expression
     block_comments: tuple[tuple[str, str], ...] = ()
     doc_comments: tuple[str, ...] = ()  # comment openers that begin documentation
     docstrings: bool = False  # a string at the start of a block is a docstring
     nested_comments: bool = False
     strings: tuple[StringRule, ...] = ()
+    literals: tuple[LiteralRule, ...] = ()  # tried before all other tokens
+    begins_in: str = ""  # the opener of the literal that a file begins in
     atoms: tuple[str, ...] = ()
-    heredoc: str = ""  # regular expression; group 1 is the word that ends it
+    heredoc: str = ""  # regular expression; its group that matches is the word that ends it
+    heredoc_rest: str = r"\r?$"  # regular expression for the text after that word
+    arithmetic: str = ""  # brackets inside which a heredoc's opener is an operator
+    indented_text: str = ""  # regular expression for the end of a line whose text is in the more indented lines below
+    indented_parent: str = ""  # the same for the part of that line whose width is the limit of the indent
     block_brackets: str = ""  # opening brackets that contain statements
     value_before: str = r"[=(,:\[]"  # regular expression: a `{` after it contains no statements
     value_words: tuple[str, ...] = ()  # words after which a `{` contains no statements
@@ -92,9 +123,13 @@ def load_language(folder: Path) -> Language:
     for item in fields(Language):
         if item.name in known and item.default is MISSING and item.name not in table:
             raise GrammarDataError(path, 1, f"the field {item.name!r} is missing")
-    values = {key: _frozen(value) for key, value in table.items() if key != "strings"}
-    strings = tuple(_string_rule(path, text, rule) for rule in table.get("strings", []))
-    return Language(name=folder.name, folder=folder, strings=strings, **values)
+    values = {key: _frozen(value) for key, value in table.items() if key not in ("strings", "literals")}
+    strings = tuple(
+        StringRule(**{"close": rule["open"], **_rule(path, text, rule, StringRule)})
+        for rule in table.get("strings", [])
+    )
+    literals = tuple(LiteralRule(**_rule(path, text, rule, LiteralRule)) for rule in table.get("literals", []))
+    return Language(name=folder.name, folder=folder, strings=strings, literals=literals, **values)
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
@@ -113,10 +148,10 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     return text, {**_read(above)[1], **table}
 
 
-def _string_rule(path: Path, text: str, rule: dict[str, Any]) -> StringRule:
-    for key in rule.keys() - {item.name for item in fields(StringRule)}:
+def _rule(path: Path, text: str, rule: dict[str, Any], kind: type[StringRule | LiteralRule]) -> dict[str, Any]:
+    for key in rule.keys() - {item.name for item in fields(kind)}:
         raise GrammarDataError(path, _line_of_key(text, key), f"unknown field {key!r} of a string")
-    return StringRule(**{"close": rule["open"], **rule})
+    return {key: _frozen(value) for key, value in rule.items()}
 
 
 def _frozen(value: Any) -> Any:

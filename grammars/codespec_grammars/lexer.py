@@ -6,187 +6,21 @@ Its state at a position depends only on the bytes before it, so incremental and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from itertools import pairwise
 
-from codespec_grammars.language import Language, StringRule
+from codespec_grammars.lexer_rules import (
+    BRACKET,
+    PAIRS,
+    Entry,
+    LexerRules,
+    Opener,
+    heredoc_opener,
+    indented_opener,
+    literal_opener,
+)
 
-BRACKET, STRING, COMMENT, HEREDOC = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """A bracket, string, block comment or heredoc that can be open.
-
-    `inside` finds the next event inside it; None means that code continues inside.
-    """
-
-    sort: int
-    open: bytes
-    close: bytes
-    inside: re.Pattern[bytes] | None = None
-    block: bool = False
-    multiline: bool = True
-    documents: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LexerRules:
-    """The lexer rules of a language. `code` finds the next event in code, whose kind is the group name."""
-
-    code: re.Pattern[bytes]
-    openers: dict[bytes, Opener]
-    values: dict[bytes, Opener]  # the block brackets in a value position, where they contain no statements
-    value: re.Pattern[bytes]  # the text before such a bracket
-    heredoc: re.Pattern[bytes] | None
-    restart: re.Pattern[bytes] | None
-    imports: re.Pattern[bytes] | None
-    signatures: re.Pattern[bytes] | None
-    heads: re.Pattern[bytes] | None
-    flat: re.Pattern[bytes] | None
-    goes_on: re.Pattern[bytes] | None
-    item: re.Pattern[bytes]
-    anchors: tuple[re.Pattern[bytes], ...]
-    terminator: bytes
-    docs: tuple[bytes, ...]
-    line_comments: tuple[bytes, ...]
-
-
-def compile_rules(data: Language) -> LexerRules:
-    """Compile the regular expressions of one language."""
-    openers = {rule.interpolation.encode(): _interpolation(rule) for rule in data.strings if rule.interpolation}
-    openers |= {pair[0].encode(): _bracket(data, pair) for pair in data.brackets}
-    openers |= {rule.open.encode(): _string(rule) for rule in data.strings}
-    openers |= {mark[0].encode(): _comment(data, *mark) for mark in data.block_comments}
-    values = {mark: replace(opener, block=False) for mark, opener in openers.items() if opener.block}
-    return LexerRules(
-        values=values,
-        value=_value(data),
-        code=_code(data),
-        openers=openers,
-        heredoc=re.compile(data.heredoc.encode()) if data.heredoc else None,
-        restart=_either(data.restart_words, data.restart_pattern),
-        imports=_words(data.import_words),
-        signatures=_either(data.signature_words, data.signature_pattern),
-        heads=_words(data.head_words),
-        flat=_words(data.flat_words),
-        goes_on=_words(data.continuation_words),
-        item=re.compile(_item(data)),
-        anchors=tuple(re.compile(rb"\n(?=" + anchor + b")") for anchor in _anchors(data)),
-        terminator=data.terminator.encode(),
-        docs=tuple(mark.encode() for mark in data.doc_comments),
-        line_comments=tuple(mark.encode() for mark in data.line_comments),
-    )
-
-
-@lru_cache(maxsize=64)
-def heredoc_opener(word: bytes) -> Opener:
-    """Return the opener of a heredoc that ends with a line containing only `word`."""
-    inside = re.compile(rb"(?P<close>^[ \t]*" + re.escape(word) + rb"(?=\r?$))", re.M)
-    return Opener(HEREDOC, b"", b"\n" + word + b"\n", inside)
-
-
-def _bracket(data: Language, pair: str) -> Opener:
-    return Opener(BRACKET, pair[0].encode(), pair[1].encode(), block=pair[0] in data.block_brackets)
-
-
-def _interpolation(rule: StringRule) -> Opener:
-    return Opener(BRACKET, rule.interpolation.encode(), {"{": b"}", "(": b")", "[": b"]"}[rule.interpolation[-1]])
-
-
-def _string(rule: StringRule) -> Opener:
-    parts = [b"(?P<escape>" + rule.escape.encode() + b")"] if rule.escape else []
-    if rule.interpolation:
-        parts.append(b"(?P<open>" + re.escape(rule.interpolation.encode()) + b")")
-    parts.append(b"(?P<close>" + re.escape(rule.close.encode()) + b")")
-    if not rule.multiline:
-        parts.append(rb"(?P<end>\n)")
-    inside = re.compile(b"|".join(parts))
-    return Opener(STRING, rule.open.encode(), rule.close.encode(), inside, multiline=rule.multiline)
-
-
-def _comment(data: Language, mark: str, close: str) -> Opener:
-    ends = re.escape(close.encode())
-    parts = [b"(?P<close>" + ends + b")"]
-    if data.nested_comments:
-        parts.append(b"(?P<open>" + re.escape(mark.encode()) + b")")
-    documents = mark in data.doc_comments
-    return Opener(COMMENT, mark.encode(), close.encode(), re.compile(b"|".join(parts)), documents=documents)
-
-
-def _code(data: Language) -> re.Pattern[bytes]:
-    marks = [*(mark[0] for mark in data.block_comments), *(rule.open for rule in data.strings)]
-    brackets = [pair[0] for pair in data.brackets]
-    parts = [rb"(?P<line>\n)"]
-    if data.atoms:
-        parts.append(b"(?P<atom>" + b"|".join(atom.encode() for atom in data.atoms) + b")")
-    if data.heredoc:
-        parts.append(b"(?P<heredoc>" + data.heredoc.encode() + b")")
-    long = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
-    parts += [b"(?P<long>" + _any(long) + b")"] if long else []
-    if data.line_comments:
-        parts.append(b"(?P<comment>(?:" + _any(data.line_comments) + rb")[^\n]*)")
-    parts.append(b"(?P<flat>" + _flat(data) + b")")
-    parts.append(b"(?P<open>" + _any([*(mark for mark in marks if len(mark) == 1), *brackets]) + b")")
-    parts.append(b"(?P<close>" + _any([pair[1] for pair in data.brackets]) + b")")
-    return re.compile(b"|".join(parts))
-
-
-def _any(marks: Sequence[str]) -> bytes:
-    return b"|".join(re.escape(mark.encode()) for mark in marks)
-
-
-def _flat(data: Language) -> bytes:
-    """Return a pattern for strings and brackets that end on their line with nothing special inside.
-
-    Most are like that, and the lexer skips each in one match.
-    """
-    marks = [*data.line_comments, *(mark[0] for mark in data.block_comments), *(rule.open[-1] for rule in data.strings)]
-    special = re.escape("".join({mark[0] for mark in marks}).encode()) + rb"\\\n<"
-    plain = [rule for rule in data.strings if not rule.multiline and len(rule.open) == 1 and rule.open == rule.close]
-    quotes = {re.escape(rule.open.encode()) for rule in plain if not rule.interpolation}
-    parts = [quote + b"[^" + quote + rb"\\\n]*" + quote for quote in sorted(quotes)]
-    inside = b"[^" + special + re.escape("".join(data.brackets).encode()) + b"]*"
-    parts += [re.escape(pair[0].encode()) + inside + re.escape(pair[1].encode()) for pair in data.brackets]
-    return b"|".join(parts)
-
-
-def _item(data: Language) -> bytes:
-    """Return a pattern for the start of a line that begins an item, not one that continues the item above."""
-    goes_on = _words(data.continuation_words)
-    never = b"(?!" + goes_on.pattern + b")" if goes_on else b""
-    return never + b"(?:" + data.item.encode() + b")"
-
-
-def _anchors(data: Language) -> list[bytes]:
-    return [anchor.encode() for anchor in data.anchors] or [_item(data)]
-
-
-def _value(data: Language) -> re.Pattern[bytes]:
-    words = b"".join(rb"|\b" + word.encode() for word in data.value_words)
-    return re.compile(b"(?:" + data.value_before.encode() + words + rb")[ \t]*$")
-
-
-def _either(words: tuple[str, ...], pattern: str) -> re.Pattern[bytes] | None:
-    listed = _words(words)
-    patterns = [listed.pattern] if listed else []
-    if pattern:
-        patterns.append(rb"[ \t]*(?:" + pattern.encode() + b")")
-    return re.compile(b"|".join(patterns), re.M) if patterns else None
-
-
-def _words(words: tuple[str, ...]) -> re.Pattern[bytes] | None:
-    if not words:
-        return None
-    listed = b"|".join(rb"\b" + re.escape(w.encode()) if w[0].isalpha() else re.escape(w.encode()) for w in words)
-    return re.compile(rb"[ \t]*(?:(?:" + listed + rb")(?![\w]))")
-
-
-# An opener and its position, or -1 if only a sent cursor shows that it is open.
-Entry = tuple[Opener, int]
-
-
+BEFORE = 64  # bytes of a line before a literal that decide whether it is one
 _SKIPPED = frozenset({"atom", "flat", "escape"})
 
 
@@ -202,7 +36,7 @@ class LexState:
     pos: int = 0
     stack: tuple[Entry, ...] = ()
     closed: tuple[int, int] = (-1, -1)
-    pending: tuple[bytes, ...] = ()
+    pending: tuple[Opener, ...] = ()
     comment: int = -1
 
     @property
@@ -235,7 +69,9 @@ class Lexer:
             if match is None:
                 break
             pos = match.end()
-            if match.lastgroup not in _SKIPPED:
+            if match.lastgroup == "literal":
+                pos = self._literal(match)
+            elif match.lastgroup not in _SKIPPED:
                 self._event(match, inside is not None, end)
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
@@ -250,7 +86,14 @@ class Lexer:
     def _event(self, match: re.Match[bytes], inside: bool, end: int) -> None:
         group = match.lastgroup
         if group == "open" or group == "long":
-            self._stack.append((self._opener(match), match.start()))
+            self._open(match)
+        elif group == "nest":
+            self._stack.append((self._stack[-1][0], match.start()))
+        elif group == "leave":
+            self._drop(len(self._stack) - 1, match.start())
+            self.lines.append((match.end(), len(self._stack)))
+        elif group == "indented":
+            self._pending.append(indented_opener(self._indent(match)))
         elif group == "close" and inside:
             self._stack.pop()
         elif group == "close":
@@ -259,11 +102,59 @@ class Lexer:
             self._line(match.end())
         elif group == "end":
             self._drop(len(self._stack) - 1, match.start())
-            self._line(match.end())
+            if not self._stack or self._stack[-1][0].inside is None:
+                self._line(match.end())
         elif group == "comment" and match.end() == end:
             self._comment = match.start()
-        elif group == "heredoc":
-            self._pending.append(self._heredoc_word(match))
+        elif group == "heredoc" and not self._in_arithmetic():
+            self._pending.append(heredoc_opener(self._heredoc_word(match), self.rules.heredoc_rest))
+
+    def _open(self, match: re.Match[bytes]) -> None:
+        opener, innermost = self._opener(match), len(self._stack) - 1
+        while opener.open == opener.close and innermost >= 0 and self._stack[innermost][0].sort == BRACKET:
+            if self._stack[innermost][0] is opener:
+                self._close(match)  # its opener and closer are the same
+                return
+            innermost -= 1
+        self._stack.append((opener, match.start()))
+
+    def _literal(self, match: re.Match[bytes]) -> int:
+        """Open the literal, if it is one here. Return the position to go on from."""
+        start, text = match.start(), self.text
+        line = text[max(text.rfind(b"\n", 0, start) + 1, start - BEFORE) : start]
+        innermost = self._stack[-1][0].open if self._stack else b""
+        for each in self.rules.literals:
+            found = each.pattern.match(text, start, match.endpos)
+            if found is None or (each.rule.within and each.rule.within.encode() != innermost):
+                continue
+            if each.before.search(line):
+                group = found[1] or b"" if each.pattern.groups else b""
+                columns = self._indent(found) if each.rule.indented else 0
+                opener = literal_opener(each.rule, found.group(), group.decode("latin-1"), columns)
+                self._stack.append((opener, start))
+                return found.end()
+        plain = self.rules.openers.get(text[start : start + 1])
+        if plain is not None:
+            self._stack.append((plain, start))
+        return start + 1
+
+    def _indent(self, match: re.Match[bytes]) -> int:
+        """Return the columns of the line's part that text below must exceed to belong to it."""
+        start = self.text.rfind(b"\n", 0, match.start()) + 1
+        parent = self.rules.indented_parent.match(self.text, start)
+        return parent.end() - start if parent else 0
+
+    def _in_arithmetic(self) -> bool:
+        """Return whether two openers in a row, as in `((`, surround the position."""
+        mark, stack = self.rules.arithmetic, self._stack
+        if not mark:
+            return False
+        opened = [
+            pos
+            for opener, pos in stack
+            if opener.sort == BRACKET and opener.close == PAIRS[mark[-1:].decode()].encode()
+        ]
+        return any(later == earlier + 1 for earlier, later in pairwise(opened))
 
     def _opener(self, match: re.Match[bytes]) -> Opener:
         opener = self.rules.openers[match.group()]
@@ -275,12 +166,12 @@ class Lexer:
 
     def _heredoc_word(self, match: re.Match[bytes]) -> bytes:
         assert self.rules.heredoc is not None
-        again = self.rules.heredoc.match(match.group())
-        return again[1] if again else b""
+        again = self.rules.heredoc.match(self.text, match.start())
+        return next((group for group in again.groups() if group), b"") if again else b""
 
     def _line(self, start: int) -> None:
         if self._pending:
-            self._stack.append((heredoc_opener(self._pending.pop(0)), start))
+            self._stack.append((self._pending.pop(0), start))
             return
         if self._stack:
             self._end_line(start)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from codespec_grammars.language import Language, load_language
-from codespec_grammars.lexer import LexerRules, compile_rules
+from codespec_grammars.lexer_rules import LexerRules, compile_rules
 from codespec_grammars.queries import ContextQuery, compile_contexts
 
 if TYPE_CHECKING:

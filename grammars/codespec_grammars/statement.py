@@ -10,7 +10,8 @@ import re
 from itertools import pairwise
 
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import BRACKET, COMMENT, Entry, LexerRules, LexState
+from codespec_grammars.lexer import LexState
+from codespec_grammars.lexer_rules import BRACKET, COMMENT, Entry, LexerRules
 
 _BRACKETS = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
 # The end of a head such as Python's, followed by code on the same line.

@@ -8,7 +8,8 @@ from enum import Enum, auto
 
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import BRACKET, STRING, Entry, Lexer, LexerRules, LexState, in_text
+from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer_rules import BRACKET, STRING, Entry, LexerRules
 from codespec_grammars.registry import Missing, load_grammar
 from codespec_grammars.tracker import ContextTracker
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from codespec_grammars import workers
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import COMMENT, STRING, Entry, LexerRules, LexState, Opener, in_text
+from codespec_grammars.lexer import LexState, in_text
+from codespec_grammars.lexer_rules import COMMENT, STRING, Entry, LexerRules, Opener
 from codespec_grammars.queries import NOTHING, Captures
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.statement import begins_with, expected_indent, is_word, statement_start, word_before

@@ -10,7 +10,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import BRACKET, Entry, Lexer, LexerRules, LexState, in_text
+from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules
 from codespec_grammars.statement import begins_with, word_before
 
 # Lexed before the tip: 6 to 8 KB, starting at a line; about 200 lines of code.
@@ -197,9 +198,10 @@ class LexedWindow:
     def _begin(self, start: int, at_line: bool) -> None:
         self.start, self._at_line = start, at_line
         self.lexer = Lexer(self._rules, (self._prefix + self._data)[start:])
-        if at_line and not (self.seeded and self.seeded[-1][0].sort != BRACKET):
-            self.lexer.lines.append((0, len(self.seeded)))
-        self.checkpoint = LexState(stack=self.seeded)
+        opened = self.seeded or (self._rules.beginning if self.begins_file(0) else ())
+        if at_line and not (opened and opened[-1][0].sort != BRACKET):
+            self.lexer.lines.append((0, len(opened)))
+        self.checkpoint = LexState(stack=opened)
 
 
 WORD = "CSPEC"
