@@ -21,6 +21,7 @@ from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
 
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
+AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone
 MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 REST = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
@@ -46,6 +47,7 @@ class DocumentSyntax:
         self._parse_from = 0.0  # time after which windows are parsed again
         self.tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
+        self._at_rest: asyncio.TimerHandle | None = None
         self._refresh_soon()
 
     def edited(self, edit: Edit) -> None:
@@ -55,6 +57,8 @@ class DocumentSyntax:
 
     def close(self) -> None:
         """Release the tree of a closed document."""
+        if self._at_rest is not None:
+            self._at_rest.cancel()
         if self._refreshing is not None:
             self._refreshing.cancel()
         self.tree.close()
@@ -70,8 +74,16 @@ class DocumentSyntax:
         return cursor
 
     def _refresh_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._at_rest is not None:
+            self._at_rest.cancel()
+        self._at_rest = loop.call_later(AFRESH_AFTER, self._parse_afresh)
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            self._refreshing = loop.create_task(self._refresh())
+
+    def _parse_afresh(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self.tree.parse_afresh())
 
     async def _refresh(self) -> None:
         await asyncio.sleep(TREE_AFTER)
@@ -91,6 +103,7 @@ class DocumentTree:
         self._changes: list[Change] = []  # not sent to the process yet
         self._lost = 0
         self.parsing = self.broken = self.fresh = False
+        self._incremental = self._afresh = False
         self.parsed = 0
         self.outline = ""
 
@@ -108,14 +121,22 @@ class DocumentTree:
             try:
                 opened = self._worker is None
                 worker = self._worker = self._worker or Worker(SERVICE, self._language)
-                request = {"text": self._read()} if opened else {"changes": self._changes}
+                afresh, self._afresh = self._afresh, False
+                request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
                 self._changes = []
+                self._incremental = not opened and not afresh
                 self.outline = await worker.ask_beside(request, PARSING)
                 self.parsed += 1
             except WorkerDied:
                 self._break()
             finally:
                 self.parsing = False
+
+    async def parse_afresh(self) -> None:
+        """Replace an incremental tree by one that is parsed from the text alone."""
+        if self._worker is not None and self._incremental:
+            self.fresh, self._afresh = False, True
+            await self.refresh()
 
     def outside(self, tip: int, seen_from: int) -> Outside:
         """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets.

@@ -59,21 +59,22 @@ class TreeService:
 
     def __init__(self, language: str) -> None:
         self._language = language
-        self._tree = SyntaxTree(language, "")
+        self.tree = SyntaxTree(language, "")
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Apply the request's `text` or `changes`.
 
-        If the request has `outside`, return the `Outside` of a window. Otherwise parse and return the outline.
+        If the request has `outside`, return the `Outside` of a window. Otherwise parse, from the text alone if it has
+        `afresh`, and return the outline.
         """
         if "text" in request:
-            self._tree = SyntaxTree(self._language, request["text"])
+            self.tree = SyntaxTree(self._language, request["text"])
         for change in request.get("changes", ()):
-            self._tree.change(Change(*change))
+            self.tree.change(Change(*change))
         if "outside" in request:
-            return self._tree.outside(*request["outside"])
-        self._tree.parse()
-        return self._tree.outline()
+            return self.tree.outside(*request["outside"])
+        self.tree.parse(afresh=request.get("afresh", False))
+        return self.tree.outline()
 
 
 class Outside(NamedTuple):
@@ -112,11 +113,14 @@ class SyntaxTree:
             new_end = start + len(text)
             self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
 
-    def parse(self) -> None:
-        """Parse incrementally. A text longer than MOST_BYTES has no tree."""
+    def parse(self, *, afresh: bool = False) -> None:
+        """Parse, incrementally or afresh. A text longer than MOST_BYTES has no tree.
+
+        An incremental tree of broken text can differ from a fresh one, also later, when the text is whole again.
+        """
         if len(self._source) > MOST_BYTES:
             self._tree = None
-        elif self._tree is None:
+        elif self._tree is None or afresh:
             self._tree = self._parser.parse(self._source)
         else:
             self._tree = self._parser.parse(self._source, self._tree)
