@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from tokenizers import Tokenizer
 
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import network_for, wrapped
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
@@ -20,14 +20,14 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 @cache
 def sibling(
     architecture: str, kind: str, dtype: str = "float32", noise: float = 0.02, padding: int = 0, twin: int = 0
-) -> LanguageModel:
+) -> TorchModel:
     """Return a drafter that shares the vocabulary of `model(architecture, kind)`; more `noise`, less agreement."""
     tokenizer = toy_tokenizer(kind)
     return wrapped(network_for(architecture, tokenizer, noise=noise, padding=padding), tokenizer, "sibling", dtype)
 
 
 @cache
-def cousin(architecture: str, dtype: str = "float32", noise: float = 0.02, twin: int = 0) -> LanguageModel:
+def cousin(architecture: str, dtype: str = "float32", noise: float = 0.02, twin: int = 0) -> TorchModel:
     """Return a drafter with the bytes of `model(architecture, "bytes")` under other ids: only text can be exchanged."""
     tokenizer = turned_bytes()
     network = network_for(architecture, toy_tokenizer("bytes"), noise=noise)

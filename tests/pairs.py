@@ -16,7 +16,7 @@ from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.models.heads.checkpoint import LoadedHead
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
@@ -30,7 +30,7 @@ from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
 CONTEXT = 512
 CAP = 5
-CHECKED: set[LanguageModel] = set()
+CHECKED: set[TorchModel] = set()
 JUNK = (
     "def ",
     "    ",
@@ -49,7 +49,7 @@ JUNK = (
 @cache
 def model(
     architecture: str, kind: str, dtype: str = "float32", seed: int = 0, exact: bool = True, twin: int = 0
-) -> LanguageModel:
+) -> TorchModel:
     """Return a cached tiny model with the toy tokenizer of a kind; each `twin` has equal weights and its own KV cache.
 
     Two engines must not use the same one at the same time.
@@ -83,17 +83,17 @@ def network_for(
 
 def wrapped(
     network: Any, tokenizer: TextTokenizer, name: str, dtype: str = "float32", exact: bool = True
-) -> LanguageModel:
-    """Wrap the network as a LanguageModel of the given dtype."""
+) -> TorchModel:
+    """Wrap the network as a TorchModel of the given dtype."""
     kind, int8 = (torch.float32, True) if dtype == "int8" else (getattr(torch, dtype), False)
     return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact, int8=int8)
 
 
 def build(
-    target: LanguageModel,
+    target: TorchModel,
     proposer: Proposer | None = None,
     *,
-    drafter: LanguageModel | None = None,
+    drafter: TorchModel | None = None,
     head: LoadedHead | None = None,
     **settings: object,
 ) -> Engine:
@@ -105,7 +105,7 @@ def build(
         target.tap(head.config.layers)
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
     exact, check = target.exact, _as_it_is if target in CHECKED else choose_calls
-    with mock.patch("codespec.startup.parts.choose_calls", check):  # run the start-up check once per model
+    with mock.patch("codespec.startup.calls.choose_calls", check):  # run the start-up check once per model
         engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)
@@ -126,7 +126,7 @@ def drafters(engine: Engine) -> list[DraftModel]:
     return [part for part in parts if isinstance(part, DraftModel)]
 
 
-def _as_it_is(model: LanguageModel, *_: object) -> SearchResult:
+def _as_it_is(model: TorchModel, *_: object) -> SearchResult:
     return SearchResult(model.calls)
 
 
@@ -214,7 +214,7 @@ class Oracle(Scripted):
 
     def __init__(
         self,
-        target: LanguageModel,
+        target: TorchModel,
         requests: Several[CompletionRequest],
         plain: Several[Completion],
         as_ids: bool = False,

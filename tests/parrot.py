@@ -1,4 +1,4 @@
-"""A fake target that continues a fixed text: a LanguageModel whose logits come from the text instead of weights.
+"""A fake target that continues a fixed text: a TorchModel whose logits come from the text instead of weights.
 
 Its cache is the list of ids fed to each slot, by position, so its output depends on what the engine really cached. If
 the cached context is not a beginning of the text, the next token is a hash of the context.
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.language_model import ModelSpec
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import Proposer
 from codespec.sequence import Cap, Draft
 from codespec.sequence import Sequence as Text
@@ -44,7 +45,7 @@ class Slots:
         self.ids[target] = self.ids[source][:length]
 
 
-class Parrot(LanguageModel):
+class Parrot(TorchModel):
     """Continues `text` if the context is a beginning of it, and ends it with the tokenizer's end-of-text token."""
 
     def __init__(self, tokenizer: TextTokenizer, text: str, slots: int = 8) -> None:

@@ -8,12 +8,12 @@ from codespec.models.heads.checkpoint import Head, LoadedHead
 from codespec.models.heads.config import HeadConfig, Kind
 from codespec.models.heads.host import Host
 from codespec.models.heads.networks import DFlash, Eagle3
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 
 BLOCK = 5
 
 
-def random_config(target: LanguageModel, kind: Kind, *, draft_vocab: int = 0) -> HeadConfig:
+def random_config(target: TorchModel, kind: Kind, *, draft_vocab: int = 0) -> HeadConfig:
     """Return a config with four heads of 32 and an MLP of 96, reading the target's first and last layer."""
     host = Host.of(target)
     return HeadConfig(
@@ -34,7 +34,7 @@ def random_config(target: LanguageModel, kind: Kind, *, draft_vocab: int = 0) ->
 
 
 @torch.no_grad()
-def random_head(target: LanguageModel, kind: Kind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
+def random_head(target: TorchModel, kind: Kind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
     """Return a random head as if it had been loaded. Its weights are large, so that rows differ."""
     host, config = Host.of(target), random_config(target, kind, draft_vocab=draft_vocab)
     network: Head = (Eagle3 if kind == "eagle3" else DFlash)(config, seed=seed)

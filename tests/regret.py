@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from codespec.contract.types import CompletionRequest
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.text.fim import build_prompt
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes
 
 TIE = 0.2  # nats: a smaller gap is a near-tie, a larger one an error
 
 
-def in_ids(target: LanguageModel, requests: Iterable[CompletionRequest], context: int) -> list[CompletionRequest]:
+def in_ids(target: TorchModel, requests: Iterable[CompletionRequest], context: int) -> list[CompletionRequest]:
     """Return the requests with their prompts as ids, so that no engine truncates them differently."""
     found = []
     for request in requests:
@@ -29,7 +29,7 @@ def in_ids(target: LanguageModel, requests: Iterable[CompletionRequest], context
     return found
 
 
-def regret(target: LanguageModel, request: CompletionRequest, chosen: Sequence[int], graph_rows: int = 0) -> float:
+def regret(target: TorchModel, request: CompletionRequest, chosen: Sequence[int], graph_rows: int = 0) -> float:
     """Return the largest gap between a chosen token's score and the best one, in nats, decoding one token per step.
 
     Greedy requests are scored by logits, whose differences equal those of log-probabilities; others by logits over the
@@ -50,7 +50,7 @@ def regret(target: LanguageModel, request: CompletionRequest, chosen: Sequence[i
     return worst
 
 
-def _scores(target: LanguageModel, row: Tensor, request: CompletionRequest, offset: int, silent: int) -> Tensor:
+def _scores(target: TorchModel, row: Tensor, request: CompletionRequest, offset: int, silent: int) -> Tensor:
     """Return the scores [vocabulary] whose argmax is the plain choice."""
     logits = row.cpu().double()
     if request.temperature == 0.0:
@@ -60,5 +60,5 @@ def _scores(target: LanguageModel, row: Tensor, request: CompletionRequest, offs
 
 
 @cache
-def _hashes(target: LanguageModel) -> Hashes:
+def _hashes(target: TorchModel) -> Hashes:
     return token_hashes(target.token_bytes)

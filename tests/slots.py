@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 
 
-def gap_to_prefill(model: LanguageModel, slot: int, ids: Sequence[int], twin: LanguageModel, limit: int) -> float:
+def gap_to_prefill(model: TorchModel, slot: int, ids: Sequence[int], twin: TorchModel, limit: int) -> float:
     """Return the largest difference between a slot's keys and values and those of a prefill of `ids` in a twin model.
 
     0.0 means equal bit for bit; otherwise the value is relative to the largest value of its layer. `limit` is the

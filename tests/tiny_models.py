@@ -20,8 +20,8 @@ from transformers.initialization import no_init_weights
 
 from codespec.models.attention import register
 from codespec.models.call_shape import CallShape
-from codespec.models.language_model import LanguageModel, Steps
 from codespec.models.linear import tiled_linears
+from codespec.models.torch_model import Steps, TorchModel
 from codespec.models.transformers_loader import wrap
 from codespec.startup.call_search import find_calls
 from codespec.text.tokenizer import TextTokenizer
@@ -200,8 +200,8 @@ def tiny_model(
     exact: bool = True,
     steps: Steps | None = None,
     **change: Any,
-) -> LanguageModel:
-    """Return a tiny network as a LanguageModel, with `vocab_size` ids or those of the tokenizer.
+) -> TorchModel:
+    """Return a tiny network as a TorchModel, with `vocab_size` ids or those of the tokenizer.
 
     An exact model gets the call shape that is exact on this processor.
     """
@@ -212,7 +212,7 @@ def tiny_model(
     )
 
 
-def shaped(model: LanguageModel) -> LanguageModel:
+def shaped(model: TorchModel) -> TorchModel:
     """Set the call shape that is exact on this processor, searched once per set of sizes, and return the model."""
     if model.exact:
         kinds = frozenset(layer.kind for layer in tiled_linears(model.network))

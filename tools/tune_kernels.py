@@ -24,7 +24,7 @@ from torch import Tensor
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
 from codespec.models.cuda.invariant_linear import multiply
 from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
-from codespec.models.rows import Scoring
+from codespec.models.grouping import Scoring
 from codespec.store.processor import processor
 
 DTYPE = torch.bfloat16

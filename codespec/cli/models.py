@@ -94,7 +94,8 @@ def run_pull(options: argparse.Namespace) -> int:
         model = pulls.pull(sources, say, arrived)
         if is_gguf(model.model):
             here = resolve(model.name)
-            here.folder(here.dtype)
+            if here.dtype != "native":  # the kernels read the file itself
+                here.folder(here.dtype)
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:

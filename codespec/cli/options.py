@@ -81,7 +81,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 def load_engine(config: EngineConfig) -> Engine:
     """Build an engine. Raise ConfigError if the installation lacks the engine's packages."""
-    require_torch()
+    require_engine(config)
     from codespec.engine.build import build_engine
 
     return build_engine(config)
@@ -110,6 +110,16 @@ def require_aiohttp() -> None:
         raise ConfigError("aiohttp is not installed", install_mend())
 
 
+def require_engine(config: EngineConfig) -> None:
+    """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
+    if config.needs_torch:
+        require_torch()
+        return
+    for name in ("numpy", "gguf"):
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(f"{name} is not installed", install_mend())
+
+
 def require_torch() -> None:
     """Raise ConfigError if the engine's packages are not installed or do not load."""
     try:
@@ -120,6 +130,5 @@ def require_torch() -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", install_mend()) from error
     except (ImportError, OSError) as error:
-        raise ConfigError(
-            f"The engine's packages are installed but do not load ({error})", install_mend(flags="--force-reinstall")
-        ) from error
+        mend = install_mend(flags="--force-reinstall")
+        raise ConfigError(f"The engine's packages are installed but do not load ({error})", mend) from error

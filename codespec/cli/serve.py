@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
-from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
+from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_engine
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
 from codespec.contract.declared import declared
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     from codespec.server.lifecycle import serve
     from codespec.server.loading import loader
 
-    return serve(EngineThread(loader(choice.config, require_torch, settings.prefetch)), settings)
+    return serve(
+        EngineThread(loader(choice.config, partial(require_engine, choice.config), settings.prefetch)), settings
+    )
 
 
 def _measure_once(options: argparse.Namespace) -> None:

@@ -182,6 +182,12 @@ class EngineConfig:
         return self.proposers in ("chain", "draft_model")
 
     @property
+    def needs_torch(self) -> bool:
+        """Whether torch computes one of the models, or a head."""
+        drafts = self.asks_drafter and self.drafter != "none"
+        return self.dtype != "native" or (drafts and self.drafter_dtype != "native") or self.asks_head
+
+    @property
     def asks_head(self) -> bool:
         """Whether a head is configured and the proposers include it."""
         return self.head != "none" and self.proposers in ("chain", "head")
@@ -193,10 +199,11 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
     for name in ("target", "drafter"):
         if name in settings:
             settings[name] = at_home(settings[name])
-    # The bundled drafters are so small that no dtype is faster than float32, but int8 loads sooner.
-    shipped = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
-    if "dtype" in settings and (settings["dtype"] == "int8" or not shipped):
-        settings.setdefault("drafter_dtype", settings["dtype"])
+    # The bundled drafters are so small that no dtype is faster than float32, but int8 and native load sooner. The
+    # native kernels compute only some of the others.
+    shipped, dtype = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED), settings.get("dtype", "")
+    if dtype and (dtype == "int8" or shipped == (dtype == "native")):
+        settings.setdefault("drafter_dtype", dtype)
     return EngineConfig(**settings)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
-from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import load_parts, prepare
 from codespec.store.choice import resolve_engine
+
+if TYPE_CHECKING:
+    from codespec.models.heads.checkpoint import LoadedHead
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:

@@ -17,7 +17,6 @@ from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Job, Queue, share_rows
-from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import Proposer
@@ -93,8 +92,8 @@ class Engine:
 
     @property
     def kernel(self) -> str:
-        """The kernel for the target's int8 weights, with its range; "" for other dtypes."""
-        return choose_kernel().label if self.target.spec.dtype == "int8" else ""
+        """The kernels of the target's products; "" for torch's own."""
+        return self.target.kernel
 
     def judge_by(self, rule: AcceptanceRule) -> None:
         """Use another acceptance rule from the next step on, for measurements."""

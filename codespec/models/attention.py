@@ -23,8 +23,8 @@ from codespec.models.cache import KVCache
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.cuda.device_rows import DeviceRows
 from codespec.models.cuda.slot_attention import slot_attention
+from codespec.models.grouping import Group, Grouping, Scoring, Span
 from codespec.models.recurrent.states import Plan, States
-from codespec.models.rows import Group, Grouping, Scoring, Span
 
 NAME = "codespec"
 

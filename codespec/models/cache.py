@@ -17,11 +17,12 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
+from codespec.models.language_model import CAPACITY_UNIT
 from codespec.models.recurrent.states import States, StateShape, states_bytes, zeros
 from codespec.models.rows import Rows
 from codespec.models.rowwise import scatter
 
-CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
+assert CAPACITY_UNIT % KEY_BLOCK == 0
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 NO_STATES: Mapping[int, StateShape] = {}
 

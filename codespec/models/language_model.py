@@ -1,31 +1,51 @@
-"""A causal language model for the engine: takes token ids, returns logits, and manages the KV cache's slots.
+"""A causal language model as the engine sees it: token ids in, logits out, and slots that keep what was read.
 
-No other module calls a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
-attention span by span. On a device ("device") all rows are in tensors there, so that steps can be captured and replayed
-as graphs.
+Two backends implement it: `codespec.models.native` computes Llama-shaped models on a CPU, `codespec.models.torch_model`
+all others and GPUs. Nothing here or above needs torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from codespec.models.attention import ForwardContext, Heads, Seam
-from codespec.models.cache import KVCache, LayerShape
-from codespec.models.call_shape import FAST, UNTRIED, CallShape
-from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.cuda.graphs import Progress, StepRunner
-from codespec.models.linear import tiled_linears
-from codespec.models.recurrent.states import States, StateShape, branching_points
-from codespec.models.rotary import RequestRotary, SlotFrequencies
-from codespec.models.rows import Rows, Span, kept_rows
-from codespec.models.taps import Taps, attach_taps
+from codespec.models.rows import Rows
 from codespec.text.tokenizer import TextTokenizer
+
+Floats = NDArray[np.float32]
+Progress = Callable[[int, int], None]  # called with the number of steps done and the number of all
+GRAPH_ROWS = 128  # default of the setting graph_rows
+CAPACITY_UNIT = 512  # positions: slots are allocated in multiples of this, since exact attention reads whole blocks
+
+
+class DeviceLogits(Protocol):
+    """Logits [rows, vocabulary] in the memory of a GPU, as torch holds them."""
+
+    def cpu(self) -> DeviceLogits:
+        """Return a copy in the host's memory."""
+
+    def numpy(self) -> Floats:
+        """Return the numbers of a copy in the host's memory."""
+
+    def __getitem__(self, rows: slice) -> DeviceLogits:
+        """Return some rows."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+
+Logits = Floats | DeviceLogits
+
+
+def on_host(logits: Logits) -> Floats:
+    """Return logits in the host's memory: themselves if they are there, so that writing to them is shared."""
+    return logits if isinstance(logits, np.ndarray) else logits.cpu().numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,154 +71,124 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
 
 
-Steps = Literal["spans", "device"]
-GRAPH_ROWS = 128  # default of the setting graph_rows
+class Cache(Protocol):
+    """A model's slots, as their user sees them. `nbytes` is the size of all."""
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+
+    @property
+    def capacity(self) -> int:
+        """Positions of a slot."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots."""
 
 
-class LanguageModel:
-    """A model with its tokenizer and KV slots. Rows of several sequences share one flat forward."""
+class LanguageModel(ABC):
+    """A model with its tokenizer and slots. Rows of several sequences share one step.
 
-    def __init__(
-        self,
-        network: nn.Module,
-        seam: Seam,
-        rotary: RequestRotary | None,
-        tokenizer: TextTokenizer,
-        spec: ModelSpec,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        exact: bool,
-        steps: Steps | None = None,
-    ) -> None:
-        self.network = network
+    token_bytes  the bytes of every id in the vocabulary, which is often larger than the tokenizer's
+    folder       of its files; None if it was built in memory
+    exact        whether results must be batch-invariant, bit for bit
+    variance     the reason why an exact model is not batch-invariant
+    kernel       the kernels that compute its products, with their instruction set; "" for torch's own
+    device       where it computes; `str` gives the name
+    on_device    whether logits stay in a device's memory, so that choices are made there
+    cache        its slots; None before they are allocated
+    searched     whether a batch-invariant shape of call must be searched for at start
+    """
+
+    on_device = False
+    searched = False
+
+    def __init__(self, tokenizer: TextTokenizer, spec: ModelSpec, *, device: Any, exact: bool) -> None:
         self.tokenizer = tokenizer
         self.spec = spec
-        self.folder: Path | None = None  # of its files; None if the model was built in memory
-        self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
-        self.dtype = dtype
-        self.exact = exact  # whether results must be batch-invariant, bit for bit
-        self.variance = ""  # the reason why an exact model is not batch-invariant
-        self.calls = UNTRIED if exact else FAST
-        self.searched = True  # whether its shape of call must be searched for; not if any shape gives the same bits
-        self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
-        self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
-        self.shapes: dict[int, LayerShape] = {}
-        self.states: dict[int, StateShape] = {}  # of recurrent layers
-        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
-        self.cache: KVCache | None = None
-        self._seam = seam
-        self._rotary = rotary
-        self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
-        self._runner: StepRunner | None = None
-        self.taps: Taps | None = None
-        self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
-        self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
+        self.exact = exact
+        self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
+        self.folder: Path | None = None
+        self.variance = ""
+        self.kernel = ""
+        self.cache: Cache | None = None
 
-    def use(self, calls: CallShape) -> None:
-        """Set the call shape for products and for attention over spans."""
-        self.calls = calls
-        for layer in tiled_linears(self.network):
-            layer.calls = calls
+    @property
+    @abstractmethod
+    def facts(self) -> tuple[object, ...]:
+        """What determines the time and the bits of a step, without slots: plain values, or objects with a `repr`.
 
-    def tap(self, layers: Sequence[int]) -> None:
-        """Record the outputs of these layers in `features`, in addition to the layers tapped before.
-
-        Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
-        network's layers can't be read.
+        Models that differ only in name and weights have the same facts.
         """
-        known = self.taps.layers if self.taps is not None else ()
-        more = tuple(layer for layer in layers if layer not in known)
-        taps = Taps((*known, *more), self.spec.hidden_size)
-        attach_taps(self.network, taps)
-        self.taps = taps
 
     @property
-    def groups(self) -> int:
-        """The most query heads that share a key head."""
-        return max((heads.groups for heads in self.heads), default=1)
+    def call_facts(self) -> tuple[object, ...]:
+        """What else determines the time of a step and may change after loading."""
+        return ()
 
     @property
-    def feature_shape(self) -> tuple[int, ...]:
-        """Number of tapped layers and their width; empty if no layer is tapped."""
-        return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
+    def bucket_rows(self) -> tuple[int, ...]:
+        """The sizes in rows to which steps are padded; empty for none."""
+        return ()
 
-    @property
-    def features(self) -> Tensor:
-        """Outputs of the tapped layers in the last forward: [rows, layers, hidden], in the model's dtype."""
-        assert self._features is not None, "no layer is tapped, or nothing was computed since"
-        return self._features
+    @abstractmethod
+    def step(self, batch: Sequence[Rows]) -> Logits:
+        """Compute all rows and set each slot's length to the end of its rows.
 
+        Return float32 logits [sum of keep, vocabulary], sequence by sequence, which the caller may overwrite.
+        """
+
+    @abstractmethod
+    def use_threads(self, count: int) -> None:
+        """Compute with this number of CPU threads from the next step on."""
+
+    @abstractmethod
+    def slot_bytes(self, capacity: int) -> int:
+        """Return the bytes of a slot of at least `capacity` positions."""
+
+    @abstractmethod
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` cache slots of `capacity` positions and discard the previous cache.
+        """Allocate `slots` slots of at least `capacity` positions and discard the previous ones."""
 
-        On a device, steps of up to `graph_rows` rows are padded to buckets.
-        """
-        self._runner = self.cache = self._shared = None  # free the old cache before allocating
-        on_device = self.steps == "device"
-        self.cache = KVCache(
-            self.shapes,
-            slots,
-            capacity,
-            self.dtype,
-            self.device,
-            scratch=on_device,
-            features=self.feature_shape,
-            states=self.states,
-        )
-        if self._rotary is not None:
-            self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
-        if on_device:
-            if self.taps is not None:
-                self._shared = torch.zeros((graph_rows, *self.feature_shape), dtype=self.dtype, device=self.device)
-            tile = tile_positions(self.groups)
-            self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
+    @abstractmethod
+    def rollback(self, slot: int, length: int) -> None:
+        """Truncate a slot to `length` positions, which `resumable` must have returned."""
 
-    @torch.inference_mode()
+    @abstractmethod
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of slot `source` to slot `target`."""
+
     def capture(self, progress: Progress = lambda done, of: None) -> str:
         """Capture the graphs that steps replay on a GPU.
 
         Return "", or a clause for a report: why capturing failed, and how steps run instead.
         """
-        return self._runner.capture(progress) if self._runner is not None else ""
+        return ""
 
-    @property
-    def captured(self) -> bool:
-        """Whether steps in buckets replay captured graphs."""
-        return self._runner is not None and self._runner.captured
-
-    @property
-    def bucket_rows(self) -> tuple[int, ...]:
-        """The bucket sizes in rows: up to `graph_rows` on a device, empty for spans."""
-        return self._runner.buckets.rows if self._runner is not None else ()
+    def wait(self) -> None:
+        """Wait until the work of earlier steps is done, for timing."""
+        return
 
     def rotary_key(self, length: int) -> int:
         """Return a key for the rotation of a sequence that may grow to `length`; prefixes need equal keys."""
-        return 0 if self._rotary is None else self._rotary.frequencies(length).key
+        return 0
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
         """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
-        assert self.cache is not None
-        self.cache.rollback(slot, cached)
-        if self._rotary is not None and self._frequencies is not None:
-            self._frequencies.put(slot, self._rotary.frequencies(length))
+        self.rollback(slot, cached)
 
     def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
-        """Keep the recurrent states from which later prompts can continue.
+        """Keep what later prompts need beside keys and values to continue from `ids`, the slot's prompt.
 
-        `ids` is the slot's prompt. Later prompts may share it up to one of its `branching_points`, or its first
-        `exactly` ids. Keys and values are kept in any case.
+        They may share it up to a place where prompts branch, or its first `exactly` ids.
         """
-        assert self.cache is not None
-        if self.cache.states is not None:
-            points = branching_points(ids, self.tokenizer.special_ids)
-            self.cache.states.want(slot, [*points, exactly])
+        return
 
     def resumable(self, slot: int, length: int) -> int:
         """Return the largest number of positions, at most `length`, that a slot can keep."""
-        assert self.cache is not None
-        return self.cache.resumable(slot, length)
+        return length
 
     def resume(self, slot: int, length: int) -> int:
         """Truncate a slot to the largest number of positions, at most `length`, that it can keep, and return it."""
@@ -208,112 +198,7 @@ class LanguageModel:
 
     def assume(self, slot: int, length: int) -> None:
         """Pretend that a slot holds `length` positions, for timing."""
-        assert self.cache is not None
-        if self.cache.states is not None:
-            self.cache.states.assume(slot, length)
         self.admit(slot, length, length)
-
-    @torch.inference_mode()
-    def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """Run all rows in one forward and set each slot's length to the end of its rows.
-
-        Return float32 logits [sum of keep, vocabulary], sequence by sequence; those of padding ids are minus infinity.
-        With `cached=False` nothing is written to the cache: used to probe shapes.
-        """
-        if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
-            torch.set_num_threads(self.threads)
-        cache = self.cache if cached else None
-        runner = self._runner if cached else None
-        logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
-        if cache is not None:
-            if self._features is not None:
-                cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
-            for rows in batch:
-                cache.lengths[rows.slot] = rows.end
-        return logits
-
-    def rollback(self, slot: int, length: int) -> None:
-        """Truncate a slot to `length` positions."""
-        assert self.cache is not None
-        self.cache.rollback(slot, length)
-
-    def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of slot `source` to slot `target`."""
-        assert self.cache is not None
-        self.cache.fork(source, target, length)
-
-    def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
-        """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""
-        context, ids, positions, kept = self._lay_out(batch, cache)
-        logits = self._call(context, ids, positions, kept)
-        if context.states is not None:
-            context.states.finish(context.plans)
-        if not self.shapes:
-            self.heads = frozenset(context.heads.values())
-            self.shapes = {
-                layer: (heads.kv_heads, heads.size, heads.value_size) for layer, heads in context.heads.items()
-            }
-        return logits[: sum(rows.keep for rows in batch)].float()
-
-    def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
-        """Run a step on the device; return logits [kept, vocabulary]. Graphs record this."""
-        context = ForwardContext([], self.cache, self.calls, rows)
-        if self._frequencies is not None:
-            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
-        logits = self._call(context, rows.ids, rows.positions, kept)
-        if self._features is not None and self._shared is not None and len(self._features) <= len(self._shared):
-            self._shared[: len(self._features)].copy_(self._features)  # graphs share their memory, so copy out
-        return logits
-
-    def _take_features(self, rows: int) -> Tensor:
-        """Return the features [rows, layers, hidden] of the last forward, without its padding rows."""
-        shared = self._shared
-        if shared is not None and rows <= len(shared):
-            self._features = shared
-        assert self._features is not None
-        self._features = self._features[:rows]
-        return self._features
-
-    def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
-        """Return the network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
-        self._seam.context = context
-        try:
-            logits: Tensor = self.network(
-                input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=kept
-            ).logits[0]
-        finally:
-            self._seam.context = None
-        assert len(logits) == len(kept), "the model ignores logits_to_keep"
-        if self.taps is not None:
-            self._features = self.taps.take(self.dtype)
-        return logits
-
-    def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[ForwardContext, Tensor, Tensor, Tensor]:
-        ids: list[int] = []
-        positions: list[int] = []
-        spans: list[Span] = []
-        for rows in batch:
-            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
-            ids.extend(rows.ids)
-            positions.extend(range(rows.start, rows.end))
-        kept = list(kept_rows(batch))
-        context = ForwardContext(spans, cache, self.calls)
-        if self.states:
-            context.states = self._states_of(batch, cache)
-            context.plans = context.states.plan(batch)
-        if self._frequencies is not None:
-            slots = [span.slot for span in spans for _ in range(span.rows)]
-            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(self._tensor(slots))
-        return context, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
-
-    def _states_of(self, batch: Sequence[Rows], cache: KVCache | None) -> States:
-        if cache is not None:
-            assert cache.states is not None
-            return cache.states
-        return States(self.states, 1 + max(rows.slot for rows in batch), self.dtype, self.device)
-
-    def _tensor(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self.device)
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:

@@ -1,30 +1,18 @@
-"""Load a model folder, file or hub id: int8 folders directly, everything else with transformers.
+"""Load a model by its name, with the backend that its number format and device ask for.
 
-transformers is imported only when it loads a model: the import takes seconds, and int8 folders do not need it.
+The native kernels need no torch: it is imported only for a model that they do not compute.
 """
 
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from codespec.errors import ModelError
-from codespec.models.attention import Seam
-from codespec.models.cuda.slot_attention import require_triton
-from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.network import Blueprint, is_converted, load_network, weights_size
-from codespec.models.language_model import LanguageModel, ModelSpec
-from codespec.models.memory_plan import demand_memory
-from codespec.models.model_check import check_seam
-from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
-from codespec.store.resolve import check_folder, resolve
-from codespec.text.control_tokens import read_json
+from codespec.models.language_model import LanguageModel
+from codespec.store.resolve import resolve
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
 NATIVE = "native"
 
 
@@ -35,49 +23,18 @@ def load_model(
     dtype: str = "float32",
     exact: bool = True,
 ) -> LanguageModel:
-    """Load `name` (a local folder in the Hugging Face layout, or a hub id).
+    """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id.
 
     Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
     folder, an architecture that fails the check of its attention, an unknown dtype or device.
     """
-    if dtype not in (*DTYPES, NATIVE):
-        raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join((*DTYPES, NATIVE))}")
-    where = find_device(device)
     if dtype == NATIVE:
-        return _load_native(name, where, exact)
-    if dtype == "int8" and where.type != "cpu":
-        raise ModelError("int8 is for a CPU", "use dtype bfloat16")
-    folder = weights_folder(name, dtype)
-    check_folder(folder)
-    config = read_json(folder / "config.json")
-    if is_converted(config):
-        model = _load_int8(folder, config, name, exact)
-    else:
-        from codespec.models.transformers_loader import load_float_model
+        if device not in ("cpu", "auto"):
+            raise ModelError("dtype native is for a CPU", "use dtype bfloat16")
+        return _load_native(name, exact)
+    from codespec.models.torch_loader import load_torch_model
 
-        model = load_float_model(folder, name, where, dtype, exact)
-    model.folder = folder
-    return model
-
-
-def _load_native(name: str, where: torch.device, exact: bool) -> LanguageModel:
-    """Load a GGUF file with the native kernels; its tokenizer comes from the folder that it is converted to."""
-    model = resolve(name)
-    if where.type != "cpu" or model.form != "gguf" or model.path is None or (model.entry and model.entry.adapter):
-        raise ModelError("dtype native is for a GGUF file on a CPU", "use dtype int8 or bfloat16")
-    try:
-        from codespec.models.native.model import NativeModel
-    except ModuleNotFoundError as error:
-        if error.name != "codespec_native":
-            raise
-        mend = "run `pip install ./native` and `python -m codespec_native.build` in codespec's checkout"
-        raise ModelError("The native kernels are not installed", mend) from error
-    return NativeModel(name, model.path, model.folder(NATIVE), exact)
-
-
-def weights_folder(name: str, dtype: str) -> Path:
-    """Return the folder whose weights `load_model` reads."""
-    return resolve(name).folder(dtype)
+    return load_torch_model(name, device=device, dtype=dtype, exact=exact)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -85,57 +42,17 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
-def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
-    """Load the model of a folder whose weights were converted to int8."""
-    demand_memory(name, weights_size(folder))
-    plan, choice, seam = Blueprint.read(config), choose_kernel(), Seam()
-    with ThreadPoolExecutor(1) as pool:  # Python work in parallel with native packing
-        tokenizer_read = pool.submit(load_tokenizer, folder)
-        network = load_network(folder, plan, seam, choice)
-        tokenizer = tokenizer_read.result()
-    spec = ModelSpec(
-        name=name,
-        architecture=plan.architecture,
-        parameters=plan.parameters,
-        vocab_size=plan.vocabulary,
-        max_length=plan.max_length,
-        dtype="int8",
-        layers=plan.layers,
-        hidden_size=plan.hidden_size,
-        inner_size=plan.inner_size,
-        lean=True,
-        packed=True,
-        notes=choice.notes,
-    )
-    check_tokenizer(tokenizer, plan.vocabulary, folder)
-    model = LanguageModel(
-        network, seam, None, tokenizer, spec, device=torch.device("cpu"), dtype=torch.float32, exact=exact
-    )
-    check_seam(model, None)
-    return model
-
-
-def find_device(device: str) -> torch.device:
-    """Return the device of that name; `auto` prefers CUDA. Raise ModelError if it is not available."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("There is no CUDA device", "use --device cpu")
-    if device.startswith("cuda"):
-        require_triton("A GPU")
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise ModelError(f"device {device!r} is not known", "use auto, cpu or cuda")
-    try:
-        return torch.device(device)
-    except RuntimeError as error:
-        raise ModelError(f"device {device!r} is not known", "use auto, cpu or cuda") from error
+def weights_folder(name: str, dtype: str) -> Path:
+    """Return the folder whose weights a model of torch reads."""
+    return resolve(name).folder(dtype)
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
     """Return a model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
     folder, digest = model.folder, hashlib.sha256()
     assert folder is not None
-    for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
+    files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]
+    for file in files if folder.is_dir() else [folder]:
         with file.open("rb") as stream:  # weights may exceed free memory
             hashlib.file_digest(stream, lambda: digest)
     return {
@@ -144,3 +61,14 @@ def model_facts(model: LanguageModel) -> dict[str, Any]:
         "vocabulary": model.spec.vocab_size,
         "sha256": digest.hexdigest(),
     }
+
+
+def _load_native(name: str, exact: bool) -> LanguageModel:
+    try:
+        from codespec.models.native.model import load_native_model
+    except ModuleNotFoundError as error:
+        if error.name != "codespec_native":
+            raise
+        mend = "run `pip install ./native` and `python -m codespec_native.build` in codespec's checkout"
+        raise ModelError("The native kernels are not installed", mend) from error
+    return load_native_model(resolve(name), exact)

@@ -11,19 +11,18 @@ from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from codespec.errors import ModelError
-from codespec.models.cache import CAPACITY_UNIT, cache_bytes
-from codespec.models.cuda.graphs import Buckets
+from codespec.models.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.store.machine import available_memory
 
-if TYPE_CHECKING:
-    from codespec.models.language_model import LanguageModel
+if TYPE_CHECKING:  # models on the host do not need torch
+    import torch
+
+    from codespec.models.torch_model import TorchModel
 
 GRAPH_LAYER = 256 << 10  # bytes per layer of a graph
 RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
-FLOAT = torch.float32.itemsize
+FLOAT = 4  # bytes of a float32
 WIDTHS = 6  # activations of the model's width in memory at once
 INNER = 3  # activations of the feed-forward's width: the gate, its input, their product
 
@@ -55,12 +54,15 @@ def make_room(
 
     `report` receives progress messages; `notes` collects the models that could not be captured, with the reasons.
     """
-    for device in dict.fromkeys(need.model.device for need in needs):
-        here = [need for need in needs if need.model.device == device]
-        demand_room([claim for need in here for claim in step_claims(need, graph_rows)], free_memory(device))
+    on_gpu = [need for need in needs if str(need.model.device) != "cpu"]
+    if on_gpu:
+        _demand_gpu_memory(on_gpu, graph_rows)
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
-    torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
+    if on_gpu:
+        import torch
+
+        torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
     for need in needs:
         name = need.model.spec.name
 
@@ -71,8 +73,22 @@ def make_room(
             notes.append(f"{name} {problem}")
 
 
+def _demand_gpu_memory(needs: Sequence[Need], graph_rows: int) -> None:
+    """Raise ModelError if a device's models do not fit into its memory."""
+    from codespec.models.torch_model import TorchModel
+
+    here: dict[torch.device, list[Claim]] = {}
+    for need in needs:
+        assert isinstance(need.model, TorchModel)
+        here.setdefault(need.model.device, []).extend(step_claims(need, graph_rows))
+    for device, claims in here.items():
+        demand_room(claims, free_memory(device))
+
+
 def free_memory(device: torch.device) -> int | None:
     """Return the free bytes on a device; None for a CPU."""
+    import torch
+
     if device.type != "cuda":
         return None
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -90,8 +106,8 @@ def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device 
 
 
 def demand_memory(name: str, nbytes: int) -> None:
-    """Raise ModelError if this machine can't hold `nbytes` bytes of int8 weights."""
-    claim = Claim(f"int8 weights of {name}", nbytes, "choose a smaller model, or close other programs")
+    """Raise ModelError if this machine can't hold `nbytes` bytes of weights."""
+    claim = Claim(f"weights of {name}", nbytes, "choose a smaller model, or close other programs")
     demand_room([claim], available_memory(), "memory")
 
 
@@ -102,7 +118,12 @@ def weights_claim(name: str, parameters: int, dtype: torch.dtype) -> Claim:
 
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     """Return the memory that a loaded model needs beside its weights. All but the cache's are upper bounds."""
+    from codespec.models.cache import cache_bytes
+    from codespec.models.cuda.graphs import Buckets
+    from codespec.models.torch_model import TorchModel
+
     model, name = need.model, need.model.spec.name
+    assert isinstance(model, TorchModel)
     capacity = need.capacity + -need.capacity % CAPACITY_UNIT  # the cache rounds it up, too
     buckets = Buckets(graph_rows, capacity)
     largest, row, logits = max(buckets.rows, default=0), _row_bytes(model, capacity), model.spec.vocab_size
@@ -120,7 +141,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     ]
 
 
-def _row_bytes(model: LanguageModel, capacity: int) -> int:
+def _row_bytes(model: TorchModel, capacity: int) -> int:
     """Return the bytes of a row's activations and of attention's partial sums for each block of keys."""
     activations = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
     heads = model.groups * max((kv_heads for kv_heads, _, _ in model.shapes.values()), default=0)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.experts import has_experts
-from codespec.models.language_model import LanguageModel
 from codespec.models.recurrent.layer import RecurrentLayer
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 ROUNDING = 1e-5  # of float32, relative to a row's largest logit; layers that mix sequences change 0.001 and more
@@ -46,7 +46,7 @@ def sample_ids(vocab_size: int) -> list[int]:
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
 
 
-def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
+def check_seam(model: TorchModel, reference: Tensor | None) -> None:
     """Raise ModelError unless the model computes the same logits with our attention.
 
     It must match `reference`, if given, and three sequences in one forward, continued from the cache, must match each
@@ -84,13 +84,13 @@ def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
     model.cache = None
 
 
-def _ragged(model: LanguageModel, texts: Sequence[Sequence[int]]) -> Tensor:
+def _ragged(model: TorchModel, texts: Sequence[Sequence[int]]) -> Tensor:
     """Compute texts in one forward and their last three ids in another; return the logits [texts, vocabulary]."""
     model.forward([Rows(slot, 0, ids[:-3]) for slot, ids in enumerate(texts)])
     return model.forward([Rows(slot, len(ids) - 3, ids[-3:]) for slot, ids in enumerate(texts)])
 
 
-def _leak(model: LanguageModel, sample: Sequence[int], ragged: Tensor) -> float:
+def _leak(model: TorchModel, sample: Sequence[int], ragged: Tensor) -> float:
     """Return how much a text's logits change if only the content of the other texts changes, relative to the largest.
 
     All shapes stay the same, so that only a leak can change a bit.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from codespec.contract.types import Owner
 
 if TYPE_CHECKING:
-    from codespec.models.cache import KVCache
+    from codespec.models.language_model import Cache
 
 
 NO_OWNER = Owner()
@@ -57,7 +57,7 @@ class CacheUse:
     most_bytes: int
 
     @classmethod
-    def of(cls, pool: SlotPool, cache: KVCache | None) -> CacheUse:
+    def of(cls, pool: SlotPool, cache: Cache | None) -> CacheUse:
         """Return the usage of a pool and its cache."""
         assert cache is not None
         held = cache.nbytes * pool.num_tokens // (cache.slots * cache.capacity)

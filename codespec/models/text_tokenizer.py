@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.models.model_check import FAILURES, one_line
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
@@ -18,6 +17,8 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         except TokenizerError as error:
             raise TokenizerError(error.fault.within(f"{folder} can't be used")) from error
     from transformers import AutoTokenizer  # takes seconds
+
+    from codespec.models.model_check import FAILURES, one_line
 
     try:
         slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

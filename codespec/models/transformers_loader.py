@@ -25,7 +25,7 @@ from codespec.models.cuda import invariant_linear
 from codespec.models.experts import tile_routers, unstack_experts
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.linear import quantize_linears
-from codespec.models.language_model import LanguageModel, ModelSpec, Steps
+from codespec.models.language_model import ModelSpec
 from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, replace_modules, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
@@ -37,6 +37,7 @@ from codespec.models.reference import check_windows, quiet, read_config, referen
 from codespec.models.rotary import replace_rotary
 from codespec.models.rowwise import replace_activations, replace_norms, steady_gates
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.models.torch_model import Steps, TorchModel
 from codespec.store.model_config import architecture, quantization_of
 from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
@@ -51,7 +52,7 @@ def load_float_model(
     device: torch.device,
     form: str,
     exact: bool,
-) -> LanguageModel:
+) -> TorchModel:
     """Load the model of a folder in the Hugging Face layout, in the format `form`.
 
     "int8" quantizes its matrices after loading. Raises ModelError as `loader.load_model` does.
@@ -83,7 +84,7 @@ def wrap(
     lean: bool = True,
     int8: bool = False,
     steps: Steps | None = None,
-) -> LanguageModel:
+) -> TorchModel:
     """Pack, check and wrap a transformers model that was loaded with our attention.
 
     `lean=False` keeps transformers' layers even if lean ones are possible; `int8` quantizes its matrices; `steps`
@@ -109,7 +110,7 @@ def wrap(
     packed, problems = _pack(running, device, dtype, exact)
     notes += problems
     spec = replace(spec, lean=lean_network is not None, packed=packed or int8, notes=notes)
-    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
+    model = TorchModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
     model.states = {part.layer_idx: part.shape for part in running.modules() if isinstance(part, RecurrentLayer)}
     check_seam(model, reference)
     return model

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import Fault, ModelError, TokenizerError
-from codespec.store.conversions import source_quantization
+from codespec.store.conversions import source_parameters, source_quantization
 from codespec.store.model_config import (
     Layers,
     architecture,
@@ -93,18 +93,26 @@ def read_facts(model: ModelRef) -> ModelFacts:
     """Read a model's files. Raises ModelError for missing or broken ones."""
     folder = model.folder()
     config = _config(folder)
-    check_claims(folder)
+    if not source_parameters(config):
+        check_claims(folder)
     settings = read_json(folder / "tokenizer_config.json")
     tokenizer, lossy = _tokenizer(folder)
     return ModelFacts(
         name=model.name,
         config=config,
-        weights=read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings"))),
+        weights=_weights(folder, config),
         tokenizer=tokenizer,
         tokenizer_class=str(settings.get("tokenizer_class") or config.get("tokenizer_class") or ""),
         unsuitable=why_unsuitable(config),
         lossy=lossy,
     )
+
+
+def _weights(folder: Path, config: Mapping[str, Any]) -> Weights:
+    """Return the count and format of the weights; those of a GGUF file are known without a folder that holds them."""
+    if count := source_parameters(config):
+        return Weights(count, source_quantization(config))
+    return read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings")))
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

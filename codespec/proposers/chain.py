@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections.abc
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from codespec.contract.types import CompletionRequest, Owner
-from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.sequence import Cap, Draft, Sequence
+
+if TYPE_CHECKING:
+    from codespec.models.heads.drafting import HeadRunner
 
 
 class ChainProposer(Proposer):

@@ -10,12 +10,11 @@ import collections.abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from codespec.contract.types import CompletionRequest, Owner
 from codespec.errors import FIELD, Fault, RequestError, TokenizerError
-from codespec.models.language_model import LanguageModel
+from codespec.models.language_model import LanguageModel, Logits, on_host
 from codespec.models.rows import Rows
 from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
@@ -24,9 +23,9 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
-from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
+from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities
+from codespec.verify.verifier import device_sampler_of
 
 DRAFTING = 3  # purpose of the noise (see verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may cover fewer bytes than a target token
@@ -93,8 +92,7 @@ class DraftModel(Proposer):
         self.template = None if isinstance(template, FimMissing) else template
         self.shared = target is not None and target.fingerprint == model.tokenizer.fingerprint
         self._sampler = Sampler(model.token_bytes)
-        on_device = model.steps == "device"
-        self._device_sampler = DeviceSampler(model.token_bytes, model.device) if on_device else None
+        self._device_sampler = device_sampler_of(model)
         self._spelled = [number for number, spelled in enumerate(model.token_bytes) if spelled]
         self.slots = SlotPool(slots, model.resumable)
         self._layouts = Layouts()
@@ -128,7 +126,6 @@ class DraftModel(Proposer):
         """Return its own name if a slot still holds text of this owner."""
         return (self.name,) if self.slots.holds(owner) else ()
 
-    @torch.inference_mode()
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
@@ -138,13 +135,11 @@ class DraftModel(Proposer):
         guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, own, strict=True)) if cap.tokens]
         going = started = self._ready([guess for guess in guesses if guess is not None], alone=len(sequences) == 1)
         while going:
-            logits = self.model.forward([guess.rows() for guess in going])
+            logits = self.model.step([guess.rows() for guess in going])
             for guess in going:
                 guess.text.cached = guess.text.length
-            probabilities = logits.softmax(dim=1)  # before the sampler modifies the logits
-            tokens = self._choose(going, logits)
-            both = torch.stack([tokens.double(), probabilities.gather(1, tokens[:, None])[:, 0].double()]).tolist()
-            going = [g for g, token, p in zip(going, *both, strict=True) if self._extend(g, int(token), p)]
+            chosen = self._choose(going, logits)
+            going = [guess for guess, (token, p) in zip(going, chosen, strict=True) if self._extend(guess, token, p)]
         for guess in started:
             drafts[guess.place] = guess.draft(self.name)
         return drafts
@@ -158,7 +153,6 @@ class DraftModel(Proposer):
         self._catch_up([guess.text for guess in late])
         return [guess for guess in guesses if guess not in late]
 
-    @torch.inference_mode()
     def read(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the unread text, except for the last token, whose logits only a draft needs."""
         text = self._text_of(sequence)
@@ -170,7 +164,7 @@ class DraftModel(Proposer):
         """Prefill a chunk of each text with more than one pending token. Return whether any still has more."""
         behind = [(text, text.pending[:-1][: self.chunk]) for text in texts if len(text.pending) > 1]
         if behind:
-            self.model.forward([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])
+            self.model.step([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])
         for text, ids in behind:
             text.cached += len(ids)
         return any(len(text.pending) > 1 for text in texts)
@@ -248,24 +242,27 @@ class DraftModel(Proposer):
         self._texts[sequence] = text
         return text
 
-    def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
-        """Return the drafter's next token for each guess, as ids [guesses] on the device of the logits.
+    def _choose(self, guesses: list[Guess], logits: Logits) -> list[tuple[int, float]]:
+        """Return the drafter's next token for each guess, with its probability. May modify the logits.
 
-        It is the argmax, or the choice under the target's noise if sampling. May modify the logits.
+        It is the argmax, or the choice under the target's noise if sampling.
         """
-        requests = [guess.sequence.request for guess in guesses]
-        if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
-            return logits.argmax(dim=1)
-        turns = [SampledRow(guess.sequence.request, guess.sequence.choice, self._position(guess)) for guess in guesses]
+        asked = [SampledRow(guess.sequence.request, guess.sequence.choice, self._position(guess)) for guess in guesses]
         if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
-            return self._device_sampler.choose(logits, turns)
-        chosen = []
-        for guess, turn, row in zip(guesses, turns, logits, strict=True):
-            if guess.drawn:
-                chosen.append(self._draw(guess, row, turn.position))
-            else:
-                chosen += self._sampler.choose(row[None].clone(), turn.request, turn.choice, [turn.position])
-        return torch.tensor(chosen, device=logits.device)
+            return self._device_sampler.draft(logits, asked)
+        rows = on_host(logits)
+        own, best = rows.copy(), rows.max(axis=1)  # before the sampler modifies them
+        sums = np.exp(rows - best[:, None]).sum(axis=1)
+        tokens = [
+            self._draw(guess, row, one.position)
+            if guess.drawn
+            else self._sampler.choose(row[None], one.request, one.choice, [one.position])[0]
+            for guess, row, one in zip(guesses, rows, asked, strict=True)
+        ]
+        return [
+            (token, float(np.exp(row[token] - most) / total))
+            for token, row, most, total in zip(tokens, own, best, sums, strict=True)
+        ]
 
     def _position(self, guess: Guess) -> Position:
         sequence, penalized = guess.sequence, guess.sequence.request.repetition_penalty != 1.0
@@ -273,10 +270,9 @@ class DraftModel(Proposer):
         silent = sequence.silent if offset == len(sequence.generated) else 0
         return Position(offset, silent, guess.text.ids if penalized else ())
 
-    def _draw(self, guess: Guess, logits: Tensor, position: Position) -> int:
+    def _draw(self, guess: Guess, row: Row, position: Position) -> int:
         """Sample a token independently of the target's noise, for a draft that is verified by rejection."""
         request, sequence = guess.sequence.request, guess.sequence
-        row = logits.cpu().numpy().copy()
         prepare(row, request, replace(position, allowed=self._spelled))
         guess.probabilities.append(probabilities(row, request))
         key = row_key(request.seed, sequence.choice, position.offset, position.silent, DRAFTING, len(sequence.ids))

@@ -193,7 +193,8 @@ def loader(
 
         report("finding the models")
         for name, dtype in _named(config):
-            resolve(name).folder(dtype)
+            model = resolve(name)
+            model.source() if dtype == "native" else model.folder(dtype)
         report("loading the engine's packages")
         check_packages()
         from codespec.engine.build import build_engine

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from codespec.models.int8.linear import Int8Linear
 from codespec.models.int8.network import Int8Network
-from codespec.models.language_model import LanguageModel
 from codespec.models.lean import LeanNetwork
 from codespec.models.linear import TiledLinear
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 
 LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
 SAMPLED_LAYERS = 2
@@ -26,7 +26,7 @@ CHUNK = 256  # default prefill chunk in rows
 OPERATIONS = 4e10  # multiply-adds per check: about half a second
 
 
-def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
+def find_variance(model: TorchModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
     """Return "" if the model is batch-invariant, else a sentence that says which outputs differ.
 
     A text's logits, keys and values in random chunks, batched with other texts, are compared with those of the text
@@ -59,12 +59,12 @@ def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH
     return f"{differing} of {model.spec.architecture} {verb} on how rows are batched ({model.spec.dtype})"
 
 
-def tried_length(model: LanguageModel) -> int:
+def tried_length(model: TorchModel) -> int:
     """Return the length in tokens of the text that `find_variance` uses on a first start."""
     return _affordable(model, LENGTH)[0]
 
 
-def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
+def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
     """Return the number of tokens and layers to check within OPERATIONS; 0 layers means all.
 
     A large model's text runs through the first layers if those can run alone. Otherwise the text is shortened.
@@ -84,7 +84,7 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
+def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
     """Keep only the first `layers` layers (0: all) inside the context, and drop a float head, which is tested apart."""
     network, shapes = model.network, model.shapes
     if not isinstance(network, LeanNetwork | Int8Network) or not 0 < layers < len(network.blocks):
@@ -101,7 +101,7 @@ def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
         network.blocks, network.head, model.shapes = blocks, head, shapes
 
 
-def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
+def _read(model: TorchModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
     """Compute one chunk and return the logits of those rows in it that are among the text's last `keep` rows."""
     end = min(start + rows, len(ids))
     wanted = max(0, end - max(start, len(ids) - keep))
@@ -109,7 +109,7 @@ def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows:
 
 
 def _read_in_pieces(
-    model: LanguageModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
+    model: TorchModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
 ) -> Tensor:
     """Return the logits of the last `keep` rows, computed in random chunks batched with other texts.
 
@@ -132,7 +132,7 @@ def _read_in_pieces(
 
 
 def _same_together(
-    model: LanguageModel, ids: Sequence[int], cached: dict[int, list[Tensor]], slots: Collection[int]
+    model: TorchModel, ids: Sequence[int], cached: dict[int, list[Tensor]], slots: Collection[int]
 ) -> bool:
     """Return whether the text yields the same keys and values in several slots whose rows are attended in one call."""
     assert model.cache is not None

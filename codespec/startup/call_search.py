@@ -23,10 +23,10 @@ from torch import Tensor
 
 from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
+from codespec.models.grouping import Group, Scoring, Span
 from codespec.models.int8.linear import integer_kernels
-from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
-from codespec.models.rows import Group, Scoring, Span
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 
@@ -69,7 +69,7 @@ class SearchResult:
 class Trial:
     """State of one search. `counts` is the number of row counts that each kind of matrix was tested with."""
 
-    model: LanguageModel
+    model: TorchModel
     chunk: int
     deadline: float
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
@@ -80,7 +80,7 @@ class Trial:
         return torch.randn(*sizes, generator=self.generator).to(self.model.device, dtype or self.model.dtype)
 
 
-def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
+def find_calls(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
     """Return the cheapest shape in which the model's products and attention are batch-invariant.
 
     Tests products for about `seconds`. Needs no slots and leaves the model's own shape unchanged.
@@ -105,7 +105,7 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
     return SearchResult(calls, tried=tried)
 
 
-def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
+def settle(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) -> SearchResult:
     """Apply the shape found and check whole forwards, with stricter shapes if they vary, at last FAST (not `exact`).
 
     Slots 0 to 2 must be free.
@@ -233,7 +233,7 @@ def _tiles_by_time(trial: Trial, layers: Sequence[TiledLinear]) -> list[int]:
         for tile in TILES:
             rows = trial.draw(tile, layer.in_features + layer.missing, dtype=layer.dtype)
             layer.multiply(rows)
-            seconds = min(timed(partial(layer.multiply, rows), rows.device) for _ in range(3))
+            seconds = min(timed(partial(layer.multiply, rows)) for _ in range(3))
             calls = STEPS + (0 if layer is head else PROMPT // tile)
             taken[tile] += times * calls * seconds
     return sorted(TILES, key=taken.__getitem__)

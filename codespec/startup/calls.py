@@ -18,9 +18,10 @@ from codespec.json_store import Kept
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, SAMPLED, find_variance
 from codespec.startup.call_search import SearchResult, settle
-from codespec.startup.timing import forward_facts, kept_file
+from codespec.startup.timing import kept_file
 
 VERSION = 3  # of the search; results of others are not loaded
 FORCED = "CODESPEC_TEST_CALLS"  # for tests: a shape as JSON that exact models use instead of the search result
@@ -31,16 +32,13 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
 
     If an exact model varies in every shape, it becomes inexact and `notes` says so. Slots 0 to 2 must be free.
     """
+    assert isinstance(model, TorchModel)
     model.threads = None
-    if not model.searched:
-        model.use(FAST)
-        model.threads = torch.get_num_threads()
-        return SearchResult(FAST)
     forced = os.environ.get(FORCED, "")
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:
-        file = Kept(kept_file("calls", VERSION, forward_facts(model)), "shape of calls", _parse, _spell)
+        file = Kept(kept_file("calls", VERSION, model.facts), "shape of calls", _parse, _spell)
         found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
     if found.variance:
         model.exact, model.variance = False, found.variance
@@ -51,15 +49,13 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     return found
 
 
-def fast_calls(model: LanguageModel) -> CallShape:
+def fast_calls(model: TorchModel) -> CallShape:
     """Return FAST with the minimum row count that is fastest here, or FAST itself for a small model."""
     large = large_kinds(tiled_linears(model.network))
     return replace(FAST, least=measure_least_rows(large, 1)) if large else FAST
 
 
-def _kept(
-    model: LanguageModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]
-) -> SearchResult | None:
+def _kept(model: TorchModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]) -> SearchResult | None:
     """Load the kept result and return it if it still holds on a short text."""
     found = file.load(notes)
     if found is None:
@@ -74,7 +70,7 @@ def _kept(
     return replace(found, tried=f"{found.tried}; on an earlier start")
 
 
-def _find(model: LanguageModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]) -> SearchResult:
+def _find(model: TorchModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]) -> SearchResult:
     """Search for a shape and keep it. A device's kernels, and a small model in fast mode, have only one."""
     if model.exact and model.device.type != "cpu":
         return SearchResult(model.calls, find_variance(model, chunk))
@@ -96,7 +92,7 @@ def _spell(found: SearchResult) -> Mapping[str, Any]:
     return {"calls": found.calls.as_dict(), "tried": found.tried}
 
 
-def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | None = None) -> SearchResult:
+def _tried(model: TorchModel, calls: CallShape, chunk: int, length: int | None = None) -> SearchResult:
     model.use(calls)
     variance = find_variance(model, chunk) if length is None else find_variance(model, chunk, length)
     return SearchResult(calls, variance, "forced")

@@ -9,14 +9,17 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
+from typing import TYPE_CHECKING
 
 from codespec.json_store import Kept
-from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
-from codespec.startup.timing import Shape, forward_facts, kept_file, measure, measure_head, timed
+from codespec.startup.timing import Shape, kept_file, measure, timed
 from codespec.text.align import retokenize_batch
+
+if TYPE_CHECKING:
+    from codespec.models.heads.drafting import HeadRunner
 
 NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together
@@ -47,7 +50,7 @@ def kept_table(
     facts: list[object] = [replace(head.config, target={}) for head in heads.values()]
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
-        facts.append((*forward_facts(model), model.calls, slots, model.bucket_rows, model.captured))
+        facts.append((*model.facts, *model.call_facts, slots))
     return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, CostTable.as_dict)
 
 
@@ -59,6 +62,10 @@ def measure_table(
 ) -> CostTable:
     """Measure a table in about `budget` seconds, plus a little for each head."""
     table = table_of(target, drafters, measure([target, *drafters.values()], budget))
+    if not heads:
+        return table
+    from codespec.startup.head_costs import measure_head  # with torch, as the heads
+
     costs = {name: _cost(measure_head(head)) for name, head in heads.items()}
     whole = tuple(name for name, head in heads.items() if head.whole)
     return replace(table, drafters={**table.drafters, **costs}, whole=whole)
@@ -83,7 +90,7 @@ def _draft_seconds(target: LanguageModel) -> float:
     """
     times = []
     for _ in range(TRIES):
-        target.forward([Rows(0, 0, [1, 1])])
-        times.append(timed(partial(retokenize_batch, target.tokenizer, [(TEXT, DRAFT)]), target.device))
+        target.step([Rows(0, 0, [1, 1])])
+        times.append(timed(partial(retokenize_batch, target.tokenizer, [(TEXT, DRAFT)]), target.wait))
     target.rollback(0, 0)
     return median(times) + COLDER + HANDLING

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypedDict
-
-import torch
+from typing import TYPE_CHECKING, TypedDict
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.models.cache import CAPACITY_UNIT, cache_bytes
-from codespec.models.heads.checkpoint import LoadedHead, load_head
-from codespec.models.heads.drafting import HeadRunner, make_runner
-from codespec.models.heads.host import Host
-from codespec.models.language_model import LanguageModel
+from codespec.models.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.proposers.head import make_proposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftLengthPolicy
-from codespec.startup.batch_invariance import LEAST_LENGTH
-from codespec.startup.calls import choose_calls
 from codespec.startup.prompt_budget import find_reading, prompt_budget
 from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
@@ -36,10 +27,13 @@ from codespec.store.machine import (
     context_room,
     machine_memory,
 )
-from codespec.user_folders import named_path
+
+if TYPE_CHECKING:
+    from codespec.models.heads.checkpoint import LoadedHead
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 MOST_SLOTS = 1024
+MIN_LENGTH = 64  # positions of a target's slot, which the check of batch invariance needs
 # Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
 # target's prompt helps it little.
 WINDOW = 2
@@ -63,14 +57,14 @@ class Parts(TypedDict):
 
 def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
     """Load the configured models and prepare them. `tell` is called with the name of each phase."""
-    torch.set_num_threads(max(1, config.threads))
     exact = config.mode == "exact"
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact)
+    target.use_threads(max(1, config.threads))
     drafter = None
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    head = load_target_head(target, config)
+    head = _load_head(target, config)
     parts = prepare(target, drafter, config, tell, head)
     if note := offer_note(config):
         parts["notes"].insert(0, note)
@@ -89,23 +83,27 @@ def prepare(
     A head's target must already be tapped.
     """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
-    lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
-    most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
+    lengths = {target: max(MIN_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
+    most = largest_batch(config, slot_bytes({**lengths, target: max(MIN_LENGTH, _context(target, config))}))
     slots = choose_slots(config, lengths, most)
     chunk, verified = config.prefill_chunk or MOST_CHUNK, max(2, most) * (config.draft_tokens + 1)
-    needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
+    needs = [Need(target, max(2, slots), max(MIN_LENGTH, context), chunk + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, slots, reads + 1, reads, most))
     notes = [*target.spec.notes]
     make_room(needs, config.graph_rows, tell, notes)
-    on_cpu = [need.model for need in needs if need.model.device.type == "cpu"]
-    if config.threads == 0 and on_cpu:
-        torch.set_num_threads(find_threads(on_cpu[0], notes))
+    on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
+    if on_host:
+        threads = config.threads or find_threads(on_host[0], notes)
+        for model in on_host:
+            model.use_threads(threads)
     for need in needs:
-        choose_calls(need.model, notes, chunk)
+        if need.model.searched:
+            from codespec.startup.calls import choose_calls  # with torch, as the models that need it
+
+            choose_calls(need.model, notes, chunk)
     budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
-    runner = make_runner(head, target) if head is not None else None
-    proposer = _proposer(target, drafter, runner, config, slots, min(reads, WINDOW * budget))
+    proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, policy.costs, most)
     return Parts(
@@ -133,10 +131,11 @@ def target_context(target: LanguageModel, config: EngineConfig) -> int:
 
 def target_memory(target: LanguageModel) -> int:
     """Return the memory available to a target in bytes: the machine's, or the GPU's minus the weights."""
-    if target.device.type != "cuda":
+    if str(target.device) == "cpu":
         return machine_memory() or 0
-    whole: int = torch.cuda.mem_get_info(target.device)[1]
-    return max(0, whole - target.spec.parameters * target.dtype.itemsize)
+    from codespec.startup.heads import gpu_memory
+
+    return gpu_memory(target)
 
 
 def _context(model: LanguageModel, config: EngineConfig) -> int:
@@ -145,10 +144,7 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
     """Return the cache bytes of one slot in each of these models, given the slot lengths in tokens."""
-    return sum(
-        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape, model.states)
-        for model, length in lengths.items()
-    )
+    return sum(model.slot_bytes(length) for model, length in lengths.items())
 
 
 def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
@@ -170,25 +166,21 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
     return min(fitting, MOST_SLOTS)
 
 
-def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """Load the configured head if the proposers include it, and tap the target for it.
-
-    Raises ConfigError if the head is required but not set, and ModelError if it is invalid or belongs to another
-    target.
-    """
+def _load_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
+    """Load the configured head if the proposers include it. Raises ConfigError if it is required but not set."""
     if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" needs a head', "set head to the folder of one")
         return None
-    head = load_head(named_path(config.head), Host.of(target), dtype=target.dtype, device=target.device)
-    target.tap(head.config.layers)
-    return head
+    from codespec.startup.heads import load_target_head  # with torch, as the heads
+
+    return load_target_head(target, config)
 
 
 def _proposer(
     target: LanguageModel,
     drafter: LanguageModel | None,
-    head: HeadRunner | None,
+    head: LoadedHead | None,
     config: EngineConfig,
     slots: int,
     window: int,
@@ -199,7 +191,9 @@ def _proposer(
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if head is not None:
-        parts.append(make_proposer(head, config.prefill_chunk or USUAL_CHUNK))
+        from codespec.startup.heads import head_proposer
+
+        parts.append(head_proposer(head, target, config.prefill_chunk or USUAL_CHUNK))
     if drafter is not None:
         shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
         parts.append(DraftModel(drafter, window, slots, target=shared, chunk=chunk))

@@ -15,7 +15,7 @@ from typing import Any
 
 from codespec.json_store import Kept
 from codespec.models.language_model import LanguageModel
-from codespec.startup.timing import forward_facts, kept_file, time_rows, turns
+from codespec.startup.timing import kept_file, time_rows, turns
 
 VERSION = 1  # of the measurement; others are not loaded
 FEW, MANY, FAR = 64, 256, 1024  # prefill chunk on slow and on fast machines; context before it; all in tokens
@@ -95,7 +95,7 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> ReadingS
 
 def _kept(model: LanguageModel) -> Kept[ReadingSpeed]:
     """Return the file for the measurement. It is the same for any number and size of slots."""
-    file = kept_file("reading", VERSION, forward_facts(model), model.calls)
+    file = kept_file("reading", VERSION, model.facts, model.call_facts)
     return Kept(file, "time of reading", ReadingSpeed.from_dict, asdict)
 
 

@@ -1,4 +1,4 @@
-"""Time the forwards of a model or a head on this machine, within a budget of seconds, and name what keeps the result.
+"""Time the steps of a model on this machine, within a budget of seconds, and name what keeps the result.
 
 Measures by rows, context and batch, and for one shape of call against another. Points are visited in turn repeatedly,
 and each keeps its median, so that a busy moment does not affect one point only. Minimum times would reflect the
@@ -12,20 +12,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import median, median_low
-
-import torch
+from statistics import median_low
 
 from codespec import __version__
 from codespec.json_store import digest
-from codespec.models.heads.drafting import HeadRunner, Reading
 from codespec.models.language_model import LanguageModel
-from codespec.models.linear import tiled_linears
 from codespec.models.rows import Rows
 from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
@@ -39,8 +33,6 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
     ((1, 4, 16), (1,)),
 )
 MOST_SWEEPS = 12
-HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # positions that a head reads; texts in its batch
-HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # turns, and seconds after two turns in which no further one starts
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -69,7 +61,7 @@ def _grid(model: LanguageModel, budget: float) -> list[Shape]:
     long = min(LONG, model.cache.capacity - 64)
     batches = [batch for batch in (2, 4, 8, 16, 32) if batch <= model.cache.slots]
     once = min(time_forward(model, (1, 1, SHORT)) for _ in range(3))
-    grids = [_shapes(short, at_long, batches, long) for short, at_long in GRIDS]
+    grids = [shapes_of(short, at_long, batches, long) for short, at_long in GRIDS]
     return next((grid for grid in grids if 3.0 * once * len(grid) <= budget), grids[-1])
 
 
@@ -80,26 +72,7 @@ def empty_slots(model: LanguageModel) -> None:
         model.rollback(slot, 0)
 
 
-@torch.inference_mode()
-def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
-    """Return the seconds of a draft's first forward by shape (positions to read, batch, context).
-
-    Clears all slots of the head's cache.
-    """
-    slots, long = len(runner.cache.done), min(LONG, runner.cache.capacity - 64)
-    shapes = _shapes(HEAD_ROWS, HEAD_ROWS, [batch for batch in HEAD_BATCHES if batch <= slots], long)
-    taken: dict[Shape, list[float]] = {shape: [] for shape in shapes}
-    for _ in turns(HEAD_SECONDS, HEAD_TURNS, 2):
-        for (rows, batch, context), times in taken.items():
-            ids = [1] * (context + 1)
-            readings = [Reading(slot, ids, context - rows // batch) for slot in range(batch)]
-            times.append(timed(partial(runner.first, readings), runner.device))
-    for slot in range(slots):
-        runner.cache.cut(slot, 0)
-    return {shape: median(times) for shape, times in taken.items()}
-
-
-def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
+def shapes_of(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
         found += [(rows, 1, long) for rows in at_long]
@@ -121,7 +94,7 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int, keep: i
     for part in parts:
         model.admit(part.slot, context + len(part.ids))
         model.assume(part.slot, context)
-    return timed(lambda: model.forward(parts), model.device)
+    return timed(lambda: model.step(parts), model.wait)
 
 
 def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
@@ -133,18 +106,13 @@ def turns(seconds: float, most: int, least: int = 1) -> Iterator[int]:
         yield turn
 
 
-def timed(action: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of an action, including its work on the device."""
-    _finish(device)
+def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
+    """Return the seconds of an action and of `wait`, which waits for its work on a device."""
+    wait()
     began = time.perf_counter()
     action()
-    _finish(device)
+    wait()
     return time.perf_counter() - began
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
@@ -152,30 +120,14 @@ def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
     model.admit(0, length)
     ends = [min(start + chunk, length) for start in range(0, length, chunk)]
     parts = [Rows(0, start, [1] * (end - start), int(end == length)) for start, end in pairwise([0, *ends])]
-    return timed(lambda: [model.forward([part]) for part in parts], model.device)
+    return timed(lambda: [model.step([part]) for part in parts], model.wait)
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:
     """Return the file in the user's cache folder that keeps a measurement of this kind.
 
-    Its name is a fingerprint of codespec, the machine, torch, the measurement's version and `facts`, which are plain
+    Its name is a fingerprint of codespec, the machine, the measurement's version and `facts`, which are plain
     values or objects that differ in `repr`.
     """
-    machine = (__version__, platform.node(), processor().label, torch.__version__)
+    machine = (__version__, platform.node(), processor().label)
     return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
-
-
-def forward_facts(model: LanguageModel) -> tuple[object, ...]:
-    """Return the facts that determine the time and the bits of a model's forward, without shape of call and cache.
-
-    These are the CPU threads, the device, the mode, the model's sizes and number formats, and the kinds of its products
-    and attention. Models that differ only in name and weights have the same facts.
-    """
-    gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""  # it may be replaced
-    spec = replace(model.spec, name="", notes=())
-    kinds = {layer.kind for layer in tiled_linears(model.network)}
-    return (
-        *(torch.get_num_threads(), str(model.device), gpu, model.steps, model.exact, spec, str(model.dtype)),
-        *(sorted(model.shapes.items()), sorted(map(repr, model.heads)), sorted(kinds)),
-        *sorted(map(repr, model.states.items())),
-    )

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from codespec.contract.engine_config import EngineConfig, split_policy
 from codespec.contract.types import PREDICTION
 from codespec.json_store import Kept, digest
@@ -30,7 +28,7 @@ from codespec.speculation.policy import (
 )
 from codespec.speculation.store import Learned
 from codespec.startup.costs import kept_table, price
-from codespec.startup.timing import SHORT, Shape, empty_slots, forward_facts, kept_file, time_forward
+from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, time_forward
 from codespec.store.processor import processor
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
@@ -174,7 +172,7 @@ def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
             raise ValueError(f"{threads} is not from 1 to {most}")
         return threads
 
-    file = kept_file("threads", THREADS_VERSION, most, forward_facts(model))
+    file = kept_file("threads", THREADS_VERSION, most, model.facts)
     return Kept(file, "number of threads", parse, lambda threads: {"threads": threads})
 
 
@@ -188,19 +186,20 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
     """Return the least thread count, doubling from 1 to `most`, that no larger one clearly beats.
 
     The criterion is the 95th percentile of a small verification: on shared cores several threads often stall. Takes
-    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves the slots empty.
+    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves empty slots and one
+    thread.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
     rows = min(8, model.spec.max_length - 1)
     verify: Shape = (rows, 1, min(SHORT, model.spec.max_length - rows))
-    before, began = torch.get_num_threads(), time.perf_counter()
+    began = time.perf_counter()
     while not times[most] or time.perf_counter() - began < budget:
         for threads, found in times.items():
-            torch.set_num_threads(threads)
+            model.use_threads(threads)
             time_forward(model, verify)  # the first forward wakes the threads
             found += [time_forward(model, verify) for _ in range(TURN)]
-    torch.set_num_threads(before)
+    model.use_threads(1)
     empty_slots(model)
     late = {threads: sorted(found)[int(0.95 * len(found))] for threads, found in times.items()}
     best = 1

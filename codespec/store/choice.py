@@ -16,12 +16,15 @@ from typing import Any
 from codespec.contract.engine_config import SHIPPED, EngineConfig, make_config
 from codespec.contract.levels import SettingsFile, read_levels
 from codespec.errors import ConfigError
-from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, read_advice, read_catalogue
+from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, is_gguf, read_advice, read_catalogue
+from codespec.store.conversions import gguf_architecture
 from codespec.store.disk import written
-from codespec.store.machine import computes_bfloat16, has_gpu, machine_memory, read_step
+from codespec.store.machine import computes_bfloat16, has_gpu, has_native, machine_memory, read_step
+from codespec.store.model_config import NATIVE_GGUF
 from codespec.store.pulled import find_pulled
 
 STARTER_NAME = "starter"
+NATIVE = "native"
 LARGER, SMALLER, SMALLEST = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct", "smollm2-135m"
 DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models chosen, downloaded or suggested by default
 SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
@@ -87,10 +90,10 @@ def _configure(values: Mapping[str, Any], place: str) -> tuple[EngineConfig, str
     if name:
         return _with_pair(values, name), f"named by {place}"
     if "target" in values:
-        return make_config(_with_format(values)), "target and drafter are named one by one"
+        return _make(_with_format(values)), "target and drafter are named one by one"
     name, recommended = default_model(), recommend().model
     if name == STARTER_NAME:
-        return make_config(values), f"{recommended} has not been pulled"
+        return _make(_with_starter(values)), f"{recommended} has not been pulled"
     why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
     return _with_pair(values, name), f"the default, since {why}"
 
@@ -119,7 +122,7 @@ def named_pair(name: str) -> NamedPair:
     The last gets the starter pair's drafter, which fits any target. Raises ConfigError for other names.
     """
     if name == STARTER_NAME:
-        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
+        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), NATIVE if has_native() else "")
     entry = find_entry(name)
     if entry:
         own = OWN_DRAFTERS.get(entry.drafter)
@@ -127,6 +130,15 @@ def named_pair(name: str) -> NamedPair:
     if find_pulled(name):
         return NamedPair(name, EngineConfig().drafter, "")
     raise ConfigError(f"model = {name!r} is unknown", f"choose one of {', '.join((STARTER_NAME, *read_catalogue()))}")
+
+
+def is_native(name: str) -> bool:
+    """Return whether a name is that of a GGUF file on this machine that the native kernels compute, and are built."""
+    path = find_pulled(name) or Path(name)
+    try:
+        return has_native() and is_gguf(str(path)) and path.is_file() and gguf_architecture(path) in NATIVE_GGUF
+    except OSError:  # who loads the file says why it can't be read
+        return False
 
 
 def offer(config: EngineConfig) -> Entry | None:
@@ -221,16 +233,34 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
             settings.setdefault("dtype", dtype)
     if "drafter" not in values:
         settings["drafter"] = _on_this_machine(pair.drafter)
-    return make_config(settings)
+    return _make(settings)
+
+
+def _make(settings: Mapping[str, Any]) -> EngineConfig:
+    """Return the configuration; a GGUF file that drafts for a native target is computed natively, too."""
+    follows = settings.get("dtype") == NATIVE and is_native(settings.get("drafter", ""))
+    return make_config({"drafter_dtype": NATIVE, **settings} if follows else settings)
 
 
 def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with the GPU number format of a user's own target, unless one is set."""
+    """Return the settings with the number format of a user's own target, unless one is set.
+
+    On a GPU it is bfloat16; on a processor a GGUF file that the native kernels compute keeps its own bits.
+    """
     device = values.get("device", "cpu")
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu())
-    dtype = _fitting_format("bfloat16", device) if on_gpu else ""
+    if on_gpu:
+        dtype = _fitting_format("bfloat16", device)
+    else:
+        dtype = _fitting_format(NATIVE, device) if is_native(values.get("target", "")) else ""
     beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
     return {"dtype": dtype, **beside, **values} if dtype and "dtype" not in values else values
+
+
+def _with_starter(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with the number format of the starter pair, unless one is set."""
+    on_cpu = not values.get("device", "cpu").startswith("cuda") and has_native()
+    return {"dtype": NATIVE, **values} if on_cpu else values
 
 
 def _on_this_machine(name: str) -> str:
@@ -246,6 +276,10 @@ def _fitting_format(dtype: str, device: str) -> str:
     The device `auto` may turn out to be the processor.
     """
     on_gpu = device.startswith("cuda")
+    if dtype == NATIVE and (on_gpu or (device == "auto" and has_gpu())):
+        dtype = "bfloat16"
+    if dtype == NATIVE and not has_native():
+        dtype = "int8"
     if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
         dtype = "bfloat16"  # int8 runs only on processors, and not on all of them
     return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

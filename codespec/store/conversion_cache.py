@@ -155,7 +155,8 @@ def _convert(conversion: Conversion, folder: Path) -> None:
     part = folder.with_suffix(".part")
     drop(part)  # left by a process that was killed
     part.mkdir()
-    say(conversion.progress)
+    if conversion.progress:
+        say(conversion.progress)
     try:
         run_converter(conversion, part)
         drop(folder)  # a folder of another format version

@@ -25,6 +25,7 @@ from codespec.text.control_tokens import read_json
 INT8_CONVERTER = "codespec.models.int8.convert"
 INT8_RECIPE = "int8 2"  # changing the recipe forces a new conversion
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
+GGUF_TEXTS = "codespec.models.gguf.texts"
 # Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -51,10 +52,22 @@ def convert_gguf(file: Path) -> Path:
         return convert_once(conversion)
 
 
-def kept_gguf(file: Path) -> Path | None:
-    """Return the float folder of a GGUF file if cached, else None."""
+def texts_of(file: Path) -> Path:
+    """Return the folder of a GGUF file's configuration and tokenizer, without weights. Raises ModelError."""
     with _readable(file):
-        return kept_folder(hash_once(file))
+        if kept := kept_folder(hash_once(file)):  # the float folder has them, too
+            return kept
+        conversion = Conversion(
+            _digest("texts 1", file),
+            GGUF_TEXTS,
+            (str(file.absolute()),),
+            progress="",
+            waiting="another process reads this file: waiting for it",
+            failed=f"{file} could not be read",
+            mend="take the model's folder in the Hugging Face layout",
+            nbytes=file.stat().st_size,
+        )
+        return convert_once(conversion)
 
 
 def convert_to_int8(source: Path) -> Path | None:
@@ -91,15 +104,27 @@ def _fits_int8(source: Path) -> bool:
     if source.is_dir():
         config = read_json(source / "config.json")
         return fits_int8(config) and not int8_recipe(config)
-    with open_regular(source) as stream:
+    return gguf_architecture(source) in INT8_GGUF
+
+
+def gguf_architecture(file: Path) -> str:
+    """Return the architecture that a GGUF file names near its beginning, or "" if it names none. Raises OSError."""
+    with open_regular(file) as stream:
         match = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
-    return match is not None and match[2][: match[1][0]].decode() in INT8_GGUF
+    return match[2][: match[1][0]].decode() if match is not None else ""
 
 
 def int8_recipe(config: Any) -> str:
     """Return the recipe of a folder's int8 conversion, from its config.json, or "" for float weights."""
     source = config.get(SOURCE)
     return str(source.get("recipe", "")) if isinstance(source, dict) else ""
+
+
+def source_parameters(config: Any) -> int:
+    """Return the number of weights of the file that a folder without weights was made from, or 0 for another folder."""
+    source = config.get(SOURCE)
+    count = source.get("parameters", 0) if isinstance(source, dict) else 0
+    return count if isinstance(count, int) else 0
 
 
 def source_quantization(config: Any) -> str:

@@ -64,6 +64,14 @@ def has_gpu() -> bool:
     return shutil.which("nvidia-smi") is not None or GPU_DEVICE.exists()
 
 
+def has_native() -> bool:
+    """Return whether the native kernels are installed and built, without loading them."""
+    found = find_spec("codespec_native")
+    return (
+        found is not None and found.origin is not None and any((Path(found.origin).parent / "lib").glob("codespec.*"))
+    )
+
+
 def computes_bfloat16() -> bool:
     """Return whether the processor has bfloat16 products; False if the system does not report it."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().features)

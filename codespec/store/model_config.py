@@ -41,6 +41,7 @@ _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore 
 
 # Classes with blocks of attention and a gated feed-forward, each after a root-mean-square norm.
 INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+NATIVE_GGUF = ("llama", "qwen2", "qwen3", "granite", "phi3")  # architectures of a GGUF file that native kernels compute
 INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same architectures in a GGUF file
 _CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings with frequencies that depend on a request's length
 

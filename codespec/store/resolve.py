@@ -23,8 +23,8 @@ from codespec.store.conversions import (
     convert_to_int8,
     int8_recipe,
     is_adapter,
-    kept_gguf,
     merge_adapter,
+    texts_of,
 )  # fmt: skip
 from codespec.store.pulled import find_pulled
 from codespec.store.weights import read_header
@@ -70,20 +70,25 @@ class ModelRef:
         """Return the folder of the model in a number format. Raises ModelError if the hub does not give it.
 
         A GGUF file is converted once, which takes seconds to a minute: to int8 if that is the format and the
-        architecture allows it, else to float32. ANY takes the float folder if it is cached, else acts like int8. An
+        architecture allows it, else to float32. ANY needs no weights: a GGUF file's configuration and tokenizer. An
         adapter is merged into its model, and so is the catalogue's adapter for a model. Other folders are converted
         for int8 only.
         """
-        dtype = ANY if dtype == "native" else dtype  # its weights come from the file itself
-        rounds = dtype in ("int8", ANY)
-        if rounds and self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
-            converted = (kept_gguf(self.path) if dtype == ANY else None) or convert_to_int8(self.path)
-            if converted is not None:
+        if self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
+            if dtype == ANY:
+                return texts_of(self.path)
+            if dtype == "int8" and (converted := convert_to_int8(self.path)) is not None:
                 return converted
         folder = self._float_folder()
-        if not rounds:
+        if dtype not in ("int8", ANY):
             return _demand_float(folder)
         return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
+
+    def source(self) -> Path:
+        """Return what the native kernels read: the GGUF file itself, or the folder of the float weights."""
+        if self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
+            return self.path
+        return _demand_float(self._float_folder())
 
     def base_folder(self) -> Path:
         """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.

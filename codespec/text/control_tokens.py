@@ -30,12 +30,14 @@ _MARKER = re.compile(
     """,
     re.VERBOSE,
 )
+_FIRST = ("<", "[", "▁")  # characters that markers begin with: few tokens do, and a vocabulary has 150,000
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 
 def is_marker(content: str) -> bool:
     """Return whether a string is spelled like the control tokens of common models."""
-    return _MARKER.fullmatch(content.strip()) is not None
+    text = content.strip()
+    return text[:1] in _FIRST and _MARKER.fullmatch(text) is not None
 
 
 def is_control(content: str, *, declared: bool) -> bool:
@@ -104,7 +106,7 @@ def _learned(model: Json, names: set[str]) -> set[str]:
     if not names or model.get("ignore_merges"):
         return names
     pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges") or ())
-    return names & {"".join(pair) for pair in pairs}
+    return names & set(map("".join, pairs))
 
 
 def _unknown_token(model: Json) -> Iterable[str]:

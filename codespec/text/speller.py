@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from tokenizers import Tokenizer
 
@@ -35,13 +36,16 @@ def token_bytes_table(
     """Return the bytes by id, up to the largest id; b"" for control tokens and unused ids."""
     added = {token["content"] for token in document.get("added_tokens") or ()}
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
-    alphabet = byte_level_alphabet()
+    if facts.kind == "byte-level":
+        written = {token: number for token, number in vocabulary.items() if number not in control}
+        plain = [token for token in written if token not in added]
+        for token, data in zip(plain, _byte_level_bytes(plain), strict=True):
+            table[written[token]] = data
+        for token in written.keys() & added:
+            table[written[token]] = _piece_bytes(token, facts)
+        return table
     for token, number in vocabulary.items():
-        if number in control:
-            continue
-        if facts.kind == "byte-level" and token not in added:
-            table[number] = _byte_level_bytes(token, alphabet)
-        else:
+        if number not in control:
             table[number] = _piece_bytes(token, facts)
     return table
 
@@ -57,11 +61,18 @@ def missing_bytes(table: Sequence[bytes]) -> list[int]:
     return [byte for byte in range(256) if byte not in single and byte not in _NEVER_IN_UTF8]
 
 
-def _byte_level_bytes(token: str, alphabet: Mapping[int, int]) -> bytes:
+def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:
+    """Return the bytes of tokens in the byte alphabet. All are translated at once, since one by one takes longer."""
+    alphabet = byte_level_alphabet()
     try:
-        return token.translate(alphabet).encode("latin-1")
-    except UnicodeEncodeError:  # outside the alphabet: decoders treat the whole token as plain text
-        return token.encode("utf-8")
+        data = "".join(tokens).translate(alphabet).encode("latin-1")  # a byte a character
+    except UnicodeEncodeError:
+        if len(tokens) == 1:  # outside the alphabet: decoders treat the whole token as plain text
+            return [tokens[0].encode("utf-8")]
+        half = len(tokens) // 2
+        return _byte_level_bytes(tokens[:half]) + _byte_level_bytes(tokens[half:])
+    ends = list(accumulate(map(len, tokens), initial=0))
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def _piece_bytes(token: str, facts: TokenizerFacts) -> bytes:

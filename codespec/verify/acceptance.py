@@ -6,9 +6,8 @@ import collections.abc
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
 from codespec.contract.types import CompletionRequest
+from codespec.models.language_model import Logits, on_host
 from codespec.sequence import Candidates
 from codespec.verify import noise
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
@@ -28,9 +27,9 @@ class View:
     sampler: Sampler
     request: CompletionRequest
     choice: int
-    logits: Tensor
+    logits: Logits
     positions: collections.abc.Sequence[Position]
-    logprobs: list[Tensor] | None = None
+    logprobs: list[Row] | None = None
     picked: collections.abc.Sequence[int] | None = None
     _rows: Row | None = None
 
@@ -46,7 +45,7 @@ class View:
 
     def _prepared(self, row: int) -> Row:
         if self._rows is None:
-            self._rows = self.logits.cpu().numpy()
+            self._rows = on_host(self.logits)
         found: Row = self._rows[row]
         prepare(found, self.request, self.positions[row])
         return found

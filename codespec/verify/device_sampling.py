@@ -9,26 +9,17 @@ from __future__ import annotations
 
 import collections.abc
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from codespec.contract.types import CompletionRequest
+from codespec.models.language_model import Logits
 from codespec.verify.noise import LOW, row_key, token_hashes
-from codespec.verify.sampling import Position
+from codespec.verify.sampling import SampledRow
 
 AT_ONCE = 32  # rows per batch of noise: a few arrays of 152,000 8-byte numbers per row
 SIGN = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRow:
-    """The request and choice of a row, and its position."""
-
-    request: CompletionRequest
-    choice: int
-    position: Position
 
 
 class DeviceSampler:
@@ -39,6 +30,7 @@ class DeviceSampler:
         self._hashes = torch.from_numpy(hashes.view("int64").copy()).to(device)
         self._low, self._high = self._hashes & LOW, _shifted(self._hashes, 32)
 
+    @torch.inference_mode()
     def choose(self, logits: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
         """Return one id per row [rows] for logits [rows, vocabulary], on their device.
 
@@ -53,6 +45,16 @@ class DeviceSampler:
             numbers = torch.tensor(some, device=logits.device)
             chosen[numbers] = self._noisy(logits[numbers], [asked[number] for number in some])
         return chosen
+
+    @torch.inference_mode()
+    def draft(self, logits: Logits, asked: collections.abc.Sequence[SampledRow]) -> list[tuple[int, float]]:
+        """Return one id per row with its probability before penalty and filters. May modify the logits."""
+        assert isinstance(logits, Tensor)
+        probabilities = logits.softmax(dim=1)
+        plain = all(one.request.temperature == 0.0 and one.request.repetition_penalty == 1.0 for one in asked)
+        chosen = logits.argmax(dim=1) if plain else self.choose(logits, asked)
+        both = torch.stack([chosen.double(), probabilities.gather(1, chosen[:, None])[:, 0].double()])  # one copy
+        return [(int(token), chance) for token, chance in zip(*both.tolist(), strict=True)]
 
     def _noisy(self, rows: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
         requests = [one.request for one in asked]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import collections.abc
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from codespec.contract.types import CompletionRequest
-from codespec.verify.noise import Floats, coarse, gumbel, halves, least_coarse, row_key, token_hashes
+from codespec.models.language_model import Logits, on_host
+from codespec.verify.noise import Floats, Halves, Hashes, coarse, gumbel, halves, least_coarse, row_key, token_hashes
 
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]
 Ids = NDArray[np.int64]
@@ -43,19 +44,36 @@ class Position:
     allowed: collections.abc.Sequence[int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """The request and choice of a row, and its position."""
+
+    request: CompletionRequest
+    choice: int
+    position: Position
+
+
 class Sampler:
     """Sampler for one vocabulary; stores its token hashes."""
 
     def __init__(self, token_bytes: list[bytes]) -> None:
-        self._hashes = token_hashes(token_bytes)
-        self._halves = halves(self._hashes)
+        self._token_bytes = token_bytes
         self._all = np.arange(len(token_bytes))
 
+    @cached_property
+    def _hashes(self) -> Hashes:
+        """The hashes of all tokens. Greedy requests do not need them, and they take a part of a second."""
+        return token_hashes(self._token_bytes)
+
+    @cached_property
+    def _halves(self) -> Halves:
+        return halves(self._hashes)
+
     def choose(
-        self, logits: Tensor, request: CompletionRequest, choice: int, positions: collections.abc.Sequence[Position]
+        self, logits: Logits, request: CompletionRequest, choice: int, positions: collections.abc.Sequence[Position]
     ) -> list[int]:
         """Return one id per row of logits [rows, vocabulary] (float32; may be modified in place)."""
-        rows = logits.cpu().numpy()
+        rows = on_host(logits)
         for row, position in zip(rows, positions, strict=True):
             prepare(row, request, position)
         return [self.pick(row, request, choice, position) for row, position in zip(rows, positions, strict=True)]

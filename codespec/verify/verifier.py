@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import collections.abc
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from codespec.contract.types import TokenLogprob
-from codespec.models.language_model import LanguageModel
+from codespec.models.language_model import LanguageModel, Logits, on_host
 from codespec.models.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
-from codespec.verify.device_sampling import DeviceSampler, SampledRow
-from codespec.verify.sampling import Position, Sampler
+from codespec.verify.sampling import Position, Row, SampledRow, Sampler
+
+if TYPE_CHECKING:
+    from codespec.verify.device_sampling import DeviceSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,13 @@ class Verifier:
         self.rule = rule
         self.rejection = RejectionRule()
         self.sampler = Sampler(target.token_bytes)
-        on_device = target.steps == "device"
-        self.device_sampler = DeviceSampler(target.token_bytes, target.device) if on_device else None
+        self.device_sampler = device_sampler_of(target)
         self._held = held_vocabulary(target.tokenizer)
 
-    @torch.inference_mode()
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[View | None]:
         """Run all turns in one forward. Return the target's view of each turn, or None if it decides no token."""
-        return self._views(turns, self.target.forward([self._rows(turn) for turn in turns]))
+        return self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
 
-    @torch.inference_mode()
     def accept(
         self, turns: collections.abc.Sequence[Turn], views: collections.abc.Sequence[View | None]
     ) -> list[Verdict | None]:
@@ -77,7 +76,7 @@ class Verifier:
             return Rows(sequence.slot, sequence.cached, ids, keep=0)
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
-    def _views(self, turns: collections.abc.Sequence[Turn], logits: Tensor) -> list[View | None]:
+    def _views(self, turns: collections.abc.Sequence[Turn], logits: Logits) -> list[View | None]:
         """Return the target's view of each turn that decides. `logits` is [all their rows, vocabulary]."""
         views: list[View | None] = []
         row = 0
@@ -89,7 +88,7 @@ class Verifier:
             self._choose(self.device_sampler, turns, views, logits)
         return views
 
-    def _view(self, turn: Turn, logits: Tensor) -> View:
+    def _view(self, turn: Turn, logits: Logits) -> View:
         sequence = turn.sequence
         own = None if sequence.request.logprobs is None else _own_logprobs(logits)  # before logits are modified
         positions = self._positions(sequence, turn.candidates.ids)
@@ -100,7 +99,7 @@ class Verifier:
         sampler: DeviceSampler,
         turns: collections.abc.Sequence[Turn],
         views: collections.abc.Sequence[View | None],
-        logits: Tensor,
+        logits: Any,
     ) -> None:
         """Choose for all rows on the logits' device, with one copy to the host.
 
@@ -163,16 +162,29 @@ class Verifier:
         return self._held.allowed_ids(held)
 
 
-def _own_logprobs(logits: Tensor) -> list[Tensor]:
+def device_sampler_of(model: LanguageModel) -> DeviceSampler | None:
+    """Return the sampler that chooses in the memory of a model's device, or None if its logits are on the host."""
+    if not model.on_device:
+        return None
+    from codespec.verify.device_sampling import DeviceSampler  # with torch, which models on the host do not need
+
+    return DeviceSampler(model.token_bytes, model.device)
+
+
+def _own_logprobs(logits: Logits) -> list[Row]:
     """Return the target's own log-probabilities of each row of logits [rows, vocabulary], before penalty and filters.
 
     Every row is computed separately, so that a value depends neither on neighbouring rows nor on the draft.
     """
-    return [row.float().log_softmax(dim=0) for row in logits]
+    own = []
+    for row in on_host(logits):
+        above = row - row.max()
+        own.append(above - np.float32(np.log(np.exp(above).sum(dtype=np.float64))))
+    return own
 
 
 def _committed_logprobs(
-    rows: collections.abc.Sequence[Tensor], committed: collections.abc.Sequence[int], first: int, top: int
+    rows: collections.abc.Sequence[Row], committed: collections.abc.Sequence[int], first: int, top: int
 ) -> tuple[TokenLogprob, ...]:
     """Return the log-probabilities of the committed tokens, each with the `top` most likely ids.
 
@@ -180,7 +192,16 @@ def _committed_logprobs(
     """
     logprobs = []
     for place, (row, token) in enumerate(zip(rows, committed, strict=False), first):
-        best = row.topk(min(top, row.numel()))  # sorted by value; the order of ties is deterministic for a row
-        likeliest = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        likeliest = tuple((number, float(row[number])) for number in _best(row, top))
         logprobs.append(TokenLogprob(place, token, float(row[token]), likeliest))
     return tuple(logprobs)
+
+
+def _best(row: Row, count: int) -> list[int]:
+    """Return the ids of the `count` best scores, best first; ties in the order of ids."""
+    if not count:
+        return []
+    count = min(count, row.size)
+    head = np.flatnonzero(row >= np.partition(row, -count)[-count])
+    best: list[int] = head[(-row[head]).argsort(kind="stable")][:count].tolist()
+    return best

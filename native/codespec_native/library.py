@@ -115,6 +115,11 @@ def find_path(name: str = "") -> int:
     return int(found)
 
 
+def path_name(path: int) -> str:
+    """Return the name of a path of `find_path`."""
+    return str(_library().codespec_path_name(path).decode())
+
+
 class Pool:
     """Threads that share the work of a call; the caller is one of them. One call at a time."""
 

@@ -35,7 +35,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
 
 
 def found(config: EngineConfig = CONFIG, told: str = "") -> dict[str, Finding]:
-    return {finding.name: finding for finding in engine_checks.check_int8(config, told)}
+    return {finding.name: finding for finding in engine_checks.check_kernels(config, told)}
 
 
 def test_which_kernel_and_which_range(choose: Choose) -> None:

@@ -102,7 +102,11 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(
 
 @pytest.mark.parametrize(
     ("words", "missing"),
-    [("complete {source}:1:1", "torch"), ("complete {source}:1:1", "transformers"), ("train tokenizers", "torch")],
+    [
+        ("complete {source}:1:1 --dtype float32", "torch"),
+        ("complete {source}:1:1 --dtype int8", "transformers"),
+        ("train tokenizers", "torch"),
+    ],
 )
 def test_without_the_engines_packages(words: str, missing: str, source: Path) -> None:
     done = fork(*words.format(source=source).split(), before=BLOCK.format(blocked=(missing,)))
@@ -118,7 +122,7 @@ def test_the_language_server_without_its_packages() -> None:
 
 def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
-    done = run("complete", f"{source}:1:1", PYTHONPATH=str(tmp_path))
+    done = run("complete", f"{source}:1:1", "--dtype", "float32", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert (
         "libgomp.so.1" in done.stderr

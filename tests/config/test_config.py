@@ -83,7 +83,11 @@ def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
     if "target" in values and str(values.get("device")).startswith("cuda") and "dtype" not in values:
         beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
         values = {"dtype": "bfloat16", **beside, **values}
-    follows = "dtype" in values and ("drafter" in values or values["dtype"] == "int8")
+    if "target" not in values and "dtype" not in values and not str(values.get("device")).startswith("cuda"):
+        values = {"dtype": "native", **values}
+    if "dtype" not in values:
+        return values
+    follows = values["dtype"] == "int8" or ("drafter" in values) != (values["dtype"] == "native")
     return {"drafter_dtype": values["dtype"], **values} if follows else values
 
 

@@ -29,7 +29,9 @@ def test_flags_win_over_variables_over_the_file(file: Path) -> None:
 
 def test_one_file_and_one_environment_serve_both(file: Path) -> None:
     environment = {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_TOKEN": "x" * 20, "CODESPEC_CONTEXT": "128"}
-    assert resolve_engine({}, file, environment) == EngineConfig(warmup=7, context=128)
+    assert resolve_engine({}, file, environment) == EngineConfig(
+        warmup=7, context=128, dtype="native", drafter_dtype="native"
+    )
     assert resolve_serve({}, file, environment) == ServeConfig(port=4, queue=2, host="::1")
 
 

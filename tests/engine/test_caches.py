@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
 from tests.kin import cousin, sibling
@@ -21,9 +21,7 @@ REQUESTS = [replace(request, max_tokens=140) for request in varied_requests(n=1)
 EVERY = 9  # steps between comparisons
 
 
-def run_and_compare(
-    engine: Engine, twin: LanguageModel, drafter_twin: LanguageModel | None = None
-) -> tuple[float, int]:
+def run_and_compare(engine: Engine, twin: TorchModel, drafter_twin: TorchModel | None = None) -> tuple[float, int]:
     """Return the largest gap and the number of rounds; sequences join and leave on the way."""
     running = [sequence for request in REQUESTS for sequence in engine.submit(request)]
     worst, steps = 0.0, 0
@@ -38,12 +36,12 @@ def run_and_compare(
     return worst, sum(sequence.stats.rounds for sequence in running)
 
 
-def target_gap(engine: Engine, sequence: Sequence, twin: LanguageModel) -> float:
+def target_gap(engine: Engine, sequence: Sequence, twin: TorchModel) -> float:
     seen = sequence.ids[: sequence.cached]
     return gap_to_prefill(engine.target, sequence.slot, seen, twin, sequence.length_limit)
 
 
-def drafter_gap(engine: Engine, sequence: Sequence, twin: LanguageModel) -> float:
+def drafter_gap(engine: Engine, sequence: Sequence, twin: TorchModel) -> float:
     """Compare the drafter's cache up to the length it counts as cached; it may have drafted further."""
     proposer = engine.proposer
     assert isinstance(proposer, DraftModel)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from codespec.contract.types import Completion
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from tests.pairs import Garbage, Mixed, Oracle, Silent, Troupe, build, network_for, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
@@ -21,7 +21,7 @@ every_case = pytest.mark.parametrize("architecture,kind,dtype", CASES)
 
 
 @cache
-def device_model(architecture: str, kind: str, dtype: str, seed: int = 0) -> LanguageModel:
+def device_model(architecture: str, kind: str, dtype: str, seed: int = 0) -> TorchModel:
     tokenizer = toy_tokenizer(kind)
     network = network_for(architecture, tokenizer, seed).to(getattr(torch, dtype))
     where = torch.device("cpu")

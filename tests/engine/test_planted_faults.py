@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ def shift_after_rejection(by: int) -> Callable[[Patch], None]:
 def wrong_verify_row(patch: Patch) -> None:
     """Judge each candidate with the next row."""
     view = Verifier._view
-    patch.setattr(Verifier, "_view", lambda self, turn, rows: view(self, turn, torch.roll(rows, 1, 0)))
+    patch.setattr(Verifier, "_view", lambda self, turn, rows: view(self, turn, np.roll(rows, 1, 0)))
 
 
 def correction_dropped(patch: Patch) -> None:

@@ -13,8 +13,8 @@ import torch
 from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
+from codespec.models.torch_model import TorchModel
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import CONTEXT, Mixed, build, network_for, prompts, run, total, wrapped
 from tests.regret import TIE, in_ids, regret
@@ -24,7 +24,7 @@ TOKENS = 24
 DTYPES = ["float32", "bfloat16"]
 
 
-def asked(target: LanguageModel) -> list[CompletionRequest]:
+def asked(target: TorchModel) -> list[CompletionRequest]:
     """Greedy and sampled requests in turn, of different lengths."""
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=TOKENS - place, seed=place, temperature=0.8 * (place % 2))
@@ -34,14 +34,14 @@ def asked(target: LanguageModel) -> list[CompletionRequest]:
 
 
 @cache
-def tiny(dtype: str, exact: bool = False) -> LanguageModel:
+def tiny(dtype: str, exact: bool = False) -> TorchModel:
     """Return a random Llama with heads as wide as those of large models."""
     torch.set_num_threads(1)
     tokenizer = toy_tokenizer("gpt2")
     return wrapped(network_for("llama", tokenizer, head_dim=128), tokenizer, "llama", dtype, exact)
 
 
-def scripted(target: LanguageModel, batch: int) -> Engine:
+def scripted(target: TorchModel, batch: int) -> Engine:
     """Return drafts that are right, partly right and wrong."""
     mode, requests = "exact" if target.exact else "fast", asked(target)
     alone = run(build(target, mode=mode, max_batch=1), requests, together=False, speculate=False)
@@ -49,7 +49,7 @@ def scripted(target: LanguageModel, batch: int) -> Engine:
 
 
 @cache
-def starter(dtype: str) -> tuple[LanguageModel, LanguageModel]:
+def starter(dtype: str) -> tuple[TorchModel, TorchModel]:
     """Return the pair that ships with the package."""
     target = load_model(str(SHIPPED / "target"), dtype=dtype, exact=False)
     return target, load_drafter(str(SHIPPED / "drafter"), "cpu", dtype)

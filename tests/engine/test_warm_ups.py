@@ -11,14 +11,14 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
 from codespec.engine.admission import reserve
 from codespec.errors import ConfigError
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.startup.parts import choose_slots
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
 from tests.pairs import build, cancel, drafters, network_for, wrapped
 
 
 @cache
-def filling_model(kind: str, seed: int = 0) -> LanguageModel:
+def filling_model(kind: str, seed: int = 0) -> TorchModel:
     """Return a tiny model with fill-in-the-middle tokens."""
     tokenizer = spelling(kind, "spm")
     return wrapped(network_for("llama" if seed == 0 else "qwen3", tokenizer, seed), tokenizer, kind)

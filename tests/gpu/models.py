@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import tiny_network
@@ -36,7 +36,7 @@ def on_gpu(
     exact: bool = True,
     graph_rows: int = GRAPH_ROWS,
     **more: Any,
-) -> LanguageModel:
+) -> TorchModel:
     """Return a model whose every `allocate` captures graphs of up to `graph_rows` rows (0: none)."""
     network = tiny_network(architecture, dtype=dtype, **more)
     return with_graphs(behind_the_seam(network, None, architecture, dtype, exact), graph_rows)
@@ -44,8 +44,8 @@ def on_gpu(
 
 def behind_the_seam(
     network: Any, tokenizer: TextTokenizer | None, name: str, dtype: torch.dtype, exact: bool
-) -> LanguageModel:
-    """Wrap the network as a LanguageModel on the GPU."""
+) -> TorchModel:
+    """Wrap the network as a TorchModel on the GPU."""
     return wrap(network.to(dtype), tokenizer, name, device=torch.device("cuda"), dtype=dtype, exact=exact)
 
 
@@ -54,7 +54,7 @@ def check_captured(problem: str) -> None:
     assert problem == ""
 
 
-def with_graphs(model: LanguageModel, graph_rows: int) -> LanguageModel:
+def with_graphs(model: TorchModel, graph_rows: int) -> TorchModel:
     """Make the model capture graphs at every `allocate`, and return it."""
     plain = model.allocate
 

@@ -9,7 +9,7 @@ import torch
 
 from codespec.contract.types import Completion
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from tests.gpu.models import behind_the_seam, gpu
 from tests.pairs import (
     CONTEXT,
@@ -39,7 +39,7 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @cache
-def gpu_model(architecture: str, kind: str, dtype: str, exact: bool = True, seed: int = 0) -> LanguageModel:
+def gpu_model(architecture: str, kind: str, dtype: str, exact: bool = True, seed: int = 0) -> TorchModel:
     network = network_for(architecture, toy_tokenizer(kind), seed)
     return behind_the_seam(network, toy_tokenizer(kind), architecture, getattr(torch, dtype), exact)
 

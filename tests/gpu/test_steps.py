@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from codespec.models import attention
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import find_variance
 from tests.gpu.models import FLOATS, FORMS, gpu, on_gpu
 from tests.models.rounds import Replay, covering, fresh_prefill, gap, random_rounds
@@ -64,7 +64,7 @@ class Twins:
 @each_form
 def test_replay_equals_launching_and_a_whole_prefill(architecture: str, dtype: torch.dtype) -> None:
     twins = Twins(architecture, dtype, exact=True)
-    replay = Replay(cast("LanguageModel", twins), SHORT)
+    replay = Replay(cast("TorchModel", twins), SHORT)
     assert replay.play(covering(SHORT)) == 0.0
     for seed in range(4):
         assert replay.play(random_rounds(seed, 40)) == 0.0
@@ -76,7 +76,7 @@ def test_replay_equals_launching_and_a_whole_prefill(architecture: str, dtype: t
 def test_across_buckets_of_keys(architecture: str, dtype: torch.dtype) -> None:
     """A graph captured for short sequences is not replayed for long ones, in any batch."""
     twins = Twins(architecture, dtype, exact=True)
-    replay = Replay(cast("LanguageModel", twins), LONG)
+    replay = Replay(cast("TorchModel", twins), LONG)
     assert replay.play(covering(LONG)) == 0.0
     for seed in range(3):
         assert replay.play(random_rounds(seed, 60, chunk=200)) == 0.0
@@ -86,7 +86,7 @@ def test_across_buckets_of_keys(architecture: str, dtype: torch.dtype) -> None:
 @each_dtype
 def test_fast_mode_is_near(dtype: torch.dtype) -> None:
     twins = Twins("llama", dtype, exact=False)
-    replay = Replay(cast("LanguageModel", twins), SHORT)
+    replay = Replay(cast("TorchModel", twins), SHORT)
     limit = 1e-4 if dtype == torch.float32 else 0.1
     assert replay.play(covering(SHORT)) <= limit
     assert replay.play(random_rounds(0, 40)) <= limit
@@ -134,7 +134,7 @@ def test_attention_between_graphs(architecture: str, dtype: torch.dtype, monkeyp
     monkeypatch.setattr(attention, "slot_attention", attend)
     monkeypatch.setattr("tests.gpu.models.check_captured", told.append)
     twins = Twins(architecture, dtype, exact=True)
-    replay = Replay(cast("LanguageModel", twins), SHORT)
+    replay = Replay(cast("TorchModel", twins), SHORT)
     assert replay.play(covering(SHORT)) == 0.0
     assert replay.play(random_rounds(0, 40)) == 0.0
     assert twins.worst == 0.0

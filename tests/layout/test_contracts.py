@@ -81,6 +81,7 @@ def make_tree(tmp_path: Path) -> Path:
         "progress",
         "user_folders",
         "json_store",
+        "file_lock",
         "keys_file",
     )
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from tests.tiny_models import sample_ids
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Replay:
     The references are the model's own whole prefills, or the given `logits`; with the latter, caches are not compared.
     """
 
-    def __init__(self, model: LanguageModel, length: int, logits: Sequence[Tensor] | None = None) -> None:
+    def __init__(self, model: TorchModel, length: int, logits: Sequence[Tensor] | None = None) -> None:
         self.model = model
         self.length = length
         self.scripts = scripts(model.spec.vocab_size, length)
@@ -168,7 +168,7 @@ def scripts(vocab_size: int, length: int) -> list[list[int]]:
     return [sample_ids(length, seed, vocab_size) for seed in range(SLOTS)]
 
 
-def fresh_prefill(model: LanguageModel, ids: Sequence[int]) -> tuple[Tensor, Caches]:
+def fresh_prefill(model: TorchModel, ids: Sequence[int]) -> tuple[Tensor, Caches]:
     """Return the logits of all rows and the cache after one forward over `ids`, alone in a new cache."""
     model.allocate(1, len(ids))
     model.admit(0, len(ids))

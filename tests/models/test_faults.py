@@ -13,9 +13,10 @@ from transformers import AttentionInterface
 from codespec.models import attention
 from codespec.models.cache import KVCache
 from codespec.models.call_shape import CallShape
-from codespec.models.language_model import LanguageModel
+from codespec.models.grouping import Group
 from codespec.models.linear import TiledLinear
-from codespec.models.rows import Group, Rows
+from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, covering
 from tests.models.test_seam import eager_logits
@@ -47,12 +48,12 @@ def few_rows(patch: Patch) -> None:
 
 def depends_on_the_batch(patch: Patch) -> None:
     """Logits change slightly with the number of sequences."""
-    plain = LanguageModel.forward
+    plain = TorchModel.forward
 
-    def leak(self: LanguageModel, batch: Any, cached: bool = True) -> Tensor:
+    def leak(self: TorchModel, batch: Any, cached: bool = True) -> Tensor:
         return plain(self, batch, cached) + 1e-6 * len(batch)
 
-    patch.setattr(LanguageModel, "forward", leak)
+    patch.setattr(TorchModel, "forward", leak)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"])

@@ -23,8 +23,8 @@ from codespec.models.heads.checkpoint import LoadedHead, load_head, save_head
 from codespec.models.heads.config import Kind, parse_config, spread_layers, usual_layers
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.models.heads.host import Host
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from tests.random_heads import random_head
 from tests.tiny_models import sample_ids, tiny_model
 from tests.toy_tokenizers import toy_tokenizer
@@ -39,7 +39,7 @@ Weights = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
-def target() -> LanguageModel:
+def target() -> TorchModel:
     return tiny_model("llama", toy_tokenizer("gpt2"), exact=False, num_hidden_layers=9)
 
 
@@ -103,11 +103,11 @@ def write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
     save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
 
 
-def load(folder: Path, target: LanguageModel) -> LoadedHead:
+def load(folder: Path, target: TorchModel) -> LoadedHead:
     return load_head(folder, Host.of(target), dtype=target.dtype, device=target.device)
 
 
-def read(target: LanguageModel, head: LoadedHead) -> tuple[list[int], Tensor]:
+def read(target: TorchModel, head: LoadedHead) -> tuple[list[int], Tensor]:
     """Return the ids the target has read in slot 0, without the last, and its features for them."""
     ids = sample_ids(LENGTH)
     target.tap(head.config.layers)
@@ -172,7 +172,7 @@ class Reference:
 
 
 @torch.inference_mode()
-def test_a_public_eagle3_head_computes_what_its_repository_says(target: LanguageModel, tmp_path: Path) -> None:
+def test_a_public_eagle3_head_computes_what_its_repository_says(target: TorchModel, tmp_path: Path) -> None:
     weights = public_eagle3(tmp_path, target.spec.vocab_size)
     head = load(tmp_path, target)
     assert head.config.layers == usual_layers(9) == (1, 3, 5)
@@ -195,7 +195,7 @@ def test_a_public_eagle3_head_computes_what_its_repository_says(target: Language
 
 
 @torch.inference_mode()
-def test_a_public_dflash_head_computes_what_its_repository_says(target: LanguageModel, tmp_path: Path) -> None:
+def test_a_public_dflash_head_computes_what_its_repository_says(target: TorchModel, tmp_path: Path) -> None:
     weights = public_dflash(tmp_path, target.spec.vocab_size)
     head = load(tmp_path, target)
     assert head.config.layers == (1, 6) and len(head.ids) == target.spec.vocab_size
@@ -210,7 +210,7 @@ def test_a_public_dflash_head_computes_what_its_repository_says(target: Language
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_what_is_written_is_read_again(kind: Kind, target: LanguageModel, tmp_path: Path) -> None:
+def test_what_is_written_is_read_again(kind: Kind, target: TorchModel, tmp_path: Path) -> None:
     head = random_head(target, kind)
     for name, data in save_head(head.config, head.network, head.ids, name="toy").items():
         (tmp_path / name).write_bytes(data)
@@ -245,16 +245,14 @@ def test_layers_that_the_files_do_not_name() -> None:
         ("dflash", {"codespec": {"target": {"sha256": "another"}}}, "was trained for another target"),
     ],
 )
-def test_what_is_refused(
-    kind: Kind, change: dict[str, Any], wanted: str, target: LanguageModel, tmp_path: Path
-) -> None:
+def test_what_is_refused(kind: Kind, change: dict[str, Any], wanted: str, target: TorchModel, tmp_path: Path) -> None:
     PUBLIC[kind](tmp_path, target.spec.vocab_size, **change)
     with pytest.raises(ModelError, match=wanted) as raised:
         load(tmp_path, target)
     assert "\n" not in str(raised.value)
 
 
-def test_a_folder_without_a_head_or_with_damaged_files(target: LanguageModel, tmp_path: Path) -> None:
+def test_a_folder_without_a_head_or_with_damaged_files(target: TorchModel, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="There is no head in"):
         load(tmp_path / "nothing", target)
     public_eagle3(tmp_path, target.spec.vocab_size)
@@ -276,7 +274,7 @@ def _rewritten(folder: Path, data: bytes) -> Path:
     return folder / "model.safetensors"
 
 
-def test_a_head_that_reads_a_layer_which_its_target_lacks(target: LanguageModel, tmp_path: Path) -> None:
+def test_a_head_that_reads_a_layer_which_its_target_lacks(target: TorchModel, tmp_path: Path) -> None:
     reads = {"target_layer_ids": [1, 60], "mask_token_id": MASK}
     public_dflash(tmp_path, target.spec.vocab_size, dflash_config=reads)
     head = load(tmp_path, target)
@@ -286,7 +284,7 @@ def test_a_head_that_reads_a_layer_which_its_target_lacks(target: LanguageModel,
 
 @pytest.mark.parametrize("wrong", [{"num_key_value_heads": 4, "num_attention_heads": 6}, {"head_dim": 15}])
 def test_a_shape_that_no_attention_computes_is_refused(
-    wrong: dict[str, int], target: LanguageModel, tmp_path: Path
+    wrong: dict[str, int], target: TorchModel, tmp_path: Path
 ) -> None:
     head = random_head(target, "eagle3")
     with pytest.raises(ModelError, match="which can't be computed: fetch or export the head again"):

@@ -20,11 +20,11 @@ from torch import nn
 from codespec.errors import ModelError
 from codespec.models import linear
 from codespec.models.attention import NAME
-from codespec.models.language_model import LanguageModel
 from codespec.models.linear import weight_and_bias
 from codespec.models.loader import load_model, model_facts
 from codespec.models.reference import quiet
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
@@ -52,7 +52,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
-def logits(model: LanguageModel) -> torch.Tensor:
+def logits(model: TorchModel) -> torch.Tensor:
     model.allocate(1, 64)
     model.admit(0, 40)
     return model.forward([Rows(0, 0, sample_ids(40), keep=40)])

@@ -13,14 +13,14 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan, transformers_loader
 from codespec.models.cuda.graphs import Progress
-from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
+from codespec.models.torch_model import TorchModel
 from tests.tiny_models import tiny_model
 
 MIB = 1 << 20
 
 
-def need(model: LanguageModel, slots: int = 2, capacity: int = 512, rows: int = 64, kept: int = 4) -> Need:
+def need(model: TorchModel, slots: int = 2, capacity: int = 512, rows: int = 64, kept: int = 4) -> Need:
     return Need(model, slots, capacity, rows, kept)
 
 
@@ -80,11 +80,11 @@ def test_nothing_is_made_where_one_of_two_models_has_no_room(monkeypatch: pytest
 
 
 def test_who_starts_hears_of_graphs_and_of_what_can_not_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capture(model: LanguageModel, progress: Progress) -> str:
+    def capture(model: TorchModel, progress: Progress) -> str:
         progress(2, 42)
         return "a layer copies to the host" if model.spec.name == "gpt2" else ""
 
-    monkeypatch.setattr(LanguageModel, "capture", capture)
+    monkeypatch.setattr(TorchModel, "capture", capture)
     target, drafter = tiny_model("llama", steps="device"), tiny_model("gpt2", steps="device")
     told: list[str] = []
     notes: list[str] = []

@@ -14,9 +14,9 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models import attention
 from codespec.models.cache import KVCache
-from codespec.models.language_model import LanguageModel
 from codespec.models.model_check import gap
 from codespec.models.reference import quiet
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from tests.tiny_models import WINDOW, tiny_model, tiny_network
 
@@ -79,7 +79,7 @@ def network_of(name: str, ending: str, values: dict[str, Any]) -> Any:
         return model._from_config(config, attn_implementation=attention.NAME, dtype=torch.float32)
 
 
-def load(network: Any, dtype: torch.dtype = torch.float32) -> LanguageModel:
+def load(network: Any, dtype: torch.dtype = torch.float32) -> TorchModel:
     return wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True)  # type: ignore[arg-type]
 
 
@@ -116,24 +116,24 @@ def test_accepted_in_every_dtype(architecture: str, dtype: torch.dtype) -> None:
 
 
 def blind_to_positions(patch: pytest.MonkeyPatch) -> None:
-    plain = LanguageModel._lay_out
+    plain = TorchModel._lay_out
 
-    def shifted(self: LanguageModel, batch: Any, cache: Any) -> Any:
+    def shifted(self: TorchModel, batch: Any, cache: Any) -> Any:
         step, ids, positions, kept = plain(self, batch, cache)
         return step, ids, positions * 2, kept
 
-    patch.setattr(LanguageModel, "_lay_out", shifted)
+    patch.setattr(TorchModel, "_lay_out", shifted)
 
 
 def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
     """Behave like a model that ignores `logits_to_keep`."""
-    plain = LanguageModel._lay_out
+    plain = TorchModel._lay_out
 
-    def all_rows(self: LanguageModel, batch: Any, cache: Any) -> Any:
+    def all_rows(self: TorchModel, batch: Any, cache: Any) -> Any:
         step, ids, positions, kept = plain(self, batch, cache)
         return step, ids, positions, torch.arange(len(ids)) if len(kept) > 1 else kept
 
-    patch.setattr(LanguageModel, "_lay_out", all_rows)
+    patch.setattr(TorchModel, "_lay_out", all_rows)
 
 
 def attends_to_neighbours(patch: pytest.MonkeyPatch) -> None:
@@ -168,13 +168,13 @@ def test_what_other_sequences_change_is_noticed_below_the_formats_tolerance(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a state that is handed on to the next sequence in a batch: too little to show against a sequence alone."""
-    plain = LanguageModel.forward
+    plain = TorchModel.forward
 
-    def leaking(self: LanguageModel, batch: Any, cached: bool = True) -> Tensor:
+    def leaking(self: TorchModel, batch: Any, cached: bool = True) -> Tensor:
         return plain(self, batch, cached) * (1.0 + 1e-7 * sum(sum(rows.ids) for rows in batch[1:]))
 
     network = tiny_network("llama", dtype=dtype)
-    monkeypatch.setattr(LanguageModel, "forward", leaking)
+    monkeypatch.setattr(TorchModel, "forward", leaking)
     with pytest.raises(ModelError, match="other sequences change its results"):
         wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=False)  # type: ignore[arg-type]
 

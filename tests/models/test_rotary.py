@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.models.language_model import LanguageModel
 from codespec.models.rotary import RequestRotary
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from tests.models.rounds import Replay, covering
 from tests.tiny_models import LONGROPE_LIMIT, sample_ids, tiny_model, tiny_network
 
@@ -32,7 +32,7 @@ CASES = {
 }
 
 
-def make(case: str, **more: Any) -> LanguageModel:
+def make(case: str, **more: Any) -> TorchModel:
     architecture, changes = CASES[case]
     return tiny_model(architecture, **changes, **more)
 
@@ -45,7 +45,7 @@ def eager(case: str, ids: list[int]) -> Tensor:
     return logits
 
 
-def whole(model: LanguageModel, ids: list[int], limit: int) -> Tensor:
+def whole(model: TorchModel, ids: list[int], limit: int) -> Tensor:
     model.allocate(1, 512)
     model.admit(0, limit)
     return model.forward([Rows(0, 0, ids, keep=len(ids))])

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.models.cache import CAPACITY_UNIT
-from codespec.models.rows import Grouping, Rows, Span
+from codespec.models.grouping import Grouping, Span
+from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model
 
 SLOTS = 6

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from codespec.contract.types import CompletionRequest, Snippet
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length
@@ -171,7 +171,7 @@ def test_ids_without_text_that_only_the_target_has() -> None:
     assert texts(done) == texts(run(build(target), requests, speculate=False))
 
 
-def poor_drafter() -> LanguageModel:
+def poor_drafter() -> TorchModel:
     """Return a drafter whose vocabulary lacks a byte that only characters beyond U+FFFFF use."""
     document = json.loads(toy_backend("bytes").to_str())
     lead = "".join(chr(code) for code, byte in byte_level_alphabet().items() if byte == 0xF4)

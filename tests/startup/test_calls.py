@@ -14,9 +14,9 @@ import torch
 
 from codespec.errors import ConfigError
 from codespec.models.call_shape import FAST, CallShape
-from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup import calls
 from codespec.startup.call_search import SearchResult
 from codespec.startup.calls import FORCED, choose_calls
@@ -37,7 +37,7 @@ def searches(monkeypatch: Patch) -> list[int]:
     found: list[int] = []
     plain = calls.settle
 
-    def settle(model: LanguageModel, chunk: int) -> SearchResult:
+    def settle(model: TorchModel, chunk: int) -> SearchResult:
         found.append(chunk)
         return plain(model, chunk)
 
@@ -45,7 +45,7 @@ def searches(monkeypatch: Patch) -> list[int]:
     return found
 
 
-def loaded(exact: bool = True, dtype: torch.dtype = torch.float32) -> LanguageModel:
+def loaded(exact: bool = True, dtype: torch.dtype = torch.float32) -> TorchModel:
     model = tiny_model("llama", exact=exact, dtype=dtype)
     model.use(CallShape(rows=16))  # the chosen shape must replace it
     model.allocate(3, 640)

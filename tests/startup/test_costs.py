@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.startup import costs, timing
 from codespec.startup.costs import kept_table, measure_table, price
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder
@@ -25,14 +25,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "codespec" / "costs"
 
 
-def pair() -> tuple[LanguageModel, LanguageModel]:
+def pair() -> tuple[TorchModel, TorchModel]:
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     target.allocate(4, 512)
     drafter.allocate(4, 512)
     return target, drafter
 
 
-def name_of(target: LanguageModel, *drafters: LanguageModel) -> str:
+def name_of(target: TorchModel, *drafters: TorchModel) -> str:
     """Return the name of the file that keeps the table."""
     return kept_table(target, dict(enumerate(drafters))).file.name  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ import torch
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from codespec.startup import parts, tuning
 from codespec.startup.tuning import choose_threads, find_threads, largest_batch, longest_draft, tune
@@ -133,9 +133,9 @@ class _Cores:
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_threads_are_measured_only_where_none_are_given(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[LanguageModel] = []
+    measured: list[TorchModel] = []
 
-    def find(model: LanguageModel, _notes: list[str]) -> int:
+    def find(model: TorchModel, _notes: list[str]) -> int:
         measured.append(model)
         return 1
 

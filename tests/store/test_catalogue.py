@@ -46,7 +46,7 @@ def test_entry_is_whole(entry: Entry) -> None:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.hub.id) and entry.hub.id in entry.card
     if entry.file:
         assert entry.file.name.endswith(".gguf") and re.fullmatch("[0-9a-f]{64}", entry.file.sha256)
-        assert entry.dtype == "int8" or entry.adapter, "adapters are merged into float weights"
+        assert entry.dtype == "native" or entry.adapter, "adapters are merged into float weights"
     else:
         quantized = entry.name == "gpt-oss-20b"
         assert (entry.size / entry.parameters in (2, 4)) != quantized  # bytes per weight
@@ -54,7 +54,7 @@ def test_entry_is_whole(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
 def test_figures_of_int8_are_possible(entry: Entry) -> None:
-    assert entry.dtype == "int8" or not entry.int8
+    assert entry.dtype == "native" or not entry.int8
     assert len({figures.most for figures in entry.int8}) == len(entry.int8)
     for figures in entry.int8:
         assert figures.most in (127, 63) and figures.tokens >= 1000 and date.fromisoformat(figures.date)

@@ -214,15 +214,16 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
 @pytest.mark.parametrize(
     ("settings", "dtypes"),
     [
-        ({}, ("float32", "float32")),
+        ({}, ("native", "native")),
         ({"model": REFERENCE}, ("bfloat16", "float32")),  # the shipped drafter is fastest in float32
-        ({"model": BETTER}, ("int8", "int8")),
+        ({"model": BETTER}, ("native", "native")),
         ({"model": BETTER, "dtype": "bfloat16"}, ("bfloat16", "float32")),
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
         ({"model": LARGE, "drafter_dtype": "int8"}, ("bfloat16", "int8")),
         ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # recommended only for the model's own target
-        ({"model": "starter"}, ("float32", "float32")),
+        ({"model": "starter"}, ("native", "native")),
+        ({"drafter": "a/folder"}, ("native", "float32")),  # the kernels may not compute it
     ],
     ids=str,
 )
@@ -236,7 +237,7 @@ def test_the_recommended_number_format(settings: dict[str, str], dtypes: tuple[s
 
 def test_the_format_that_a_pull_converts_to(pull: Pull) -> None:
     pull("mine", BETTER, REFERENCE)
-    assert [resolve(name).dtype for name in (BETTER, REFERENCE, "mine")] == ["int8", "bfloat16", "float32"]
+    assert [resolve(name).dtype for name in (BETTER, REFERENCE, "mine")] == ["native", "bfloat16", "float32"]
 
 
 def test_a_number_format_that_the_processor_lacks_is_not_recommended(
@@ -254,8 +255,10 @@ def test_a_number_format_that_the_processor_lacks_is_not_recommended(
 
 
 def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the native kernels are not built, or on a GPU."""
     pull(BETTER)
     monkeypatch.setattr(choice, "has_gpu", lambda: False)
+    monkeypatch.setattr(choice, "has_native", lambda: False)
 
     def dtype(**flags: str) -> str:
         return resolve_engine({"model": BETTER, **flags}, environment={}).dtype

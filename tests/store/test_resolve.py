@@ -135,7 +135,7 @@ def test_a_pulled_gguf_file_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     asked: list[Path] = []
     monkeypatch.setattr(resolving, "convert_gguf", lambda file: asked.append(file) or tmp_path)
     place = pull("mine", "model.gguf")
-    assert resolve("mine").folder() == tmp_path and asked == [place / "model.gguf"]
+    assert resolve("mine").folder("float32") == tmp_path and asked == [place / "model.gguf"]
 
 
 def test_a_name_of_the_catalogue_that_is_not_here_says_how_to_pull_it() -> None:

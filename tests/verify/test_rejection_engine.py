@@ -20,8 +20,8 @@ from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
@@ -70,7 +70,7 @@ class Trimming(FixedLength):
         return found
 
 
-def engine_of(drafter: LanguageModel | None = None, *, suffix: bool = False, tokens: int = 2) -> Engine:
+def engine_of(drafter: TorchModel | None = None, *, suffix: bool = False, tokens: int = 2) -> Engine:
     """Return a bigram target with a drafter of another vocabulary."""
     target = Bigram()
     drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer)]

@@ -43,6 +43,7 @@ PROMPT = """class Point:
 
     def scale(self, factor):
         return Point("""
+SLOW_MEND = "use a smaller model, or a daemon on another machine (--url)"
 DIFFER = "report it, with the output of `codespec check`"
 
 
@@ -61,10 +62,14 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
         return well(ARITHMETIC, FAST_SET)
     if engine.mode == "fast":  # startup has just tried all shapes
         return _varying(engine.variance)
+    model = engine.target
+    if not model.searched:
+        return well(ARITHMETIC, f"exact mode holds by construction: {model.kernel}")
+    from codespec.models.torch_model import TorchModel
     from codespec.startup.batch_invariance import find_variance, tried_length
     from codespec.startup.tuning import MOST_CHUNK
 
-    model = engine.target
+    assert isinstance(model, TorchModel)
     variance = find_variance(model, config.prefill_chunk or MOST_CHUNK)
     if variance:
         said = f"the shape cached by an earlier start ({model.calls.label}) no longer holds ({variance})"
@@ -76,11 +81,14 @@ def _varying(variance: str) -> Finding:
     return warning(ARITHMETIC, f"exact mode does not hold here ({variance}), so texts may differ at near-ties", ACCEPT)
 
 
-def check_int8(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
-    """Yield findings if a model is computed in int8 on the CPU.
+def check_kernels(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
+    """Yield findings about the kernels if a model is computed by the native ones, or in int8, on the CPU.
 
     `daemons` is the kernel that a running daemon reports. The packages must be importable.
     """
+    if config.dtype == "native":
+        yield _check_native()
+        return
     drafts = config.asks_drafter and config.drafter != "none" and config.drafter_dtype == "int8"
     on_gpu = config.device.startswith("cuda") or (config.device == "auto" and has_gpu())
     if on_gpu or not (drafts or config.dtype == "int8"):
@@ -93,6 +101,18 @@ def check_int8(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
         yield from_fault(KERNEL, error.fault)
         return
     yield _check_kernel(choice, daemons or choice.label, kernels.SLOW)
+
+
+def _check_native() -> Finding:
+    from codespec_native.library import NativeError, find_path, path_name
+
+    try:
+        name = path_name(find_path())
+    except NativeError as error:
+        return failed(KERNEL, str(error).rstrip("."), "build it with `python -m codespec_native.build`")
+    if name == "scalar":
+        return warning(KERNEL, "native kernels without vector instructions, which are many times slower", SLOW_MEND)
+    return well(KERNEL, f"native kernels, {name}")
 
 
 def _check_kernel(choice: Choice, label: str, slow: float) -> Finding:

@@ -60,7 +60,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
         if known.served and not options.no_probe:
             yield from _probe(known)
         return
-    for finding in machine.check_packages(needed=known.found is None or known.found.who != "daemon"):
+    for finding in machine.check_packages(known.config, needed=known.found is None or known.found.who != "daemon"):
         known.packages = finding.state == "ok"
         yield finding
     if known.config is not None:
@@ -147,7 +147,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     yield from machine.check_processor(config)
     if known.packages:
         yield from machine.check_device(config)
-        yield from engine.check_int8(config, known.kernel)
+        yield from engine.check_kernels(config, known.kernel)
     if known.served:
         yield well("memory", "the daemon has enough")
     elif known.target is not None and known.whole:

@@ -18,7 +18,8 @@ from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.store.machine import computes_bfloat16
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
-ENGINE_PACKAGES = ("torch", "transformers", "safetensors", "numpy", "aiohttp")
+ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # for models that the native kernels do not compute
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -27,20 +28,27 @@ def check_python() -> Finding:
     return well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
 
 
-def check_packages(needed: bool) -> Iterator[Finding]:
-    """Check that the engine's packages load. An editor works without them if a daemon runs elsewhere."""
-    missing = [name for name in ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
+def check_packages(config: EngineConfig | None, needed: bool) -> Iterator[Finding]:
+    """Check that the packages for the configured models load (None: all).
+
+    An editor works without them if a daemon runs elsewhere.
+    """
+    torch = config is None or config.needs_torch
+    packages = (*ENGINE_PACKAGES, *(TORCH_PACKAGES if torch else ("codespec_native",)))
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         said, mend = f"{', '.join(missing)} not installed", install_mend()
         yield failed("packages", said, mend) if needed else warning("packages", f"{said} (a daemon answers)", mend)
         return
-    try:
-        require_torch()
-    except ConfigError as error:
-        yield from_fault("packages", error.fault)
-        return
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ENGINE_PACKAGES[1:]]
-    yield well("packages", f"{_torch_build()}, {', '.join(versions)}")
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages if name != "torch"]
+    if torch:
+        try:
+            require_torch()
+        except ConfigError as error:
+            yield from_fault("packages", error.fault)
+            return
+        versions.insert(0, _torch_build())
+    yield well("packages", ", ".join(versions))
 
 
 def _torch_build() -> str:

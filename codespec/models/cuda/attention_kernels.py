@@ -19,7 +19,7 @@ from torch import Tensor
 from codespec.models.cuda.device_rows import TILE_ROWS, DeviceRows, tile_positions
 from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_kernels import dot
-from codespec.models.rows import Scoring
+from codespec.models.grouping import Scoring
 
 SPLIT = 512
 JOINED = 8  # splits per iteration of the second kernel

@@ -18,7 +18,7 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.cuda.device_rows import DeviceRows
-from codespec.models.rows import Scoring
+from codespec.models.grouping import Scoring
 
 QUERY_ROWS = 16
 NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu"

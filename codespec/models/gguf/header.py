@@ -150,12 +150,30 @@ class _Reader:
         inside, count = self._number("<I"), self._number("<Q")
         if inside == _STRING:
             self._demand(8 * count, count)
-            return [self._string() for _ in range(count)]
+            return self._strings(count)
         if inside not in _NUMPY:
             raise broken(self._file, f"a list has elements of the unknown type {inside}")
         form = np.dtype(_NUMPY[inside])
         self._demand(form.itemsize * count, count)
         return np.frombuffer(self._take(form.itemsize * count), dtype=form).tolist()
+
+    def _strings(self, count: int) -> list[str]:
+        """Return the strings of a list: a vocabulary has hundreds of thousands, so this loop calls little."""
+        data, at, end, found = self._data, self._at, len(self._data), []
+        length_at = struct.Struct("<Q").unpack_from
+        try:
+            for _ in range(count):
+                start = at + 8
+                at = start + length_at(data, at)[0]
+                if at > end:
+                    raise broken(self._file, "it ends within its header")
+                found.append(data[start:at].decode("utf-8"))
+        except struct.error as error:
+            raise broken(self._file, "it ends within its header") from error
+        except UnicodeDecodeError as error:
+            raise broken(self._file, "a string in its header is not UTF-8") from error
+        self._at = at
+        return found
 
     def _string(self) -> str:
         length = self._number("<Q")

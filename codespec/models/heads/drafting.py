@@ -19,8 +19,8 @@ from codespec.models.call_shape import FAST
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.heads.config import HeadConfig
 from codespec.models.heads.networks import DFlash, Eagle3, HeadRotary
-from codespec.models.language_model import LanguageModel
 from codespec.models.linear import can_pack, tile_linears
+from codespec.models.torch_model import TorchModel
 
 UNKNOWN = -1
 
@@ -102,7 +102,7 @@ class HeadRunner:
 
     whole = False
 
-    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
         self.config, self.ids, self._embed = head.config, head.ids, head.embed
         self.target = target
@@ -161,7 +161,7 @@ class HeadRunner:
 class Eagle3Runner(HeadRunner):
     """Drafts token by token: `first`, then `go_on` for each further token."""
 
-    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, Eagle3)
         super().__init__(head, target)
         self._head = head.network
@@ -217,7 +217,7 @@ class DFlashRunner(HeadRunner):
 
     whole = True
 
-    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, DFlash)
         super().__init__(head, target)
         self._head = head.network
@@ -267,7 +267,7 @@ class DFlashRunner(HeadRunner):
             reading.start = end
 
 
-def make_runner(head: LoadedHead, target: LanguageModel) -> Eagle3Runner | DFlashRunner:
+def make_runner(head: LoadedHead, target: TorchModel) -> Eagle3Runner | DFlashRunner:
     """Return the runner for a head's kind."""
     return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
 

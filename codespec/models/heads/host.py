@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.heads.config import HeadConfig
-from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear
+from codespec.models.torch_model import TorchModel
 
 SAMPLED_ROWS = 64  # token embeddings in the fingerprint
 
@@ -39,7 +39,7 @@ class Host:
     fingerprint: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: LanguageModel) -> Host:
+    def of(cls, model: TorchModel) -> Host:
         """Return the parts of a loaded target. Raise ModelError if they can't be found."""
         network: Any = model.network
         lean = hasattr(network, "blocks")
@@ -77,7 +77,7 @@ class Host:
             )
 
 
-def _digest(embed: nn.Module, model: LanguageModel) -> str:
+def _digest(embed: nn.Module, model: TorchModel) -> str:
     """Return a hash of sampled token embeddings, in bfloat16, and of the tokenizer. It is the same for every dtype that
     the model is loaded in.
     """

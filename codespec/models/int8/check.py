@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, ForwardContext, Seam, register
+from codespec.models.grouping import Span
 from codespec.models.int8.kernels import FULL, Choice
 from codespec.models.int8.linear import TINY, find_peak, fit_range, to_levels
 from codespec.models.int8.network import Blueprint, FixedRotary, Int8Block, Read, mismatch, read_optional, reader
@@ -24,7 +25,6 @@ from codespec.models.int8.recipe import EMBEDDING, HEAD
 from codespec.models.int8.rotation import mix
 from codespec.models.lean import HEAD_NORMS, Angles, attention_window
 from codespec.models.reference import read_config
-from codespec.models.rows import Span
 from codespec.store.model_config import architecture, context_length, fits_int8
 
 PROBE_ROWS = 6

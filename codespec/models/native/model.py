@@ -1,71 +1,48 @@
-"""A GGUF file as a language model for the engine, computed by the native kernels: exact by construction.
+"""A Llama-shaped model as the engine sees it, computed by the native kernels: exact by construction, without torch.
 
 A row's bits depend on no other row, thread or instruction set, so there is no shape of call to search for and nothing
-to try at start. The engine takes logits as torch tensors; keys and values stay in the library's own layout.
+to try at start. Keys and values stay in the library's own layout.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
 
-import torch
-from codespec_native.library import Model, NativeError, Pool, Weights, find_path
-from torch import Tensor, nn
+from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, find_path, path_name
 
 from codespec.errors import ModelError
-from codespec.models.attention import Seam
-from codespec.models.cache import CAPACITY_UNIT, Follower
-from codespec.models.gguf.header import read_header
-from codespec.models.language_model import GRAPH_ROWS, LanguageModel, ModelSpec
-from codespec.models.native.weights import load_weights, read_shape
+from codespec.models.gguf.convert import check_kind
+from codespec.models.gguf.header import Header, read_header
+from codespec.models.gguf.tokenizer import read_vocabulary
+from codespec.models.language_model import CAPACITY_UNIT, GRAPH_ROWS, Floats, LanguageModel, ModelSpec
+from codespec.models.native import folder as folders
+from codespec.models.native import gguf
+from codespec.models.native.weights import Reader, Shape, load_weights
 from codespec.models.rows import Rows, kept_rows
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.store.resolve import ModelRef, check_folder
+from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer import TextTokenizer
 
-
-class NativeCache:
-    """The slots of a native model, as the engine sees a `KVCache`."""
-
-    states = features = None
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.slots, self.capacity, self.nbytes = model.slots, model.capacity, model.nbytes
-        self.lengths = [0] * model.slots
-        self.followers: list[Follower] = []
-
-    def resumable(self, slot: int, length: int) -> int:
-        """Return the largest number of positions, at most `length`, that a rollback can keep."""
-        return length
-
-    def rollback(self, slot: int, length: int) -> None:
-        """Roll the slot back to `length` positions."""
-        assert 0 <= length <= self.capacity
-        self.lengths[slot] = length
-
-    def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of one slot to another."""
-        self._model.copy(source, target, length)
-        self.lengths[target] = length
+SMALL = 20_000_000  # weights in matrices up to which one thread computes a step sooner than several
+PATH = "CODESPEC_NATIVE_PATH"  # forces a lower instruction set, for tests
 
 
 class NativeModel(LanguageModel):
-    """A model whose steps run in the library, with as many threads as torch would use."""
+    """A model whose steps run in the library."""
 
-    def __init__(self, name: str, file: Path, folder: Path, exact: bool) -> None:
-        header = read_header(file)
-        shape, tokenizer = read_shape(header), load_tokenizer(folder)
-        try:
-            self._path, self._pools = find_path(), {1: Pool(1)}
-            self._weights = load_weights(header, self._pool(torch.get_num_threads()))
-        except NativeError as error:
-            raise ModelError(f"{file.name} can't be loaded ({error})", "use dtype int8") from error
-        check_tokenizer(tokenizer, len(self._weights.embedding), folder)
+    def __init__(
+        self, name: str, architecture: str, shape: Shape, weights: Weights, tokenizer: TextTokenizer, exact: bool
+    ) -> None:
         spec = ModelSpec(
             name=name,
-            architecture=header.text("general.architecture"),
-            parameters=_count(self._weights),
-            vocab_size=len(self._weights.embedding),
+            architecture=architecture,
+            parameters=sum(matrix.outputs * matrix.inputs for matrix in matrices_of(weights)),
+            vocab_size=len(weights.embedding),
             max_length=shape.context,
             dtype="native",
             layers=shape.layers,
@@ -74,59 +51,102 @@ class NativeModel(LanguageModel):
             lean=True,
             packed=True,
         )
-        super().__init__(
-            nn.Module(),
-            Seam(),
-            None,
-            tokenizer,
-            spec,
-            device=torch.device("cpu"),
-            dtype=torch.float16,  # of keys and values
-            exact=exact,
-        )
-        self.searched = False
-        self.folder = folder
-        self.shapes = dict.fromkeys(range(shape.layers), (shape.key_heads, shape.size, shape.size))
+        super().__init__(tokenizer, spec, device="cpu", exact=exact)
+        self._weights, self._path = weights, find_path(os.environ.get(PATH, ""))
+        self._pool = Pool(1)
         self._native: Model | None = None
+        self.kernel = f"native ({path_name(self._path)})"
 
-    def tap(self, layers: Sequence[int]) -> None:
-        """Raise ModelError: heads read the target's layers, which the kernels do not hand out."""
-        raise ModelError("A head can't read a model with dtype native", "set dtype bfloat16, or leave out head")
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """The threads, the kernels, and the sizes and forms of the weights."""
+        layer = self._weights.layers[0]
+        shapes = [(matrix.outputs, matrix.inputs, matrix.nbytes) for matrix in (layer.query, layer.down, layer.gate)]
+        head = (self._weights.head.outputs, self._weights.head.nbytes)
+        heads = (self._weights.heads, self._weights.key_heads, self._weights.size)
+        kernels = (version("codespec_native"), self.kernel, self._pool.threads)
+        return (*kernels, self.spec.layers, *shapes, head, heads)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the packed matrices, all of which a step reads."""
+        return sum(matrix.nbytes for matrix in matrices_of(self._weights))
+
+    def use_threads(self, count: int) -> None:
+        """Compute with this number of threads, but a small model with one."""
+        count = 1 if self.spec.parameters <= SMALL else count
+        if count != self._pool.threads:
+            self._pool = Pool(count)
+
+    def slot_bytes(self, capacity: int) -> int:
+        """Return the bytes of a slot of at least `capacity` positions: keys and values in float16."""
+        positions = capacity + -capacity % CAPACITY_UNIT
+        return 4 * positions * self.spec.layers * self._weights.key_heads * self._weights.size
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Allocate `slots` cache slots of `capacity` positions and discard the previous cache."""
-        self._native = self.cache = None  # free the old cache before allocating
+        """Allocate `slots` slots of at least `capacity` positions and discard the previous ones."""
+        self._native = self.cache = None  # free the old slots before allocating
         capacity += -capacity % CAPACITY_UNIT
         try:
-            self._native = Model(self._weights, slots, capacity, self._pool(torch.get_num_threads()), self._path)
+            self._native = Model(self._weights, slots, capacity, self._pool, self._path)
         except (NativeError, MemoryError) as error:
             what = f"{slots} cache slots of {capacity} tokens do not fit in memory"
             raise ModelError(what, "lower max_batch or context") from error
-        self.cache = NativeCache(self._native)  # type: ignore[assignment]
+        self.cache = self._native
 
-    def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """Run all rows in one step and set each slot's length; return float32 logits [sum of keep, vocabulary]."""
-        assert self._native is not None and self.cache is not None and cached, "rows need their slots"
-        self._native.use(self._pool(self.threads or torch.get_num_threads()))
-        logits = self._native.step(
+    def rollback(self, slot: int, length: int) -> None:
+        """Do nothing: later rows overwrite a slot's positions before they are read."""
+        assert self._native is not None and 0 <= length <= self._native.capacity
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of slot `source` to slot `target`."""
+        assert self._native is not None
+        self._native.copy(source, target, length)
+
+    def step(self, batch: Sequence[Rows]) -> Floats:
+        """Compute all rows; return float32 logits [sum of keep, vocabulary]."""
+        assert self._native is not None, "rows need their slots"
+        self._native.use(self._pool)
+        return self._native.step(
             [token for rows in batch for token in rows.ids],
             [rows.slot for rows in batch for _ in rows.ids],
             [position for rows in batch for position in range(rows.start, rows.end)],
             list(kept_rows(batch)),
         )
-        for rows in batch:
-            self.cache.lengths[rows.slot] = rows.end
-        return torch.from_numpy(logits)
-
-    def _pool(self, threads: int) -> Pool:
-        if threads not in self._pools:
-            self._pools[threads] = Pool(threads)
-        return self._pools[threads]
 
 
-def _count(weights: Weights) -> int:
-    """Return the number of weights in matrices; the embedding counts unless it is the head."""
-    matrices = [weights.head]
-    for layer in weights.layers:
-        matrices += [layer.query, layer.key, layer.value, layer.out, layer.gate, layer.up, layer.down]
-    return sum(matrix.outputs * matrix.inputs for matrix in matrices)
+def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
+    """Load a GGUF file, or a folder with float weights. Raises ModelError for one that the kernels can't compute."""
+    source, pool = model.source(), Pool(os.cpu_count() or 1)
+    try:
+        if source.is_file():
+            header = read_header(source)
+            check_kind(header)
+            shape, architecture = gguf.read_shape(header), header.text("general.architecture")
+            tensors, read_tokenizer = gguf.map_tensors(header), partial(_tokenizer_of, header)
+        else:
+            check_folder(source)
+            config = read_json(source / "config.json")
+            shape, architecture = folders.read_shape(source, config), str(config["model_type"])
+            tensors, read_tokenizer = folders.map_tensors(source), partial(load_tokenizer, source)
+        with ThreadPoolExecutor(1) as beside:  # packing holds no interpreter lock
+            packed = beside.submit(load_weights, shape, Reader(source, tensors, pool))
+            tokenizer = read_tokenizer()
+            weights = packed.result()
+    except NativeError as error:
+        raise ModelError(f"{source} can't be loaded ({error})", "use dtype bfloat16") from error
+    check_tokenizer(tokenizer, len(weights.embedding), source)
+    loaded = NativeModel(model.name, architecture, shape, weights, tokenizer, exact)
+    loaded.folder = source
+    return loaded
+
+
+def _tokenizer_of(header: Header) -> TextTokenizer:
+    words = read_vocabulary(header)
+    return TextTokenizer(words.document, config=words.settings, eos_ids=frozenset(words.eos_ids))
+
+
+def matrices_of(weights: Weights) -> list[Matrix]:
+    """Return the matrices of a model's products; the embedding is among them only if it is the head."""
+    names = ("query", "key", "value", "out", "gate", "up", "down")
+    return [weights.head, *(getattr(layer, name) for layer in weights.layers for name in names)]

@@ -1,25 +1,44 @@
-"""Weights of the native kernels from a GGUF file: which tensors of which architectures, and the numbers beside them."""
+"""The weights of a Llama-shaped model for the native kernels, from tensors with the names that GGUF gives them."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from codespec_native.library import FORMATS, Bytes, Floats, Layer, Matrix, NativeError, Pool, Weights, block_bytes
 
 from codespec.errors import ModelError
-from codespec.models.gguf.header import Header, Tensor, broken
-from codespec.models.gguf.settings import FACTORS, LONG, Settings, unreadable
+from codespec.models.gguf.settings import FACTORS
 
 BIASES = {"query_bias": "attn_q", "key_bias": "attn_k", "value_bias": "attn_v", "out_bias": "attn_output"}
-F32 = 0
+F32, F16, BF16 = 0, 1, 30
+# Vectors: the bytes of a row in a format -> its numbers.
+FLOATS: Mapping[int, Callable[[bytes], Floats]] = {
+    F32: lambda data: np.frombuffer(data, dtype="<f4").astype(np.float32),
+    F16: lambda data: np.frombuffer(data, dtype="<f2").astype(np.float32),
+    BF16: lambda data: (np.frombuffer(data, dtype="<u2").astype(np.uint32) << 16).view(np.float32),
+}
+
+
+def refused(where: Path, feature: str) -> ModelError:
+    """Return the ModelError for an intact model with a feature that the kernels do not compute."""
+    return ModelError(f"{where} can't be computed by the native kernels (unsupported: {feature})", "use dtype bfloat16")
+
+
+def broken(where: Path, why: str) -> ModelError:
+    """Return the ModelError for a damaged or malformed model."""
+    return ModelError(f"{where} is truncated or corrupt ({why})", "fetch or export it again")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a file says about a model beside its tensors. The scales are those of `Weights`."""
+    """What a model's configuration says beside its tensors. The scales and factors are those of `Weights`.
+
+    `factors` are given here if the model has no tensor for them. `tied`: whether the embedding is the head in any case.
+    """
 
     layers: int
     hidden: int
@@ -38,103 +57,48 @@ class Shape:
     residual_scale: float = 1.0
     attention_scale: float = 0.0
     logit_scale: float = 1.0
-
-
-def _granite(settings: Settings) -> dict[str, float]:
-    return {
-        "embedding_scale": settings.real("embedding_scale", 1.0),
-        "residual_scale": settings.real("residual_scale", 1.0),
-        "attention_scale": settings.real("attention.scale", 0.0),
-        "logit_scale": 1 / settings.real("logit_scale", 1.0),
-    }
-
-
-def _window(settings: Settings) -> dict[str, float]:
-    return {"window": settings.whole("attention.sliding_window", 0)}
+    factors: Floats | None = None
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """An architecture. Files of `twisted` ones hold the rows of queries and keys as adjacent pairs."""
+class Stored:
+    """A tensor in a mapped file: its shape with rows first, the number of its format as in GGUF, and its first byte."""
 
-    twisted: bool = False
-    more: Callable[[Settings], dict[str, float]] = lambda settings: {}
-
-
-FAMILIES = {
-    "llama": Family(twisted=True),
-    "qwen2": Family(),
-    "qwen3": Family(),
-    "granite": Family(twisted=True, more=_granite),
-    "phi3": Family(more=_window),
-}
-
-
-def read_shape(header: Header) -> Shape:
-    """Read the settings of a file. Raises ModelError for what the kernels do not compute."""
-    settings = Settings(header)
-    family = FAMILIES.get(settings.name)
-    if family is None:
-        raise unreadable(header, f"the architecture {settings.name!r} in native kernels")
-    hidden, heads = settings.whole("embedding_length"), settings.same("attention.head_count", 1)
-    size = settings.whole("attention.key_length", hidden // max(heads, 1))
-    scaling = settings.take("rope.scaling.type", str, "none" if family.more is _window else "linear")
-    factor = settings.real("rope.scaling.factor", 1.0) or settings.real("rope.scale_linear", 1.0) or 1.0
-    factor = 1.0 if scaling == "none" else factor
-    if LONG in header.tensors or (factor != 1.0 and scaling != "linear"):
-        raise unreadable(header, f"the rotary scaling {scaling!r} in native kernels")
-    settings.ignore("attention.value_length", "rope.scaling.factor", "rope.scale_linear", "expert_count")
-    if settings.whole("attention.value_length", size) != size or settings.whole("expert_count", 0):
-        raise unreadable(header, "its heads or experts in native kernels")
-    shape = Shape(
-        layers=settings.whole("block_count"),
-        hidden=hidden,
-        inner=settings.same("feed_forward_length", 0),
-        heads=heads,
-        key_heads=settings.same("attention.head_count_kv", heads),
-        size=size,
-        rotated=settings.whole("rope.dimension_count", size),
-        context=settings.whole("context_length"),
-        base=settings.real("rope.freq_base", 10000.0),
-        factor=factor,
-        epsilon=settings.real("attention.layer_norm_rms_epsilon"),
-        halves=not family.twisted,
-        **family.more(settings),  # type: ignore[arg-type]
-    )
-    settings.refuse_rest()
-    return shape
+    shape: tuple[int, ...]
+    kind: int
+    start: int
+    data: mmap.mmap
 
 
 class Reader:
     """The tensors of a mapped file. Raises ModelError for missing, misshapen or unreadable ones."""
 
-    def __init__(self, header: Header, pool: Pool) -> None:
-        self.header, self._pool = header, pool
-        with header.file.open("rb") as stream:
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    def __init__(self, where: Path, tensors: Mapping[str, Stored], pool: Pool) -> None:
+        self.where, self.tensors, self._pool = where, tensors, pool
         self.names: set[str] = set()  # of the tensors that were read
 
     def has(self, name: str) -> bool:
-        """Return whether the file has a tensor."""
-        return name in self.header.tensors
+        """Return whether the model has a tensor."""
+        return name in self.tensors
 
-    def rows(self, name: str, width: int, count: int | None = None) -> tuple[Tensor, Bytes]:
+    def rows(self, name: str, width: int, count: int | None = None) -> tuple[Stored, Bytes]:
         """Return a tensor and its rows [count, row bytes] of `width` numbers each; `count` None: any."""
-        tensor = self.header.tensors.get(name)
+        tensor = self.tensors.get(name)
         if tensor is None:
-            raise broken(self.header.file, f"it has no tensor {name}")
+            raise broken(self.where, f"it has no tensor {name}")
         self.names.add(name)
         height = int(np.prod(tensor.shape[:-1]))
         if tensor.shape[-1] != width or count not in (None, height):
-            raise broken(self.header.file, f"{name} has the shape {tensor.shape}")
+            raise broken(self.where, f"{name} has the shape {tensor.shape}")
         try:
             each = block_bytes(tensor.kind, width) if tensor.kind != F32 else 4 * width
         except NativeError as error:
             known = ", ".join(name for name, *_ in FORMATS.values())
-            raise unreadable(self.header, f"format {tensor.kind} of {name}; {known} are read") from error
-        if tensor.start + each * height > len(self._map):
-            raise broken(self.header.file, f"{name} is longer than the file")
-        data = np.frombuffer(self._map, dtype=np.uint8, count=each * height, offset=tensor.start)
+            raise refused(self.where, f"format {tensor.kind} of {name}; {known} are read") from error
+        if tensor.start + each * height > len(tensor.data):
+            raise broken(self.where, f"{name} is longer than the file")
+        data = np.frombuffer(tensor.data, dtype=np.uint8, count=each * height, offset=tensor.start)
         return tensor, data.reshape(height, each)
 
     def matrix(self, name: str, outputs: int, inputs: int, first: int = 0, whole: int = 0) -> Matrix:
@@ -146,9 +110,9 @@ class Reader:
     def vector(self, name: str, size: int) -> Floats:
         """Return a vector of floats."""
         tensor, rows = self.rows(name, size, 1)
-        if tensor.kind != F32:
-            raise unreadable(self.header, f"{name}, which is not in F32")
-        return np.frombuffer(rows.tobytes(), dtype="<f4").astype(np.float32)
+        if tensor.kind not in FLOATS:
+            raise refused(self.where, f"{name}, which is not in floats")
+        return FLOATS[tensor.kind](rows.tobytes())
 
     def maybe(self, name: str, size: int) -> Floats | None:
         """Return a vector, or None if the file has none."""
@@ -157,14 +121,15 @@ class Reader:
     def forget(self) -> None:
         """Let the system drop the pages that were read: packed weights do not need the file."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+            for data in {id(tensor.data): tensor.data for tensor in self.tensors.values()}.values():
+                data.madvise(mmap.MADV_DONTNEED)
 
 
-def load_weights(header: Header, pool: Pool) -> Weights:
-    """Pack the weights of a file. Raises ModelError for a file that the kernels can't compute."""
-    shape, reader = read_shape(header), Reader(header, pool)
+def load_weights(shape: Shape, reader: Reader) -> Weights:
+    """Pack a model's weights. Raises ModelError for a model that the kernels can't compute."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
-    head = "output.weight" if reader.has("output.weight") else "token_embd.weight"
+    untied = reader.has("output.weight") and not shape.tied
+    head = "output.weight" if untied else "token_embd.weight"
     layers = []
     for number in range(shape.layers):
         layers.append(_layer(reader, f"blk.{number}.", shape))
@@ -175,16 +140,16 @@ def load_weights(header: Header, pool: Pool) -> Weights:
         layers=layers,
         final_norm=reader.vector("output_norm.weight", shape.hidden),
         head=reader.matrix(head, len(rows), shape.hidden),
-        factors=reader.maybe(FACTORS, shape.rotated // 2),
+        factors=shape.factors if shape.factors is not None else reader.maybe(FACTORS, shape.rotated // 2),
         **{name: getattr(shape, name) for name in _SHARED},
     )
     reader.forget()
-    if unread := sorted(header.tensors.keys() - reader.names):
-        raise unreadable(header, f"the tensor {unread[0]} in native kernels")
+    if unread := sorted(reader.tensors.keys() - reader.names):
+        raise refused(reader.where, f"the tensor {unread[0]}")
     try:
         weights.check()
     except NativeError as error:
-        raise ModelError(f"{header.file} can't be computed ({error})", "use another model") from error
+        raise ModelError(f"{reader.where} can't be computed ({error})", "use another model") from error
     return weights
 
 

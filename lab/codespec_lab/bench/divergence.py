@@ -19,10 +19,11 @@ from codespec import __version__
 from codespec.errors import ConfigError, ModelError
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import Blueprint, is_converted
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import DTYPES, load_model
+from codespec.models.language_model import LanguageModel, on_host
+from codespec.models.loader import load_model
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
+from codespec.models.torch_loader import DTYPES
 from codespec.pair.sample import held_out_files
 from codespec.regular_file import NotUtf8, read_text
 from codespec.store.machine import machine_memory
@@ -123,6 +124,8 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
 
 def weight_bytes(name: str, dtype: str) -> int:
     """Return the memory that a model's weights take in a number format while it is loaded."""
+    if dtype == "native":
+        return resolve(name).source().stat().st_size
     folder = resolve(name).folder(dtype)
     config = read_json(folder / "config.json")
     if is_converted(config):
@@ -229,7 +232,7 @@ def _pieces(model: LanguageModel, ids: Sequence[int]) -> Iterator[Tensor]:
     model.admit(0, len(ids))
     for start in range(0, len(ids), PIECE):
         piece = ids[start : start + PIECE]
-        yield model.forward([Rows(0, start, piece, keep=len(piece))])[:, : model.spec.vocab_size].cpu()
+        yield torch.from_numpy(on_host(model.step([Rows(0, start, piece, keep=len(piece))])))
 
 
 SCENARIO = Scenario(run_divergence_bench, report)

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import codespec
 from codespec.errors import ConfigError, MismatchError
-from codespec_lab.bench.enlarge import enlarged
 from codespec_lab.bench.flags import Bench
 from codespec_lab.bench.report import Chart, write_plot
 from codespec_lab.bench.shapes import OWN
@@ -190,6 +189,8 @@ def carry_out(bench: Bench, summary: Path | None, plot: Path | None) -> int:
     """Run a benchmark, print its report and write its files. Return 0, or raise MismatchError if a text differs."""
     scenario: Scenario = import_module(f"codespec_lab.bench.{bench.module}").SCENARIO
     json = None if bench.grows else bench.file
+    from codespec_lab.bench.enlarge import enlarged  # with torch
+
     with enlarged(bench.config, getattr(bench, "target_shape", OWN)) as config:
         found = scenario.run(replace(bench, config=config))
     return publish(scenario, found, json=json, summary=summary, plot=plot)

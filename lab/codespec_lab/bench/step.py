@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import torch
 
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import find_device, load_drafter, load_model
+from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
+from codespec.models.torch_loader import find_device
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, LENGTH
 from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt
@@ -182,7 +184,7 @@ class StepRun:
     def _take(self, key: Key) -> float:
         """Return the seconds of a cell."""
         model = self.models[key.kind]
-        if self.on_cpu:
+        if self.on_cpu and isinstance(model, TorchModel):
             model.use(self.calls[key.kind].shapes[key.mode])
         return time_prompt(model, key.rows[0], key.chunk) if key.chunk else time_forward(model, key.rows)
 

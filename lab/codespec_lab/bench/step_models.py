@@ -17,9 +17,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
-from codespec.models.call_shape import CallShape
+from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import DTYPES, find_device, weights_folder
+from codespec.models.loader import weights_folder
+from codespec.models.native.model import NativeModel
+from codespec.models.torch_loader import DTYPES, find_device
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.call_search import settle
@@ -107,11 +110,16 @@ def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> 
     layers = 2 * shape.hidden * (shape.query + shape.keys) + 3 * shape.hidden * shape.inner
     weights = shape.layers * layers + shape.vocabulary * shape.hidden
     cached = 2 * shape.layers * shape.keys * batch * context
+    if isinstance(model, NativeModel):
+        return model.weight_bytes + 2 * cached
+    assert isinstance(model, TorchModel)
     return weights * (1 if model.spec.dtype == "int8" else model.dtype.itemsize) + cached * model.dtype.itemsize
 
 
 def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:
     """Search without stored results, and store none. A GPU has kernels of one shape, so only `mode` is measured."""
+    if not isinstance(model, TorchModel):
+        return MeasuredCalls({"exact": FAST}, tried="exact by construction")
     if model.device.type != "cpu":
         return MeasuredCalls({mode: model.calls})
     began = time.perf_counter()

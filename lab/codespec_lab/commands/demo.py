@@ -54,7 +54,7 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
         "--model", metavar="NAME", help="a name of `codespec models list`, or starter; only the small ones are fetched"
     )
     options = parser.parse_args(arguments)
-    require_torch()
+    require_torch()  # for the peers
     config = find_config(options.model)
     places, source = demo_sites(PLACES)
     engine = _load(config)
@@ -65,14 +65,12 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
 
 def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int:
     """Complete the same places again, raw and to the natural end, with every racer in turn. Raises MismatchError."""
-    import torch
-
     from codespec_lab.commands.demo_race import draft_lines, speed_lines, text_lines
 
-    say(f"{len(places)} texts are written with and without speculation and, unless in int8, by transformers, in turn")
+    say(f"{len(places)} texts are written with and without speculation and, in float formats, by transformers, in turn")
     runs = _race(_line_up(engine, config), engine, places)
     print("\n".join(speed_lines(runs)))
-    print(f"on {processor().label}, {torch.get_num_threads()} thread(s), up to {TOKENS} tokens after the prompt")
+    print(f"on {processor().label}, up to {TOKENS} tokens after the prompt")
     print("\n".join(draft_lines(runs)))
     lines, wrong = text_lines(runs, [place.name for place in places])
     print("\n".join(lines))
@@ -97,8 +95,8 @@ def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
     from codespec_lab.commands.demo_race import racers
 
     found = racers(engine, config)
-    small = engine.target.spec.parameters <= SMALL and engine.target.device.type == "cpu"
-    if small and computes_bfloat16():
+    small = engine.target.spec.parameters <= SMALL and str(engine.target.device) == "cpu"
+    if small and config.dtype != "native" and computes_bfloat16():
         other = replace(config, dtype="bfloat16" if config.dtype == "float32" else "float32")
         found += racers(_load(other), other)
     return found
@@ -175,7 +173,8 @@ def say(line: str) -> None:
 def _fetch(entry: Entry) -> None:
     model = pull(find_sources(entry.name), say)
     pulled = resolve(model.name)
-    pulled.folder(pulled.dtype)  # converts the model and prints a message
+    if pulled.dtype != "native":
+        pulled.folder(pulled.dtype)  # converts the model and prints a message
 
 
 def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:

@@ -134,11 +134,11 @@ class Theirs:
 def racers(engine: Engine, config: EngineConfig) -> list[Racer]:
     """Return all racers of one number format.
 
-    transformers loads the target once more, except for int8, which it cannot compute: its float weights would take
-    several gigabytes.
+    transformers loads the target once more, except for native bits and int8, which it cannot compute: its float weights
+    would take several gigabytes.
     """
     ours: list[Racer] = [Ours(engine, config, speculate=False), Ours(engine, config, speculate=True)]
-    if config.dtype == "int8":
+    if config.dtype in ("int8", "native"):
         return ours
     network = load_network(config.target, config.dtype).eval().to(engine.target.device)
     return [

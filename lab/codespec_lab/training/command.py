@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from codespec.errors import TrainingError
-from codespec.models.loader import load_model
+from codespec.models.torch_loader import load_torch_model
 from codespec.progress import StageBar
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
@@ -112,7 +112,7 @@ def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
     torch.set_num_threads(args.threads)
     documents = read_documents(work.corpus)
     places = choose_places(documents, args.positions, seed=args.seed)
-    engine = distillation_engine(load_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
+    engine = distillation_engine(load_torch_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
     end, bar, examples = time.monotonic() + 60 * args.minutes, StageBar("distill"), list[DistillationExample]()
     with catching_signals() as interruption:
         stop: Callable[[], bool] = lambda: interruption.requested or time.monotonic() >= end  # noqa: E731
@@ -131,7 +131,7 @@ def _evaluate(args: argparse.Namespace, work: WorkFolder) -> bool:
     file = args.corpus_held or work.held_out
     held_out = read_held_out(file, named=args.corpus_held is not None, prompts=args.prompts)
     if args.show:
-        engine = evaluation_engine(load_model(args.target, device=args.device), None)
+        engine = evaluation_engine(load_torch_model(args.target, device=args.device), None)
         print(show_completions(engine.complete, held_out, args.show, seed=args.seed))
     else:
         _measure(args, held_out)

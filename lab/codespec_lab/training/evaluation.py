@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model, model_facts
+from codespec.models.loader import model_facts
+from codespec.models.torch_loader import load_torch_model
+from codespec.models.torch_model import TorchModel
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import (
     BATCH,
@@ -149,9 +150,9 @@ def evaluate_pair(
     target: str, drafter: str, eval_set: EvalSet, *, device: str = "cpu", label: str = "eval"
 ) -> PairScores:
     """Load a pair and measure it; with the drafter "none", skip acceptance. Raise ModelError."""
-    models = {"target": load_model(target, device=device)}
+    models = {"target": load_torch_model(target, device=device)}
     if drafter != "none":
-        models["drafter"] = load_model(drafter, device=device)
+        models["drafter"] = load_torch_model(drafter, device=device)
     scores = PairScores(models={name: model_facts(model) for name, model in models.items()})
     bar = ProgressBar(label, eval_set.steps(drafter="drafter" in models))
     sample = next((gap.prefix for found in eval_set.lines.values() for gap in found), "")
@@ -171,7 +172,7 @@ def evaluate_pair(
     return scores
 
 
-def evaluation_engine(target: LanguageModel, drafter: LanguageModel | None) -> Engine:
+def evaluation_engine(target: TorchModel, drafter: TorchModel | None) -> Engine:
     """Return an engine that drafts only with the drafter, from the first token on, and never shortens prompts."""
     config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH, first_answer_ms=0)
     return assemble(target, drafter, config)

@@ -16,9 +16,9 @@ from codespec_grammars import ContextTracker
 
 from codespec.contract.types import Completion, CompletionRequest, RoundEvent, Shape
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.slots import common_prefix
+from codespec.models.torch_model import TorchModel
 from codespec.speculation.policy import FixedLength
 from codespec_lab.corpus.gaps import BATCH, Complete, Excerpt, Gap, begins_right, infill_request, is_exact, is_loop
 from codespec_lab.progress import ProgressBar
@@ -162,7 +162,7 @@ def _count_rounds(engine: Engine, gap: Gap, length: int, row: str, acceptance: A
         tracker.advance((event.accepted_text + event.target_text).encode())
 
 
-def bits_per_byte(model: LanguageModel, excerpts: Mapping[str, Sequence[Excerpt]], bar: ProgressBar) -> RateTable:
+def bits_per_byte(model: TorchModel, excerpts: Mapping[str, Sequence[Excerpt]], bar: ProgressBar) -> RateTable:
     """Return bits per byte of the excerpts' bodies, without the part beyond the model's maximum length.
 
     Each body is tokenized on its own, so every vocabulary predicts the same bytes. Uses slot 0, which must be free.
@@ -177,7 +177,7 @@ def bits_per_byte(model: LanguageModel, excerpts: Mapping[str, Sequence[Excerpt]
 
 
 @torch.inference_mode()
-def _bits(model: LanguageModel, excerpt: Excerpt) -> tuple[float, int]:
+def _bits(model: TorchModel, excerpt: Excerpt) -> tuple[float, int]:
     """Return the bits to predict an excerpt's body after its lead, and the body's size in bytes."""
     tokenizer = model.tokenizer
     longest = min(LONGEST, model.spec.max_length)
@@ -191,7 +191,7 @@ def _bits(model: LanguageModel, excerpt: Excerpt) -> tuple[float, int]:
 
 
 @torch.inference_mode()
-def ms_per_token(model: LanguageModel, text: str) -> float:
+def ms_per_token(model: TorchModel, text: str) -> float:
     """Return the median milliseconds of a greedy token after up to 256 tokens of text, batch 1, plain. Uses slot 0."""
     model.allocate(1, min(LONGEST, model.spec.max_length))
     ids = [*model.tokenizer.bos_ids, *model.tokenizer.encode(text)]

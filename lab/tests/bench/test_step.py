@@ -17,8 +17,8 @@ from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import FAST
-from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.torch_model import TorchModel
 from codespec.startup.call_search import SearchResult
 from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
@@ -135,7 +135,7 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
     """In the second sweep the machine is half as fast, and exact mode costs less."""
     seen: list[tuple[str, bool]] = []
 
-    def pretend(model: LanguageModel, shape: tuple[int, int, int]) -> float:
+    def pretend(model: TorchModel, shape: tuple[int, int, int]) -> float:
         if model.spec.name != f"random {small.name}":
             return 1.0
         seen.append((model.spec.dtype, model.calls == FAST))
@@ -155,7 +155,7 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
 def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     settle = models.settle
 
-    def vary(model: LanguageModel, chunk: int) -> SearchResult:
+    def vary(model: TorchModel, chunk: int) -> SearchResult:
         return SearchResult(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
 
     monkeypatch.setattr(models, "settle", vary)

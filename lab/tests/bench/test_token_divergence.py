@@ -7,18 +7,18 @@ import torch
 from codespec_lab.bench.divergence import PIECE, WINDOW, Divergence, measure
 
 from codespec.errors import ModelError
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from tests.pairs import model
 
 WINDOWS = [[(7 * n * n + n) % 200 + 5 for n in range(length)] for length in (2, PIECE + 1, 2 * PIECE + 9)]
 
 
-def other(seed: int = 1) -> LanguageModel:
+def other(seed: int = 1) -> TorchModel:
     return model("llama", "gpt2", seed=seed)
 
 
-def logits(one: LanguageModel, window: list[int]) -> torch.Tensor:
+def logits(one: TorchModel, window: list[int]) -> torch.Tensor:
     """Compute the definition in one piece, in double precision."""
     one.allocate(1, WINDOW)
     one.admit(0, len(window))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.rows import Scoring
+from codespec.models.grouping import Scoring
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 

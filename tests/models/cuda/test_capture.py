@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from codespec.models import attention
-from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Need, make_room
+from codespec.models.torch_model import TorchModel
 from tests.models.cuda.fake_graphs import FakeGraph, FakeRecorder, recorder
 from tests.models.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import tiny_model
@@ -27,7 +27,7 @@ TRAITS = {
 }
 
 
-def capturing(model: LanguageModel, notes: list[str]) -> LanguageModel:
+def capturing(model: TorchModel, notes: list[str]) -> TorchModel:
     """Return the same model, which captures its steps at every `allocate`."""
     plain = model.allocate
 

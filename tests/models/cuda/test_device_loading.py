@@ -14,9 +14,9 @@ from codespec.models import loader, transformers_loader
 from codespec.models.attention import register
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.invariant_linear import InvariantLinear
-from codespec.models.language_model import LanguageModel
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup import parts
 from tests.tiny_models import sample_ids, tiny_model
 
@@ -24,12 +24,12 @@ CUDA = torch.device("cuda")  # only named, not used
 PACK = transformers_loader._pack
 
 
-def logits(model: LanguageModel) -> torch.Tensor:
+def logits(model: TorchModel) -> torch.Tensor:
     model.allocate(1, 64)
     return model.forward([Rows(0, 0, sample_ids(40), keep=40)])
 
 
-def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> LanguageModel:
+def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> TorchModel:
     """Return a model whose products are built as for a GPU, although they run here."""
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
     monkeypatch.setattr(

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from codespec.models.cuda.graphs import BucketStep
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, Round, covering, fresh_prefill, rounds
 from tests.models.test_seam import eager_logits
@@ -34,7 +34,7 @@ TRAITS = {  # features of each architecture
 }
 
 
-def on_device(architecture: str, dtype: torch.dtype = torch.float32, **change: Any) -> LanguageModel:
+def on_device(architecture: str, dtype: torch.dtype = torch.float32, **change: Any) -> TorchModel:
     return tiny_model(architecture, dtype=dtype, steps="device", **change)
 
 
@@ -117,7 +117,7 @@ class Twins:
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "phi3"])
 def test_static_buffers_equal_steps_as_they_come(architecture: str, replays: list[int]) -> None:
     twins = Twins(architecture)
-    replay = Replay(cast("LanguageModel", twins), LENGTH)
+    replay = Replay(cast("TorchModel", twins), LENGTH)
 
     @settings(max_examples=3)
     @given(rounds(20))

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from tests.models.cuda.pretended import DEVICE, pretended_device
 from tests.models.test_rotary import CASES as ROTARIES
@@ -27,12 +27,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 IDS = sample_ids(40)
 
 
-def on(device: torch.device, architecture: str, change: dict[str, Any]) -> LanguageModel:
+def on(device: torch.device, architecture: str, change: dict[str, Any]) -> TorchModel:
     network = tiny_network(architecture, **change)
     return wrap(network, None, architecture, device=device, dtype=torch.float32, exact=False, steps="device")
 
 
-def play(model: LanguageModel) -> Tensor:
+def play(model: TorchModel) -> Tensor:
     """Run a short request and one that may grow long, rolled back, copied and continued."""
     model.allocate(3, 128)
     model.admit(0, 40)

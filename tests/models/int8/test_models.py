@@ -27,9 +27,9 @@ from codespec.models.int8.convert import convert, main
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import KEY, Int8Network, is_converted
 from codespec.models.int8.recipe import Sizes
-from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import find_variance
 from codespec.store.conversions import convert_to_int8
 from tests.models.gguf.files import write_model
@@ -78,12 +78,12 @@ def int8_folder(architecture: str, seed: int = 0) -> Path:
 
 
 @cache
-def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> LanguageModel:
+def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> TorchModel:
     torch.set_num_threads(1)
     return load_model(str(int8_folder(architecture, seed)), dtype="int8")
 
 
-def logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
+def logits(model: TorchModel, ids: list[int]) -> torch.Tensor:
     model.allocate(3, 512)
     model.admit(0, 500)
     return model.forward([Rows(0, 0, ids, keep=len(ids))])

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from codespec.models.int8.convert import convert
 from codespec.models.int8.network import Int8Network
-from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import find_variance
 from tests.models.int8.test_models import change_config, logits, save_float
 from tests.pairs import build
@@ -92,7 +92,7 @@ def folder_of(trait: Trait) -> Path:
     return save_float(trait.architecture, **trait.settings)
 
 
-def rounded(source: Path, folder: Path) -> LanguageModel:
+def rounded(source: Path, folder: Path) -> TorchModel:
     """Return the int8 model converted from a float folder into this one."""
     folder.mkdir()
     convert(source, folder, "0" * 64)
@@ -101,7 +101,7 @@ def rounded(source: Path, folder: Path) -> LanguageModel:
     return model
 
 
-def divergence(wanted: LanguageModel, got: LanguageModel) -> float:
+def divergence(wanted: TorchModel, got: TorchModel) -> float:
     """Return KL(wanted ‖ got) in nats, the mean of 200 positions."""
     ids = [(31 * place + 7) % 900 for place in range(200)]
     ours, theirs = (torch.log_softmax(logits(model, ids), -1) for model in (wanted, got))

@@ -6,14 +6,17 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
-import torch
+from codespec_native.library import Pool
 
+from codespec.contract.engine_config import EngineConfig
+from codespec.engine.build import assemble
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
-from codespec.startup.calls import choose_calls
+from codespec.startup.heads import load_target_head
 from tests.models.gguf.files import write_model
 from tests.pairs import Garbage, Mixed, Oracle, build, model, run, texts, total, varied_requests
 
@@ -52,44 +55,39 @@ def test_rounds_accept_what_is_right() -> None:
 
 
 def test_the_text_does_not_depend_on_threads() -> None:
-    requests, threads = varied_requests(max_tokens=16), torch.get_num_threads()
-    try:
-        found = []
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            found.append(texts(run(build(native()), requests)))
-    finally:
-        torch.set_num_threads(threads)
+    requests, found = varied_requests(max_tokens=16), []
+    for count in (1, 3):
+        target = native()
+        target._pool = Pool(count)  # type: ignore[attr-defined]
+        found.append(texts(run(build(target, threads=1), requests)))
     assert found[0] == found[1]
 
 
-def test_nothing_is_searched_for_and_nothing_tried() -> None:
-    target, notes = native(), list[str]()
-    target.allocate(2, 256)
-    forward, calls = target.forward, []
-    target.forward = lambda *given: calls.append(given) or forward(*given)  # type: ignore[method-assign, func-returns-value]
-    choose_calls(target, notes)
-    assert target.exact and not notes and not calls
+def test_nothing_is_searched_for_and_nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "codespec.startup.calls.choose_calls", lambda *_: pytest.fail("a shape of call was searched for")
+    )
+    engine = assemble(native(), None, EngineConfig(policy="fixed", context=256))
+    assert engine.mode == "exact" and not engine.notes
 
 
 def test_a_slot_rolls_back_and_is_copied() -> None:
     target, ids = native(), [5 + 7 * place % 90 for place in range(30)]
     target.allocate(2, 256)
     target.admit(0, 60)
-    whole = target.forward([Rows(0, 0, ids, keep=30)])
+    whole = target.step([Rows(0, 0, ids, keep=30)])
     target.rollback(0, 11)
     target.fork(0, 1, 11)
     for slot in (0, 1):
-        assert torch.equal(target.forward([Rows(slot, 11, ids[11:], keep=19)]), whole[11:])
-    assert target.cache is not None and target.cache.lengths == [30, 30]
+        assert np.array_equal(target.step([Rows(slot, 11, ids[11:], keep=19)]), whole[11:])
 
 
 def test_what_does_not_suit_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="dtype native is for a GGUF file on a CPU: use dtype int8 or bfloat16"):
-        load_model(str(tmp_path), dtype="native")
-    with pytest.raises(ModelError, match="the architecture 'gemma' in native kernels"):
+    with pytest.raises(ModelError, match="dtype native is for a CPU: use dtype bfloat16"):
+        load_model(str(tmp_path), dtype="native", device="cuda")
+    with pytest.raises(ModelError, match=r"native kernels .unsupported: the architecture 'gemma'"):
         native("gemma")
-    with pytest.raises(ModelError, match="A head can't read a model with dtype native"):
-        native().tap([0])
+    with pytest.raises(ModelError, match="A head can't read the layers of a model with dtype native"):
+        load_target_head(native(), EngineConfig(head=str(tmp_path)))
     with pytest.raises(ModelError, match="do not fit in memory"):
         native().allocate(10_000, 1 << 24)

@@ -11,7 +11,8 @@ from codespec_native.library import Floats, Model, Pool, find_path, paths
 
 from codespec.errors import ModelError
 from codespec.models.gguf.header import read_header
-from codespec.models.native.weights import load_weights
+from codespec.models.native.gguf import map_tensors, read_shape
+from codespec.models.native.weights import Reader, load_weights
 from tests.models.gguf.files import network, write_model
 
 READ = ["llama", "untied", "linear", "llama3", "qwen2", "qwen3", "phi3", "phi3_partial", "granite"]
@@ -20,7 +21,9 @@ IDS = [5 + 37 * place % 600 for place in range(40)]
 
 def load(file: Path, threads: int = 2, path: str = "", slots: int = 2) -> Model:
     pool = Pool(threads)
-    return Model(load_weights(read_header(file), pool), slots, 64, pool, find_path(path))
+    header = read_header(file)
+    weights = load_weights(read_shape(header), Reader(file, map_tensors(header), pool))
+    return Model(weights, slots, 64, pool, find_path(path))
 
 
 def logits(model: Model, counts: list[int], slot: int = 0) -> Floats:

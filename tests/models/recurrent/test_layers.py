@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
 from tests.models.rounds import SLOTS, Replay, gap, random_rounds, scripts
 from tests.tiny_models import RECURRENT, sample_ids, shaped, tiny_model, tiny_network
@@ -21,7 +21,7 @@ every_form = pytest.mark.parametrize("form", DTYPES)
 every_kind = pytest.mark.parametrize("architecture", RECURRENT)
 
 
-def load(architecture: str, form: str = "float32") -> LanguageModel:
+def load(architecture: str, form: str = "float32") -> TorchModel:
     """Return a tiny model in a format, exact on this processor."""
     if form != "int8":
         return tiny_model(architecture, dtype=DTYPES[form])
@@ -32,7 +32,7 @@ def load(architecture: str, form: str = "float32") -> LanguageModel:
     )
 
 
-def states_at(model: LanguageModel, slot: int, length: int) -> list[Tensor]:
+def states_at(model: TorchModel, slot: int, length: int) -> list[Tensor]:
     """Return the states after the first `length` positions of a slot, and the rows from which it goes on."""
     assert model.cache is not None and model.cache.states is not None
     store = model.cache.states

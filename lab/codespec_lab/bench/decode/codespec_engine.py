@@ -24,6 +24,7 @@ from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -247,7 +248,10 @@ class OwnModels:
         return model
 
     def _shape(self, model: LanguageModel, threads: int) -> None:
-        """Set the call shape that is exact at `threads` threads."""
+        """Set the number of threads, and the call shape that is exact with it."""
+        if not isinstance(model, TorchModel):
+            model.use_threads(threads)
+            return
         key = (model.spec.name, str(model.spec.dtype), model.exact, threads)
         if key not in self._calls:
             found = choose_calls(model, self.notes)

@@ -22,7 +22,8 @@ import transformers
 from codespec import __version__
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.admission import Admission
-from codespec.models.loader import find_device, weights_folder
+from codespec.models.loader import weights_folder
+from codespec.models.torch_loader import find_device
 from codespec.store.conversions import source_quantization
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve

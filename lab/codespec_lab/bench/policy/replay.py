@@ -16,6 +16,7 @@ from torch import Tensor
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
@@ -82,7 +83,7 @@ class TracedPolicy(WatchedPolicy):
         self._trace.steps[-1].rounds.append(played)
 
 
-class ReplayTarget(LanguageModel):
+class ReplayTarget(TorchModel):
     """Repeats the recorded text: the argmax of each row is the recorded next token, regardless of the draft."""
 
     def __init__(self, model: LanguageModel, trace: Trace) -> None:

@@ -19,7 +19,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
@@ -81,7 +81,7 @@ class Measured:
         return self.accepted / max(1, self.rounds)
 
 
-def measuring_engine(target: LanguageModel, drafter: LanguageModel | None, threads: int) -> Engine:
+def measuring_engine(target: TorchModel, drafter: TorchModel | None, threads: int) -> Engine:
     """Return an engine with drafts of LENGTH target tokens from the drafter alone."""
     fixed = EngineConfig(
         proposers="draft_model",

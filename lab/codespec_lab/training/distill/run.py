@@ -13,8 +13,8 @@ import torch
 
 from codespec.engine.engine import Engine
 from codespec.errors import PairError
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_drafter, load_model
+from codespec.models.torch_loader import load_torch_model
+from codespec.models.torch_model import TorchModel
 from codespec.progress import StageBar
 from codespec.store.machine import computes_bfloat16
 from codespec_lab.training.distill.acceptance import (
@@ -89,10 +89,10 @@ class _Run:
         self._teacher: Teacher | None = None
 
     @cached_property
-    def target(self) -> LanguageModel:
+    def target(self) -> TorchModel:
         device = self.settings.device
         dtype = "bfloat16" if device != "cpu" or computes_bfloat16() else "float32"
-        target = load_model(self.settings.target, device=device, dtype=dtype)
+        target = load_torch_model(self.settings.target, device=device, dtype=dtype)
         if target.spec.parameters <= self.student.parameters:
             self.work.remove()
             raise PairError(
@@ -150,8 +150,8 @@ class _Run:
         bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
         return found
 
-    def _load(self, name: str) -> LanguageModel:
-        return load_drafter(name, self.settings.device, "float32")
+    def _load(self, name: str) -> TorchModel:
+        return load_torch_model(name, device=self.settings.device, exact=False)
 
     @cached_property
     def _vocabularies(self) -> AlignedVocabularies:
@@ -222,7 +222,7 @@ class _Run:
             places = load_places(work.folder / "places-written.jsonl.gz")[-turn * OWN :][:OWN]
             folder = work.folder / "own-drafter"
             training.student.export(folder)
-            engine = distillation_engine(load_model(str(folder), device=settings.device), settings.threads)
+            engine = distillation_engine(load_torch_model(str(folder), device=settings.device), settings.threads)
             requests = [request_at(p, n, seed=settings.seed + turn, sampled=0.5) for n, p in enumerate(places)]
             part = write_group(engine.complete, requests)
             work.save_part("own", turn, part)

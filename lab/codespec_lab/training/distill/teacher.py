@@ -19,8 +19,8 @@ from torch import Tensor
 
 from codespec.errors import TrainingError
 from codespec.models.call_shape import FAST
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
@@ -121,7 +121,7 @@ class Teacher:
     It reallocates the model's slots, so engines that used them become invalid.
     """
 
-    def __init__(self, target: LanguageModel, vocabularies: AlignedVocabularies) -> None:
+    def __init__(self, target: TorchModel, vocabularies: AlignedVocabularies) -> None:
         found = find_template(target.tokenizer)
         self._template = None if isinstance(found, FimMissing) else found
         self._target, self._vocabularies = target, vocabularies

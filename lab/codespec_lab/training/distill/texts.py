@@ -18,7 +18,7 @@ from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.corpus.gaps import Complete
 from codespec_lab.training.distill.places import Place, request_at
@@ -38,7 +38,7 @@ class DistillationExample:
     ended: bool
 
 
-def distillation_engine(writer: LanguageModel, threads: int = 0) -> Engine:
+def distillation_engine(writer: TorchModel, threads: int = 0) -> Engine:
     """Return an engine for writing many texts: large batches, and drafts only from the text itself."""
     settings = EngineConfig(
         proposers="suffix", warmup=0, max_batch=BATCH, first_answer_ms=0, learn=False, threads=threads

@@ -14,7 +14,7 @@ from codespec_lab.bench.settings import PolicyBench
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from tests.models.cuda.fake_graphs import FakeRecorder, recorder
 from tests.tiny_models import tiny_model
 from tests.toy_tokenizers import toy_tokenizer
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Load tiny models with steps as on a device, and return the requested devices."""
     found: dict[str, str] = {}
 
-    def load(name: str, *, device: str, **more: Any) -> LanguageModel:
+    def load(name: str, *, device: str, **more: Any) -> TorchModel:
         found[name] = device
         return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
 

@@ -14,8 +14,8 @@ from codespec_lab.bench.sites import Site
 from torch import Tensor
 
 from codespec.errors import MismatchError
-from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
+from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, Ds4Table, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, sites
@@ -69,14 +69,14 @@ def test_in_a_batch_each_text_has_the_rounds_it_has_alone(kind: str, name: str) 
 def test_the_drafters_forwards_are_the_models(kind: str, name: str) -> None:
     """Number of the drafter's forwards and their rows: the unread text first, then one row per unit."""
     steps = replayed(kind, POLICIES[name]())
-    real, seen, drafter = LanguageModel.forward, [], pair(kind).drafter
+    real, seen, drafter = TorchModel.forward, [], pair(kind).drafter
 
-    def forward(self: LanguageModel, batch: Sequence[Rows], cached: bool = True) -> Tensor:
+    def forward(self: TorchModel, batch: Sequence[Rows], cached: bool = True) -> Tensor:
         if self is drafter:
             seen.append((sum(len(rows.ids) for rows in batch), len(batch)))
         return real(self, batch, cached)
 
-    with mock.patch.object(LanguageModel, "forward", forward):
+    with mock.patch.object(TorchModel, "forward", forward):
         real_rounds(kind, POLICIES[name]())
     assert [shape for step in steps for shape in step.forwards] == seen
     assert len(seen) > 50

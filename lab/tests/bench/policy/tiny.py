@@ -12,7 +12,7 @@ from codespec_lab.bench.sites import Site
 
 from codespec.contract.types import RoundEvent
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
+from codespec.models.torch_model import TorchModel
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy
 from tests.kin import cousin, sibling
@@ -31,7 +31,7 @@ def pair(kind: str) -> Pair:
     return found
 
 
-def drafter(kind: str) -> LanguageModel:
+def drafter(kind: str) -> TorchModel:
     """The target's weights with a little noise."""
     return cousin("llama", noise=0.03) if kind == "bytes" else sibling("llama", "bytes", noise=0.03)
 
