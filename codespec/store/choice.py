@@ -171,7 +171,7 @@ def recommend(*, gpu: bool = False) -> Recommendation:
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
     """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
 
-    With a GPU: the largest model that fits in memory. Otherwise 1.5 B in int8 if it fits in memory and a token is known
+    With a GPU: the largest model that fits in memory. Otherwise 1.5 B if it fits in memory and a token is known
     to take at most `SLOWEST` milliseconds, else 0.5 B, else SmolLM2.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
@@ -186,7 +186,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
     if step is None:
         return Recommendation(SMALLER, "the speed of this machine has not been measured yet")
     if step == inf:
-        return Recommendation(SMALLER, "int8 does not run on this processor")
+        return Recommendation(SMALLER, "the native kernels are not built here")
     took = f"a token of the 1.5B model takes {step:.0f} ms here"
     return Recommendation(LARGER, took) if step <= SLOWEST else Recommendation(SMALLER, took)
 
@@ -280,6 +280,6 @@ def _fitting_format(dtype: str, device: str) -> str:
         dtype = "bfloat16"
     if dtype == NATIVE and not has_native():
         dtype = "int8"
-    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
-        dtype = "bfloat16"  # int8 runs only on processors, and not on all of them
+    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu())):
+        dtype = "bfloat16"  # int8 runs only on processors
     return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

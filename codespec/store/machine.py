@@ -1,7 +1,7 @@
 """Query this machine's memory, processor and speed, and choose how many tokens of context fit.
 
 The context does not depend on the drafter or the currently free memory, so a document's prompt is the same with and
-without speculation, and from one day to the next. The speed is the time per token of a 1.5 B model in int8. It is
+without speculation, and from one day to the next. The speed is the time per token of a 1.5 B model in four bits. It is
 measured once, in a separate process, and recorded.
 """
 
@@ -95,12 +95,12 @@ def context_room(cache_mb: int, memory: int | None) -> int:
 
 
 def read_step() -> float | None:
-    """Return the milliseconds per token; infinity if int8 does not run here, None if not measured with this torch."""
+    """Return the milliseconds per token; infinity without native kernels, None if it was not measured with these."""
     return _kept().load([])
 
 
 def write_step(milliseconds: float) -> None:
-    """Keep a measurement for this processor and this torch. Raises OSError."""
+    """Keep a measurement for this processor and these kernels. Raises OSError."""
     kept = _kept()
     write(kept.file, kept.spell(milliseconds))
 
@@ -111,7 +111,7 @@ def measure_step(say: Say) -> float | None:
     If the measurement fails, returns None and reports the reason to `say`.
     """
     known = read_step()
-    if known is not None or find_spec("torch") is None:
+    if known is not None or find_spec("numpy") is None or not has_native():
         return known
     say("measuring once how fast this machine computes a token (some seconds)")
     try:
@@ -130,13 +130,13 @@ def measure_step(say: Say) -> float | None:
 
 
 def _kept() -> Kept[float]:
-    """Return the file for the measurement. Its name depends only on facts that are known without torch."""
+    """Return the file for the measurement."""
     try:
-        torch = version("torch")
+        kernels = version("codespec_native")
     except PackageNotFoundError:
-        torch = "none"
+        kernels = "none"
     known = processor()
-    file = cache_folder() / "step_time" / f"{digest((known.name, known.cores, torch))}.json"
+    file = cache_folder() / "step_time" / f"{digest((known.name, known.cores, 'native', kernels))}.json"
     return Kept(
         file, "time of a token", lambda content: float(content["milliseconds"]), lambda ms: {"milliseconds": str(ms)}
     )  # a string, because JSON has no infinity

@@ -1,20 +1,19 @@
-"""The measured step: its result is printed, and a processor without int8 is a result too."""
+"""The measured step: its result is printed, and a machine without the kernels is a result too."""
 
 from __future__ import annotations
 
 from math import inf
 
 import pytest
+from codespec_native.library import NativeError
 
-pytest.importorskip("codespec.models.int8.kernels")
-from codespec.errors import ModelError
 from codespec.startup import step_speed
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small matrices."""
-    monkeypatch.setattr(step_speed, "LAYER", ((64, 48), (48, 48), (96, 48), (48, 48)))
+    monkeypatch.setattr(step_speed, "LAYER", ((64, 256), (48, 256), (96, 256), (48, 512)))
     monkeypatch.setattr(step_speed, "SECONDS", 0.01)
     monkeypatch.setattr(step_speed, "_is_busy", lambda: False)
 
@@ -28,11 +27,11 @@ def test_the_result_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < printed(capsys) < inf
 
 
-def test_no_kernel(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kernels(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> object:
-        raise ModelError("int8 is not available on this processor.")
+        raise NativeError("The library is missing.")
 
-    monkeypatch.setattr(step_speed, "choose_kernel", none)
+    monkeypatch.setattr(step_speed, "find_path", none)
     assert printed(capsys) == inf
 
 

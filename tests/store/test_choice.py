@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -266,10 +265,6 @@ def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest
     assert dtype() == dtype(device="auto") == "int8" and dtype(device="cuda") == "bfloat16"
     monkeypatch.setattr(choice, "has_gpu", lambda: True)
     assert dtype() == "int8" and dtype(device="auto") == "bfloat16"
-    write_step(inf)
-    assert dtype() == "bfloat16"
-    monkeypatch.setattr(choice, "computes_bfloat16", lambda: False)
-    assert dtype() == "float32"
 
 
 def test_a_name_that_is_unknown(pull: Pull) -> None:
