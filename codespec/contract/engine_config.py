@@ -68,8 +68,8 @@ class EngineConfig:
         "the target's number format; int8 and native only on a CPU; a model and a GPU have their own defaults",
         page="the target's number format: `float32`, `bfloat16`, `float16`, on a CPU `int8` and `native`: a GGUF "
         "file's own bits, or a folder's weights in eight bits, in codespec's kernels. That is the default of the "
-        "starter pair and of GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` unless "
-        "`dtype` is set. A `model` uses the format that suits it, if this processor supports that format",
+        "starter pair and of GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` "
+        "unless `dtype` is set. A `model` uses the format that suits it, if this processor supports that format",
         choices=DTYPES,
         common=True,
     )

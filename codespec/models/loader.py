@@ -43,8 +43,8 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
 
 
 def weights_folder(name: str, dtype: str) -> Path:
-    """Return the folder whose weights a model of torch reads."""
-    return resolve(name).folder(dtype)
+    """Return the folder, or the GGUF file, whose weights a model reads in a number format."""
+    return resolve(name).source() if dtype == NATIVE else resolve(name).folder(dtype)
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:

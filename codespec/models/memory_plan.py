@@ -54,12 +54,12 @@ def make_room(
 
     `report` receives progress messages; `notes` collects the models that could not be captured, with the reasons.
     """
-    on_gpu = [need for need in needs if str(need.model.device) != "cpu"]
-    if on_gpu:
-        _demand_gpu_memory(on_gpu, graph_rows)
+    on_device = [need for need in needs if need.model.on_device]
+    if on_device:
+        _demand_device_memory(on_device, graph_rows)
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
-    if on_gpu:
+    if on_device:
         import torch
 
         torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
@@ -73,7 +73,7 @@ def make_room(
             notes.append(f"{name} {problem}")
 
 
-def _demand_gpu_memory(needs: Sequence[Need], graph_rows: int) -> None:
+def _demand_device_memory(needs: Sequence[Need], graph_rows: int) -> None:
     """Raise ModelError if a device's models do not fit into its memory."""
     from codespec.models.torch_model import TorchModel
 

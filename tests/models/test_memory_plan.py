@@ -70,7 +70,7 @@ def test_weights_that_do_not_fit_are_not_loaded(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nothing_is_made_where_one_of_two_models_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, drafter = tiny_model("llama"), tiny_model("gpt2")
+    target, drafter = tiny_model("llama", steps="device"), tiny_model("gpt2", steps="device")
     needs = [need(target, slots=64, capacity=4096), need(drafter)]
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 64 * MIB)
     with pytest.raises(ModelError) as raised:

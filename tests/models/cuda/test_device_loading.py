@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
-from codespec.models import loader, transformers_loader
+from codespec.models import loader, torch_loader, transformers_loader
 from codespec.models.attention import register
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.invariant_linear import InvariantLinear
@@ -61,8 +62,8 @@ def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelError, match="needs Triton"):
-        loader.find_device("cuda:1")
-    assert loader.find_device("cpu").type == "cpu"
+        torch_loader.find_device("cuda:1")
+    assert torch_loader.find_device("cpu").type == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,9 @@ def test_the_drafter_goes_where_it_is_told(
 ) -> None:
     seen = []
 
-    def loaded(name: str, *, device: str, exact: bool, **_: object) -> None:
+    def loaded(name: str, *, device: str, exact: bool, **_: object) -> mock.Mock:
         seen.append((device, exact))
+        return mock.Mock()
 
     for module in (parts, loader):  # drafters are loaded in the second
         monkeypatch.setattr(module, "load_model", loaded)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from codespec.contract.types import CompletionRequest
 from codespec.errors import ModelError
-from codespec.models import loader, memory_plan, stored
+from codespec.models import memory_plan, stored, torch_loader
 from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
@@ -193,7 +193,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read
     )
     with monkeypatch.context() as patch:
         patch.setattr(memory_plan, "available_memory", lambda: size - 1)
-        patch.setattr(loader, "load_network", lambda *_: pytest.fail("weights were read"))
+        patch.setattr(torch_loader, "load_network", lambda *_: pytest.fail("weights were read"))
         patch.setattr(converter, "convert_tensors", lambda *_: pytest.fail("weights were read"))
         with pytest.raises(ModelError, match=words):
             load_model(str(whole), dtype="int8")
@@ -317,7 +317,7 @@ def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
 
 
 def test_int8_is_for_one_process_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cuda"))
+    monkeypatch.setattr(torch_loader, "find_device", lambda device: torch.device("cuda"))
     with pytest.raises(ModelError, match="int8 is for a CPU: use dtype bfloat16"):
         load_model(str(float_folder("llama")), dtype="int8", device="cuda")
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from codespec.errors import ModelError
-from codespec.models import loader, transformers_loader
+from codespec.models import torch_loader, transformers_loader
 from codespec.models.loader import load_model
 from codespec.models.model_check import TOLERANCE, gap
 from codespec.models.recurrent.layer import RecurrentLayer
@@ -78,7 +78,7 @@ def test_attention_alone_is_not_refused_for_its_name(architecture: str, tmp_path
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save(tmp_path, network("qwen3_5"))
-    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("meta"))
+    monkeypatch.setattr(torch_loader, "find_device", lambda device: torch.device("meta"))
     with pytest.raises(ModelError, match=ELSEWHERE):
         load_model(folder, device="cuda", dtype=dtype)
 

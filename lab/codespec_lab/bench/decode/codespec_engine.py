@@ -18,9 +18,8 @@ import torch
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.engine import Engine
-from codespec.errors import ConfigError, ModelError
+from codespec.errors import ConfigError
 from codespec.models.call_shape import CallShape
-from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -38,6 +37,7 @@ from codespec.startup.calls import choose_calls
 from codespec.startup.costs import measure_table
 from codespec.startup.parts import DEFAULT_CONTEXT
 from codespec.startup.tuning import choose_policy, longest_draft
+from codespec.store.machine import has_native
 from codespec.store.resolve import resolve
 from codespec_lab.bench.decode.contest import (
     Answer,
@@ -56,7 +56,7 @@ from codespec_lab.bench.steps import WatchedPolicy, measure_costs
 
 NEVER = b"\x01"  # one token of any byte-level vocabulary, absent from real text
 FAMILY = "codespec"
-INT8 = "int8"
+NATIVE = "native"
 OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
 SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
 FIRST_TABLE_SECONDS, PASS_TABLE_SECONDS = 1.5, 3.0  # for a cost table's first measurement, and before a pass
@@ -172,14 +172,14 @@ class OwnModels:
     def __init__(self, config: EngineConfig, slots: int, dtype: str = "", drafter_dtype: str = "") -> None:
         self.config = config
         self.drafter_device = config.device if config.drafter_device == "same" else config.drafter_device
-        int8 = config.dtype == INT8 or suits_int8(config.target)
-        self.formats = (dtype,) if dtype else own_formats(config.device, int8)
+        native = config.dtype == NATIVE or suits_native(config.target)
+        self.formats = (dtype,) if dtype else own_formats(config.device, native)
         self.drafter_formats: tuple[str, ...] = (drafter_dtype,)
         if not self.has_drafter:
             self.drafter_formats = ()
         elif not drafter_dtype:
-            int8 = INT8 in (*self.formats, config.drafter_dtype) or suits_int8(config.drafter)
-            self.drafter_formats = own_formats(self.drafter_device, int8)
+            native = NATIVE in (*self.formats, config.drafter_dtype) or suits_native(config.drafter)
+            self.drafter_formats = own_formats(self.drafter_device, native)
         self.slots = slots
         self.notes: list[str] = []
         self.tables: dict[str, CostTable] = {}
@@ -366,26 +366,17 @@ class OwnFamily(Family):
         self.models.keep(variants)
 
 
-def own_formats(device: str, int8: bool) -> tuple[str, ...]:
-    """Return the number formats in which codespec may be fastest on a device; `int8`: whether a model suits int8."""
-    return (*formats(device), INT8) if int8 and device == "cpu" and _computes_int8() else formats(device)
+def own_formats(device: str, native: bool) -> tuple[str, ...]:
+    """Return the number formats in which codespec may be fastest on a device; `native`: whether a model suits it."""
+    return (*formats(device), NATIVE) if native and device == "cpu" and has_native() else formats(device)
 
 
-def suits_int8(name: str) -> bool:
-    """Return whether a model is normally run in int8: the catalogue recommends int8, or the weights come from a GGUF
-    file and are rounded already. Other weights would lose precision that other programs' float formats keep.
+def suits_native(name: str) -> bool:
+    """Return whether a model is normally run in the file's own bits: the catalogue says so, or the weights come from
+    a GGUF file and are rounded already. Other weights would lose precision that other programs' float formats keep.
     """
     model = resolve(name)
-    return model.dtype == INT8 if model.entry else model.form == "gguf"
-
-
-def _computes_int8() -> bool:
-    """Return whether this processor has a correct int8 kernel."""
-    try:
-        choose_kernel()
-    except ModelError:
-        return False
-    return True
+    return model.dtype == NATIVE if model.entry else model.form == "gguf"
 
 
 def table_name(variant: Variant) -> str:

@@ -226,9 +226,9 @@ def _weights(models: OwnModels) -> dict[str, str]:
 
 
 def _digest(name: str, folder: Path) -> str:
-    """Return the last part of a model's name and a digest of a folder's weights."""
+    """Return the last part of a model's name and a digest of a folder's weights, or of a file."""
     found = hashlib.blake2b(digest_size=8)
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]:
         with file.open("rb") as opened:
             found.update(hashlib.file_digest(opened, "blake2b").digest())
     return f"{name.rstrip('/').rpartition('/')[2]} {found.hexdigest()}"

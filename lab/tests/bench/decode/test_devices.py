@@ -16,8 +16,7 @@ from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
 from codespec.contract.engine_config import EngineConfig
-from codespec.errors import ModelError
-from codespec.models import loader
+from codespec.models import torch_loader
 from codespec.models.memory_plan import Need
 from codespec.store.catalogue import find_entry
 from codespec.store.resolve import ModelRef
@@ -32,40 +31,41 @@ def write_gguf(folder: Path) -> str:
     return str(file)
 
 
-def test_int8_is_tried_for_a_model_that_people_run_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_is_tried_for_a_model_that_people_run_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> ModelRef:
         return ModelRef(name, "gguf" if name.endswith(".gguf") else "folder", Path(name), find_entry(name))
 
     monkeypatch.setattr(codespec_engine, "resolve", find)
     floats, own, file = ("float32", "bfloat16"), EngineConfig(), write_gguf(tmp_path)
     for config in (own, replace(own, target="smollm2-135m"), replace(own, target=file, device="cuda")):
-        assert "int8" not in (*OwnModels(config, 4).formats, *OwnModels(config, 4).drafter_formats)
+        assert "native" not in (*OwnModels(config, 4).formats, *OwnModels(config, 4).drafter_formats)
     for target in (file, "qwen2.5-coder-0.5b-instruct"):
         models = OwnModels(replace(own, target=target), 4)
-        assert models.formats == models.drafter_formats == (*floats, "int8")
-    configured = OwnModels(replace(own, dtype="int8"), 4)
-    assert configured.formats == (*floats, "int8")
+        assert models.formats == models.drafter_formats == (*floats, "native")
+    configured = OwnModels(replace(own, dtype="native"), 4)
+    assert configured.formats == (*floats, "native")
     drafting = OwnModels(replace(own, drafter=file), 4)
-    assert (drafting.formats, drafting.drafter_formats) == (floats, (*floats, "int8"))
+    assert (drafting.formats, drafting.drafter_formats) == (floats, (*floats, "native"))
     variants = [v for contestant in OwnFamily(configured).contestants for v in contestant.variants()]
-    assert {(v.dtype, v.drafter_dtype) for v in variants} >= {("int8", "int8"), ("int8", "float32"), ("float32", "")}
+    assert {(v.dtype, v.drafter_dtype) for v in variants} >= {
+        ("native", "native"),
+        ("native", "float32"),
+        ("float32", ""),
+    }
 
 
 def test_formats_that_are_asked_for_are_the_only_ones() -> None:
-    models = OwnModels(EngineConfig(), 4, "int8")
-    assert (models.formats, models.drafter_formats) == (("int8",), ("float32", "bfloat16", "int8"))
-    assert OwnModels(EngineConfig(), 4, "int8", "int8").drafter_formats == ("int8",)
-    assert OwnModels(EngineConfig(drafter="none"), 4, "int8").drafter_formats == ()
-    transformers = TransformersFamily(TransformersModels(EngineConfig(dtype="int8"), shared_vocabulary=False))
+    models = OwnModels(EngineConfig(), 4, "native")
+    assert (models.formats, models.drafter_formats) == (("native",), ("float32", "bfloat16", "native"))
+    assert OwnModels(EngineConfig(), 4, "native", "native").drafter_formats == ("native",)
+    assert OwnModels(EngineConfig(drafter="none"), 4, "native").drafter_formats == ()
+    transformers = TransformersFamily(TransformersModels(EngineConfig(dtype="native"), shared_vocabulary=False))
     assert {v.dtype for one in transformers.contestants for v in one.variants()} == {"float32", "bfloat16"}
 
 
-def test_int8_is_left_out_where_no_kernel_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise ModelError("int8 is not available on this processor")
-
-    monkeypatch.setattr(codespec_engine, "choose_kernel", refuse)
-    assert OwnModels(EngineConfig(dtype="int8"), 4).formats == ("float32", "bfloat16")
+def test_native_is_left_out_where_it_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codespec_engine, "has_native", lambda: False)
+    assert OwnModels(EngineConfig(dtype="native"), 4).formats == ("float32", "bfloat16")
 
 
 @pytest.mark.parametrize("architecture", ["llama", "starcoder2"])
@@ -73,7 +73,7 @@ def test_weights_are_named_the_same_whatever_was_converted_before(architecture: 
     """The first run converts the file to other formats; a later run continues its figures."""
     file = str(write_model(tmp_path / "m.gguf", architecture))
     config = EngineConfig(target=file, drafter="none")
-    models, int8 = OwnModels(config, 4), OwnModels(config, 4, "int8")
+    models, int8 = OwnModels(config, 4), OwnModels(config, 4, "native")
     first, rounded = _weights(models), _weights(int8)
     assert (_weights(models), _weights(int8)) == (first, rounded)
     assert (first != rounded) == (architecture == "llama") and first["drafter"] == "none"
@@ -124,7 +124,7 @@ def test_codespecs_models_get_slots_and_graphs_as_in_an_engine(monkeypatch: pyte
             notes.append("it can't be captured")
 
     monkeypatch.setattr("codespec_lab.bench.decode.codespec_engine.make_room", make_room)
-    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr(torch_loader, "find_device", lambda device: torch.device("cpu"))
     models = OwnModels(replace(GPU, graph_rows=24), 3)
     pair = models.pair(OwnFamily(models).contestants[1].variants()[0])
     assert [need.model for need, _ in made] == [pair.target, pair.drafter]
