@@ -19,6 +19,7 @@ from codespec.models.gguf.convert import check_kind
 from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.tokenizer import read_vocabulary
 from codespec.models.language_model import CAPACITY_UNIT, GRAPH_ROWS, Floats, LanguageModel, ModelSpec
+from codespec.models.memory_plan import demand_memory
 from codespec.models.native import folder as folders
 from codespec.models.native import gguf
 from codespec.models.native.weights import Reader, Shape, load_weights
@@ -120,6 +121,7 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
     source, pool = model.source(), Pool(os.cpu_count() or 1)
     try:
         if source.is_file():
+            demand_memory(model.name, source.stat().st_size)
             header = read_header(source)
             check_kind(header)
             shape, architecture = gguf.read_shape(header), header.text("general.architecture")

@@ -188,9 +188,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read
     whole, small = int8_folder("llama"), tmp_path / "small"
     small.mkdir()
     size = sum(part.nbytes for name, part in load_file(whole / "model.safetensors").items() if "embed" not in name)
-    words = (
-        r"^0\.0 GB of memory are free and 0\.0 GB are needed \(int8 weights of .*\): choose a smaller model, or close"
-    )
+    words = r"^0\.0 GB of memory are free and 0\.0 GB are needed \(weights of .*\): choose a smaller model, or close"
     with monkeypatch.context() as patch:
         patch.setattr(memory_plan, "available_memory", lambda: size - 1)
         patch.setattr(torch_loader, "load_network", lambda *_: pytest.fail("weights were read"))
