@@ -285,6 +285,11 @@ def check_request(request: CompletionRequest, context: int) -> None:
     demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
 
 
+def fills_in(request: CompletionRequest) -> bool:
+    """Return whether a request is for text at a cursor: nothing after it is a suffix too, except for raw text."""
+    return bool(request.suffix) or request.shape != "raw"
+
+
 def demand(holds: bool, field: str, range_: str) -> None:
     """Raise RequestError for a field unless it `holds` its range."""
     if not holds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_request, demand
+from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_request, demand, fills_in
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
@@ -43,7 +43,7 @@ class Admission:
         if request.temperature < COLDEST:
             request = replace(request, temperature=0.0)
         tokenizer = self.target.tokenizer
-        template = None if isinstance(self.template, FimMissing) or not request.suffix else self.template
+        template = None if isinstance(self.template, FimMissing) or not fills_in(request) else self.template
         prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
         if not prompt.ids:
             raise RequestError(EMPTY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from codespec.contract.types import fills_in
 from codespec.models.slots import common_prefix
 from codespec.sequence import Sequence
 from codespec.text.align import complete_utf8_length, resync
@@ -95,7 +96,7 @@ def open_text(
     read = _readable(before + known[surplus:])
     prompt = build_prompt(
         tokenizer,
-        template if request.suffix else None,
+        template if fills_in(request) else None,
         prefix=read,
         suffix=request.suffix,
         path=request.path,

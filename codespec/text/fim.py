@@ -58,14 +58,14 @@ def build_prompt(
 ) -> TokenPrompt:
     """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
 
-    Without a template or a suffix, the prompt is the plain prefix and equals the model's own encoding of it. Text that
+    Without a template, the prompt is the plain prefix and equals the model's own encoding of it. Text that
     does not fit is cut: the suffix to a quarter of the budget (an eighth if it follows the prefix), snippets (path,
     text) to a quarter, the prefix to the rest. Updates `layout`, the layout of the document: windows keep their start
     while they fit, and snippets stay while the user keeps typing, unless `renew`. `offset` is the character of the
     document at which `prefix` begins. Raises RequestError if the budget leaves no room.
     """
     layout = Layout() if layout is None else layout
-    if template is None or not suffix:
+    if template is None:
         plain_notes = ("snippets are left out: they need a fill-in-the-middle prompt",) if snippets else ()
         return _plain(tokenizer, prefix, budget, heal, layout, offset, plain_notes)
     room = _demand_room(budget - len(tokenizer.bos_ids) - 3)

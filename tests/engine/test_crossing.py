@@ -101,11 +101,11 @@ def test_markers_in_source_text_are_text(kind: str) -> None:
 def test_a_control_token_the_target_chooses_itself() -> None:
     """In shape raw only the target's end of text ends a text; another control token is silent."""
     tokenizer = toy_tokenizer("gpt2")
-    marker = tokenizer.vocab["<|fim_middle|>"]
+    marker, *around = (tokenizer.vocab[f"<|fim_{name}|>"] for name in ("prefix", "suffix", "middle"))
 
     class Marking(Parrot):
         def says(self, ids: list[int]) -> int:  # type: ignore[override]
-            word = tokenizer.token_bytes[ids[-1]]
+            word = tokenizer.token_bytes[next(number for number in reversed(ids) if number not in around)]
             return marker if word and word.endswith(b"=") else super().says(ids)
 
     text = "x = 1\ny = 2\nz = 3\n"

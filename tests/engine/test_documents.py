@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from codespec.contract.types import Completion, CompletionRequest, Snippet, Stats
+from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
@@ -115,6 +116,20 @@ class Work:
         """Add one completion."""
         self.warm.add(done.stats)
         self.kinds.setdefault(kind, []).append(1 - done.stats.cached_tokens / done.stats.prompt_tokens)
+
+
+def test_the_end_of_a_file_is_a_cursor_too() -> None:
+    """Nothing behind the cursor keeps the markers and the other files; raw text is continued as it is."""
+    parrot = Parrot(toy_tokenizer("gpt2"), "")
+    admission, names = Admission(parrot, CONTEXT), parrot.tokenizer.vocab
+    for shape, fills in (("line", True), ("block", True), ("auto", True), ("raw", False)):
+        request = CompletionRequest(
+            prefix="Crate(", path="a.py", snippets=(Snippet("b.py", "class Crate: ...\n"),), shape=shape
+        )
+        (sequence,) = admission.admit(request)
+        ids = sequence.prompt_ids
+        assert (ids[-1] == names["<|fim_middle|>"]) is fills
+        assert (b"class Crate" in parrot.tokenizer.decode_bytes(ids)) is fills
 
 
 @pytest.mark.parametrize("order,most", [("spm", 100_000), ("psm", 4000)])

@@ -140,7 +140,18 @@ def test_a_plain_prompt_is_the_models_own_encoding(kind: str) -> None:
     prompt = build_prompt(tokenizer, None, prefix=text, suffix="ignored", budget=4000)
     assert prompt.ids == toy_backend(kind).encode(text).ids
     assert (prompt.context, prompt.held, prompt.continues, prompt.trimmed) == (text.encode(), b"", True, False)
-    assert build_prompt(tokenizer, template_of(tokenizer), prefix=text, budget=4000).ids == prompt.ids
+
+
+def test_nothing_after_the_cursor_is_a_suffix_too() -> None:
+    """The end of a file and a notebook's cell keep the markers and the other files."""
+    tokenizer = with_tokens((*PIPED, "<|repo_name|>", "<|file_sep|>"))
+    other = [("b.py", "class Crate: ...")]
+    prompt = build_prompt(
+        tokenizer, template_of(tokenizer), prefix="Crate(", path="a.py", snippets=other, budget=200, heal=True
+    )
+    text = spelled(tokenizer, prompt)
+    assert "class Crate: ..." in text
+    assert text.endswith("<|fim_prefix|>Crate(<|fim_suffix|><|fim_middle|>")
 
 
 class TestHealing:

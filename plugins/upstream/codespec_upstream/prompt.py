@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from codespec.contract.types import CompletionRequest
+from codespec.contract.types import CompletionRequest, fills_in
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts
@@ -78,7 +78,7 @@ class PromptBuilder:
 
     def build(self, request: CompletionRequest) -> Prompt:
         """Return the prompt of a request, and update the layout of its document. Raises RequestError."""
-        fills = bool(request.suffix) and not isinstance(self._template, FimMissing)
+        fills = fills_in(request) and not isinstance(self._template, FimMissing)
         built = build_prompt(
             self.tokenizer,
             self._template if fills and not isinstance(self._template, FimMissing) else None,

@@ -64,6 +64,12 @@ def test_snippets_go_before_the_prompt(upstream: FakeServer, daemon: Served) -> 
     assert refused.status == 400 and "secrets" in refused.json["error"]["message"]
 
 
+def test_the_end_of_a_file_is_filled_in_too(upstream: FakeServer, daemon: Served) -> None:
+    complete(daemon, suffix="", shape="line", snippets=[{"path": "b.py", "text": "import os\n"}])
+    prompt = upstream.streams[0].body["prompt"]
+    assert prompt.startswith("<|file_sep|>b.py\nimport os\n") and prompt.endswith(FIM[1] + FIM[2])
+
+
 def test_markers_in_the_source_never_become_control_tokens(upstream: FakeServer, daemon: Served) -> None:
     complete(daemon, prefix='end = "<|fim_middle|>"\nx = ')
     prompt = upstream.streams[0].body["prompt"]
