@@ -30,7 +30,6 @@ from codespec.store.weights import StoredTensor
 from codespec.text.control_tokens import read_json
 
 PROBE = "codespec-window-probe"
-MARK = "codespec_window"
 PACKED = 8  # four-bit values in a 32-bit integer
 SLACK, SPARE = 2, 1 << 24  # allowance beyond its weights: a factor, and values for tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
@@ -93,10 +92,8 @@ class WindowProbe:
         self.seen: list[tuple[int, int, int]] = []  # layer, its mask's window, its attention's window; 0: none
 
     def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Replace transformers' mask function and tag the mask with its window."""
-        mask = torch.zeros(1, 1, q_length, kv_length)
-        setattr(mask, MARK, local_size or 0)
-        return mask
+        """Replace transformers' mask function and fill the mask with its window, which survives a slice of it."""
+        return torch.full((1, 1, q_length, kv_length), float(local_size or 0))
 
     def attend(
         self,
@@ -110,7 +107,8 @@ class WindowProbe:
     ) -> tuple[Tensor, None]:
         """Record the layer's windows; return zeros [1, N, heads, value_size]."""
         layer: int = module.layer_idx  # type: ignore[assignment]
-        self.seen.append((layer, getattr(attention_mask, MARK, 0), sliding_window or 0))
+        masked = 0 if attention_mask is None else int(attention_mask.max())
+        self.seen.append((layer, masked, sliding_window or 0))
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 

@@ -141,8 +141,13 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
         dtype=str(dtype)[6:],
         layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
-        inner_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        inner_size=_largest(getattr(text, "intermediate_size", None)) or 4 * text.hidden_size,
     )
+
+
+def _largest(size: int | list[int] | None) -> int:
+    """Return a size, or the largest one if each layer has its own."""
+    return max(size, default=0) if isinstance(size, list | tuple) else size or 0
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
