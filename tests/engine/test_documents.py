@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, Snippet, Stats
+from codespec.contract.types import Completion, CompletionRequest, Shape, Snippet, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel
@@ -122,7 +122,8 @@ def test_the_end_of_a_file_is_a_cursor_too() -> None:
     """Nothing behind the cursor keeps the markers and the other files; raw text is continued as it is."""
     parrot = Parrot(toy_tokenizer("gpt2"), "")
     admission, names = Admission(parrot, CONTEXT), parrot.tokenizer.vocab
-    for shape, fills in (("line", True), ("block", True), ("auto", True), ("raw", False)):
+    shapes: dict[Shape, bool] = {"line": True, "block": True, "auto": True, "raw": False}
+    for shape, fills in shapes.items():
         request = CompletionRequest(
             prefix="Crate(", path="a.py", snippets=(Snippet("b.py", "class Crate: ...\n"),), shape=shape
         )
