@@ -21,7 +21,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent / "src"
 PLAIN = ("forms", "threads", "rotary", "step", "library", "dispatch", "path_scalar")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
-# The options of each path; where compilers spell them differently, zig's are in ZIG_OPTIONS.
+# The options of each path, and how zig spells those that it takes in its own words only.
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "path_avx2": AVX2,
@@ -65,7 +65,8 @@ class Target:
     def zig(self) -> str:
         """Return zig's name of the target."""
         return (
-            f"{self.machine}-" + {"darwin": "macos", "windows": "windows-gnu", "linux": "linux-gnu.2.28"}[self.system]
+            f"{self.machine}-"
+            + {"darwin": "macos.11.0", "windows": "windows-gnu", "linux": "linux-gnu.2.28"}[self.system]
         )
 
 
@@ -74,15 +75,19 @@ def library_file() -> Path:
     return Path(__file__).resolve().parent / "lib" / Target.here().file
 
 
-def find_compiler(target: Target) -> list[str]:
-    """Return the command of a C compiler: $CC, cc, gcc or clang here, else zig. Raises BuildError if there is none."""
-    if target == Target.here():
+def find_compiler(target: Target | None) -> list[str]:
+    """Return the command of a C compiler. Raises BuildError if there is none.
+
+    For a named target it is zig, which links against old enough system libraries; for None, this machine, $CC, cc, gcc
+    or clang, else zig.
+    """
+    if target is None:
         named = os.environ.get("CC", "")
         for name in filter(None, (named, "cc", "gcc", "clang")):
             if found := shutil.which(name):
                 return [found]
     if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc", "-target", target.zig]
+        return [sys.executable, "-m", "ziglang", "cc", "-target", (target or Target.here()).zig]
     raise BuildError("There is no C compiler: install gcc or clang, or run `pip install ziglang`.")
 
 
@@ -91,12 +96,13 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
 
     `options` are added to each compilation. Raises BuildError with the compiler's first error.
     """
-    target = target or Target.here()
     compiler = find_compiler(target)
+    target = target or Target.here()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        spelled = {**PATHS.get(target.machine, {}), **(ZIG_OPTIONS if "ziglang" in compiler else {})}
         paths = {
-            path: flags for path, flags in PATHS.get(target.machine, {}).items() if _knows(compiler, flags, folder)
+            path: spelled[path] for path in PATHS.get(target.machine, {}) if _knows(compiler, spelled[path], folder)
         }
         left_out = [f"-DNO_{path.upper()}" for path in PATHS.get(target.machine, {}) if path not in paths]
         files: dict[str, tuple[str, ...]] = {**dict.fromkeys(PLAIN, ()), **paths}
@@ -141,8 +147,9 @@ def main() -> int:
     parser.add_argument("--system", choices=("linux", "darwin", "windows"), help="the system to compile for")
     parser.add_argument("--out", type=Path, help="the file to write")
     args = parser.parse_args()
-    here = Target.here()
-    target = Target(args.machine or here.machine, args.system or here.system)
+    here, target = Target.here(), None
+    if args.machine or args.system:
+        target = Target(args.machine or here.machine, args.system or here.system)
     try:
         build(args.out or library_file(), target)
     except BuildError as error:
