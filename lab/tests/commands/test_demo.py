@@ -175,8 +175,8 @@ def test_without_a_network_the_starter_pair_is_shown(
     assert len(failed) == 1 and ("There is no network here" if setting == "closed port" else "pip") in failed[0]
     assert not [line for line in said if "models pull" in line], "a model whose download failed is not offered again"
     if setting == "closed port":
-        assert "completed by the starter pair, float32" in streams.out
-        assert "codespec off, float32: 2 of 2" in streams.out
+        assert "completed by the starter pair, native" in streams.out
+        assert "codespec off, native: 2 of 2" in streams.out
 
 
 @pytest.mark.usefixtures("nothing_pulled")

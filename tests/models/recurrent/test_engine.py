@@ -10,7 +10,7 @@ import torch
 
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.models import language_model
+from codespec.models import torch_model
 from codespec.models.recurrent import gated_delta
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
@@ -179,7 +179,7 @@ def test_a_keystroke_reads_fewer_than_64_tokens_again(
     architecture: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if order == "no states kept":
-        monkeypatch.setattr(language_model, "branching_points", lambda ids, special_ids: [])
+        monkeypatch.setattr(torch_model, "branching_points", lambda ids, special_ids: [])
     tokenizer = spelling(order if order == "spm" else "psm")
     target = wrapped(network_for(architecture, tokenizer), tokenizer, architecture)
     engine, fresh = build(target, context=1024), []
