@@ -39,14 +39,14 @@ TAIL = 4000  # characters kept of a failed part's output
 WAYS = {"exact": ("--mode", "exact"), "fast": ("--mode", "fast"), "eager": ("--mode", "fast", "--graph-rows", "0")}
 TESTS = ("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu")
 TUNE = ("-m", "tools.tune_kernels")
-FILES = ("--json", "{json}", "--plot", "{plot}")
+FILES = ("--json", "{json}")
 STARTER = ("--model", "starter")  # regardless of the pulled models
 SHAPES = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One command after `python`; `{json}` and `{plot}` are its output files, `{minutes}` is its time.
+    """One command after `python`; `{json}` is its output file, `{minutes}` is its time.
 
     `small` are additional arguments for a rehearsal on a CPU. A part is not started with less than `least` seconds
     left, and is killed after `most` seconds.
@@ -129,9 +129,9 @@ class Runner:
 
     def run(self, part: Part, seconds: float = LIMIT) -> bool:
         """Run a part for at most `seconds`, write its result, and return whether it is complete."""
-        figures, plot = (self.folder / f".{part.name}.raw", self.folder / f"{part.name}.svg")
+        figures = self.folder / f".{part.name}.raw"
         arguments = self.words(part, seconds)
-        command = [text.replace("{json}", str(figures)).replace("{plot}", str(plot)) for text in arguments]
+        command = [text.replace("{json}", str(figures)) for text in arguments]
         print(f"{part.name}: python {' '.join(arguments)}", flush=True)
         began = time.monotonic()
         code, said = _call([sys.executable, *command], _environment(os.environ), seconds)
@@ -289,7 +289,7 @@ def pack(folder: Path, tar: Path) -> None:
     tar.parent.mkdir(parents=True, exist_ok=True)
     part = tar.with_name(f".{tar.name}.part")
     with tarfile.open(part, "w:gz") as out:
-        for file in sorted([*folder.glob("*.json"), *folder.glob("*.svg")]):
+        for file in sorted(folder.glob("*.json")):
             out.add(file, file.name)
     part.replace(tar)
 

@@ -70,7 +70,7 @@ def command_line(bench: str, flags: Mapping[str, Any]) -> str:
     words = ["codespec", "bench", bench]
     for name, value in flags.items():
         unset = value is None or value is False or value in ([], (), "")
-        if unset or name in ("run", "json", "summary", "plot", "command", "bench"):
+        if unset or name in ("run", "json", "summary", "command", "bench"):
             continue
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
@@ -90,7 +90,6 @@ class Bench:
     module    the module of codespec_lab.bench with the SCENARIO
     about     a sentence for --help without capital and full stop; `note` stands below the flags
     engine    the engine's settings that are flags as well; (): all
-    draws     whether there are charts
     grows     whether the benchmark writes `file`, its --json file, itself as figures come
     daemon    whether it runs a daemon
     """
@@ -103,7 +102,6 @@ class Bench:
     note: ClassVar[str] = ""
     usage: ClassVar[str] = "[options]"
     engine: ClassVar[tuple[str, ...]] = ()
-    draws: ClassVar[bool] = True
     grows: ClassVar[bool] = False
     daemon: ClassVar[bool] = False
 

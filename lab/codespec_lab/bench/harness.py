@@ -1,4 +1,4 @@
-"""Run a benchmark: find its scenario, print the report, and write the files of --json, --summary and --plot.
+"""Run a benchmark: find its scenario, print the report, and write the files of --json and --summary.
 
 A long benchmark's file grows pass by pass. A later run continues it if configuration and code are unchanged. If texts
 differ that must not, the run ends with an error.
@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import codespec
 from codespec.errors import ConfigError, MismatchError
 from codespec_lab.bench.flags import Bench
-from codespec_lab.bench.report import Chart, write_plot
 from codespec_lab.bench.shapes import OWN
 
 PACKAGE = Path(codespec.__file__).parent
@@ -175,17 +174,15 @@ class Scenario:
 
     run         turn the settings into figures (plain JSON values)
     report      format the figures as lines
-    charts      the charts of the figures
     mismatches  name every text that differs from plain decoding and must not
     """
 
     run: Callable[[Any], dict[str, Any]]
     report: Callable[[Figures], list[str]]
-    charts: Callable[[Figures], list[Chart]] = _none
     mismatches: Callable[[Figures], list[str]] = _none
 
 
-def carry_out(bench: Bench, summary: Path | None, plot: Path | None) -> int:
+def carry_out(bench: Bench, summary: Path | None) -> int:
     """Run a benchmark, print its report and write its files. Return 0, or raise MismatchError if a text differs."""
     scenario: Scenario = import_module(f"codespec_lab.bench.{bench.module}").SCENARIO
     json = None if bench.grows else bench.file
@@ -193,20 +190,16 @@ def carry_out(bench: Bench, summary: Path | None, plot: Path | None) -> int:
 
     with enlarged(bench.config, getattr(bench, "target_shape", OWN)) as config:
         found = scenario.run(replace(bench, config=config))
-    return publish(scenario, found, json=json, summary=summary, plot=plot)
+    return publish(scenario, found, json=json, summary=summary)
 
 
-def publish(
-    scenario: Scenario, found: dict[str, Any], *, json: Path | None, summary: Path | None, plot: Path | None
-) -> int:
+def publish(scenario: Scenario, found: dict[str, Any], *, json: Path | None, summary: Path | None) -> int:
     """Print the report and write the files. Return 0, or raise MismatchError if a text differs."""
     print("\n".join(scenario.report(found)))
     if json:
         write_json(json, found)
     if summary:
         write_json(summary, condensed(found))
-    if plot:
-        write_plot(plot, scenario.charts(found))
     refuse_mismatches(scenario.mismatches(found))
     return 0
 

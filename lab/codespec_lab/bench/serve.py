@@ -17,7 +17,7 @@ from typing import Any
 
 from codespec_lab.bench.daemon import Client, Reply, connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Scenario
-from codespec_lab.bench.serve_summary import Cell, charts, keystrokes, mismatches, overhead, report
+from codespec_lab.bench.serve_summary import Cell, keystrokes, mismatches, overhead, report
 from codespec_lab.bench.settings import ServeBench
 from codespec_lab.bench.shapes import OWN
 from codespec_lab.bench.sites import Site, serve_sites
@@ -126,4 +126,4 @@ async def _type(
     return sessions
 
 
-SCENARIO = Scenario(run_serve_bench, report, charts, lambda found: mismatches(found["daemons"]))
+SCENARIO = Scenario(run_serve_bench, report, lambda found: mismatches(found["daemons"]))

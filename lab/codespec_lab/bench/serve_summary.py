@@ -1,5 +1,5 @@
 """Summarize the replies of `codespec bench serve`: throughput, waiting times, the gain from speculation, the cost of a
-keystroke, as figures, tables and charts.
+keystroke, as figures and tables.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from typing import Any
 
 from codespec_lab.bench.daemon import PHASES, Pass, Reply
 from codespec_lab.bench.report import (
-    Bar,
-    Chart,
-    bounds,
     format_load,
     format_percentiles,
     format_ratio,
@@ -169,24 +166,6 @@ def report(found: Mapping[str, Any]) -> list[str]:
         lines += ["", section_title(size_of(shape)), "", *_table(section)]
         lines += [*_waits_alone(section), *_typed(section), "", _equal_texts(section)]
     return lines
-
-
-def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Return charts of the speed relative to plain decoding, and of clients' waits, by concurrency."""
-    drawn = []
-    for shape, section in found["daemons"].items():
-        size, speeds, waits = f"target as large as {size_of(shape)}", [], []
-        for cell in section["cells"]:
-            name = f"{cell['concurrency']} at once"
-            speeds.append(Bar(name, cell["faster"]["ratio"], "best", bounds(cell["faster"])))
-            for side, kind in (("off", "plain"), ("on", "best")):
-                if first := cell[side]["first_ms"]:
-                    waits.append(Bar(f"{name}, {side}", first["p50"], kind, (first["p50"], first["p95"])))
-        note = "times as fast at the same concurrency; 95 % bootstrap intervals over places"
-        drawn.append(Chart(f"Daemon with speculation against without: {size}", note, speeds, line=1.0))
-        note = "milliseconds at the client, median and 95th percentile"
-        drawn.append(Chart(f"Until the first piece of text: {size}", note, waits))
-    return drawn
 
 
 def _table(section: Mapping[str, Any]) -> list[str]:

@@ -187,7 +187,6 @@ class QualityBench(Bench):
         "how good: one line, several lines or any span cut out of HumanEval's solutions and of held-out projects, "
         "filled by targets side by side, in plain decoding"
     )
-    draws = False
     grows = True
 
     compare: Sequence[str] = flag((), "other targets, on the same sites", nargs="+", metavar="PATH|HUB_ID")
@@ -241,7 +240,6 @@ class DivergenceBench(Bench):
     about = "how far a number format moves a target's predictions on held-out code: KL divergence, first choice, loss"
     usage = "--dtype FORMAT [options]"
     engine = ("model", "target", "drafter", "device", "mode", "threads")
-    draws = False
 
     candidate: str = flag(None, "the number format to judge", name="dtype", choices=DTYPES, required=True)
     against: str = flag("float32", "the reference (float32)", choices=DTYPES)

@@ -28,7 +28,7 @@ from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt
 from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
-from codespec_lab.bench.report import Bar, Chart, table
+from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import StepBench
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 from codespec_lab.bench.step_models import find_measured_calls, random_model, shape_of, step_bytes
@@ -283,18 +283,4 @@ def _over_fast_text(row: Mapping[str, Any]) -> str:
     return f"{row['over_fast']:.2f} ({low:.2f}–{high:.2f})"
 
 
-def charts(found: Figures) -> list[Chart]:
-    """Return, for every format, charts of the share of the bandwidth and of the cost of several rows over one."""
-    note = f"{found['device']}, {found['threads']} thread(s), {found['mode']}, {found['bandwidth_gb']} GB/s"
-    drawn = []
-    for dtype in dict.fromkeys(row["dtype"] for row in found["rows"]):
-        rows, title = [row for row in found["rows"] if row["dtype"] == dtype], f"{found['shape']} {dtype}"
-        narrow = [(f"batch {r['batch']}, {r['context']} tokens", r["of_bandwidth"]) for r in rows if r["width"] == 1]
-        alone = [(f"{r['width']} rows, {r['context']} tokens", r["over_one"]) for r in rows if r["batch"] == 1]
-        shares, costs = [Bar(*each, "best") for each in narrow], [Bar(*each) for each in alone]
-        drawn.append(Chart(f"{title}: one row each, share of the bandwidth", note, shares, line=1.0))
-        drawn.append(Chart(f"{title}: time of a verify over one row's", note, costs, line=1.0))
-    return drawn
-
-
-SCENARIO = Scenario(run_step_bench, report, charts)
+SCENARIO = Scenario(run_step_bench, report)

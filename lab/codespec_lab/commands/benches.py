@@ -35,11 +35,9 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
             add(f"--{flag or setting.name.replace('_', '-')}", dest=setting.name, **words)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
-    if kind.draws:
-        parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     left_out = [setting for setting in SETTINGS if kind.engine and setting not in kind.engine]
     add_engine_options(parser, leave_out=left_out)
-    parser.set_defaults(run=partial(run, kind), **({} if kind.draws else {"plot": None}))
+    parser.set_defaults(run=partial(run, kind))
 
 
 def run(kind: type[Bench], options: argparse.Namespace) -> int:
@@ -50,4 +48,4 @@ def run(kind: type[Bench], options: argparse.Namespace) -> int:
         require_aiohttp()
     from codespec_lab.bench.harness import carry_out
 
-    return carry_out(bench, options.summary, options.plot)
+    return carry_out(bench, options.summary)

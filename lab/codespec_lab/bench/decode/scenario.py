@@ -33,7 +33,7 @@ from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, c
 from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels
 from codespec_lab.bench.decode.llama_cpp import LlamaFamily
 from codespec_lab.bench.decode.passes import LATE, MANY, Lineup, References, calibrate, run_pass
-from codespec_lab.bench.decode.summary import charts, mismatches, report, summarize
+from codespec_lab.bench.decode.summary import mismatches, report, summarize
 from codespec_lab.bench.harness import Deadline, Results, Scenario, commit_name
 from codespec_lab.bench.pair import Pair
 from codespec_lab.bench.settings import DecodeBench
@@ -240,4 +240,4 @@ def _machine(device: str) -> dict[str, str]:
     return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}
 
 
-SCENARIO = Scenario(run_decode_bench, report, charts, mismatches)
+SCENARIO = Scenario(run_decode_bench, report, mismatches)

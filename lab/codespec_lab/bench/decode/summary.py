@@ -1,4 +1,4 @@
-"""Summarize the records of `codespec bench decode` (speeds, ratios with intervals, acceptance), as tables and charts.
+"""Summarize the records of `codespec bench decode` (speeds, ratios with intervals, acceptance), as tables.
 
 A ratio compares two contestants on one repeat of one workload, where machine conditions were the same for both. Figures
 are plain JSON values.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codespec_lab.bench.decode.codespec_engine import FAMILY, OFF, ON
-from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, table
+from codespec_lab.bench.report import format_ratio, table
 from codespec_lab.bench.sites import KINDS, PROJECTS, PROMPTS
 from codespec_lab.bench.statistics import bootstrap, interval
 
@@ -205,16 +205,6 @@ def report(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Return charts of the speed relative to plain decoding, one per cell."""
-    return [
-        _chart(name, cell, values["kinds"][ALL])
-        for name, section in _measured(found).items()
-        for cell, values in section["summary"]["cells"].items()
-        if OFF in values["kinds"][ALL]["rows"]
-    ]
-
-
 def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections with figures."""
     return {name: section for name, section in found["sections"].items() if "summary" in section}
@@ -284,20 +274,6 @@ def _prediction_lines(values: Mapping[str, Any]) -> list[str]:
         return []
     middle = f"{values['median_error']:.0%} off in the median of {values['rows']} rows"
     return [f"the cost table's predictions are {middle}, {values['worst_error']:.0%} at worst ({values['worst']})"]
-
-
-def _chart(name: str, cell: str, figures: Mapping[str, Any]) -> Chart:
-    off = {"ratio": 1.0, "low": 1.0, "high": 1.0}
-    bars = []
-    for contestant, row in figures["rows"].items():
-        times = off if contestant == OFF else row["times"].get(OFF)
-        if times is None:
-            continue
-        kind = "best" if contestant == ON else "plain" if contestant == OFF else "bar"
-        note = f"{times['ratio']:.2f}  ({row['tokens_per_second']:.0f} tokens/s)"
-        bars.append(Bar(contestant, times["ratio"], kind, bounds(times), note))
-    note = f"{_size(name)}; {figures['prompts']} prompts; medians with 95 % bootstrap intervals"
-    return Chart(f"Speed against plain decoding: {cell}", note, bars, line=1.0)
 
 
 def _size(name: str) -> str:

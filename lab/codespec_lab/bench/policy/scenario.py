@@ -36,7 +36,7 @@ from codespec_lab.bench.policy.summary import (
     summarize,
     tokens_by_class,
 )
-from codespec_lab.bench.report import Bar, Chart, bounds, format_ratio, section_title, size_of, table
+from codespec_lab.bench.report import format_ratio, section_title, size_of, table
 from codespec_lab.bench.settings import PolicyBench
 from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
 from codespec_lab.bench.steps import Prices, measure_costs
@@ -239,15 +239,6 @@ def report(found: Figures) -> list[str]:
     return lines
 
 
-def charts(found: Figures) -> list[Chart]:
-    """Return charts of the speed by policy for each cost table and batch, and of each class's cost vs the oracle."""
-    drawn = []
-    for shape, section in found["tables"].items():
-        drawn += [_speeds(shape, batch, summary) for batch, summary in section["batch"].items()]
-        drawn.append(_class_costs(shape, section["batch"]["1"]))
-    return drawn
-
-
 def chosen_rows(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the policies to show; the JSON has all fixed lengths."""
     return ("off", summary["best_fixed"], summary["best_lookup"], *RULES, *LEARNERS, "oracle")
@@ -294,24 +285,4 @@ def _measured_lines(measured: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _speeds(shape: str, batch: str, summary: Mapping[str, Any]) -> Chart:
-    bars = []
-    for name in chosen_rows(summary):
-        times = summary["policies"][name]["times_off"]
-        kind = "best" if name.startswith("cost") else "plain" if name in ("off", "oracle") else "bar"
-        bars.append(Bar(name, times["ratio"], kind, bounds(times)))
-    title = f"Speed against plain decoding: target as large as {size_of(shape)}, batch {batch}"
-    return Chart(title, "modelled cost of recorded rounds; 95 % bootstrap intervals over prompts", bars, line=1.0)
-
-
-def _class_costs(shape: str, summary: Mapping[str, Any]) -> Chart:
-    bars = []
-    for context, values in list(summary["by_class"]["cost+syntax learned"].items())[:CLASSES]:
-        rejected, missed = (values[name] / max(1, values["rounds"]) for name in ("rejected", "missed"))
-        note = f"{values['times_oracle']:.2f}  ({rejected:.1f} rejected, {missed:.1f} missed)"
-        bars.append(Bar(context, values["times_oracle"], "bar", note=note))
-    title = f"Cost against the oracle length by class: target as large as {size_of(shape)}"
-    return Chart(title, "cost+syntax learned elsewhere; rejected and missed tokens a round in brackets", bars, line=1.0)
-
-
-SCENARIO = Scenario(run_policy_bench, report, charts, lambda found: mismatches(found["tables"]))
+SCENARIO = Scenario(run_policy_bench, report, lambda found: mismatches(found["tables"]))

@@ -21,8 +21,6 @@ from codespec.store.processor import processor
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Deadline, Figures, Results, Scenario, commit_name
 from codespec_lab.bench.report import (
-    Bar,
-    Chart,
     format_load,
     format_percentiles,
     format_ratio,
@@ -177,28 +175,6 @@ def report(found: Figures) -> list[str]:
     return lines
 
 
-def charts(found: Figures) -> list[Chart]:
-    """Return charts of the characters shown 600 ms after a change, and of the time to an answer."""
-    drawn = []
-    for shape, section in found["sections"].items():
-        if "summary" not in section:
-            continue
-        size, there = f"target as large as {size_of(shape)}", section["summary"]["available"]
-        if there is not None:
-            bars = [Bar(f"{name}, median", there[name], kind) for name, kind in ((OFF, "plain"), (ON, "best"))]
-            note = f"{there['pauses']} pauses, speculation off and on"
-            drawn.append(Chart(f"Characters shown 600 ms after a change: {size}", note, bars))
-        answers = {cell: values["answer_ms"] for cell, values in section["summary"]["cells"].items()}
-        bars = [
-            Bar(NAMES[cell], ms["p50"], "plain" if cell == OFF else "best", (ms["p50"], ms["p95"]))
-            for cell, ms in answers.items()
-            if ms
-        ]
-        note = "milliseconds, 50 of them VS Code's own wait; median and 95th percentile"
-        drawn.append(Chart(f"From a change to its answer: {size}", note, bars))
-    return drawn
-
-
 def _table(cells: Mapping[str, Any]) -> list[str]:
     rows: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "typed, characters in seconds": lambda c: f"{c['characters']} in {c['seconds']:.0f}",
@@ -254,4 +230,4 @@ def _texts(values: Mapping[str, Any] | None) -> list[str]:
     return [f"without a time limit, both daemons write the same text at {same} of {values['compared']} places{note}"]
 
 
-SCENARIO = Scenario(run_typing_bench, report, charts, lambda found: mismatches(found["sections"]))
+SCENARIO = Scenario(run_typing_bench, report, lambda found: mismatches(found["sections"]))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from codespec_lab.bench.statistics import common
 from codespec_lab.bench.typing.editor import Stream
-from codespec_lab.bench.typing.scenario import charts, report
+from codespec_lab.bench.typing.scenario import report
 from codespec_lab.bench.typing.summary import available, figures, record, summarize, useful_tokens
 from codespec_lab.bench.typing.typist import EditorRequest, Typed
 from codespec_lab.bench.typing_sites import TypingSite
@@ -116,11 +116,10 @@ def test_what_is_there_after_600_ms() -> None:
     assert nothing is not None and nothing["median_ratio"] is None is nothing["sum_ratio"]
 
 
-def test_report_and_charts_of_a_section() -> None:
+def test_report_of_a_section() -> None:
     leg = {"work": "asked", "there_ms": 1.0, "pause_ms": 900.0}
     sessions = [session(cell, row(1, length, back_ms=1.0, **leg)) for cell, length in (("off", 2), ("on", 4))]
     facts, settings = {"machine": {"cores": 2, "processor": "", "load": [0.0, 0.0]}}, {"dtype": "float32", "pace": 1.0}
     section = {"facts": facts, "configuration": settings, "note": "", "summary": summarize(sessions)}
     found = {"sections": {"own": section}}
     assert "characters 600 ms after a change, 1 pauses: median 2 and 4; × 2.00" in "\n".join(report(found))
-    assert len(charts(found)) == 2
