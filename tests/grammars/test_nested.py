@@ -21,16 +21,28 @@ DEEP = 100_000
 CLEAN = {"yaml": b"a:\n  b: ", "python": b"x = f("}
 
 
+def try_texts(language: str, texts: list[str], sides: tuple[tuple[int, int], ...]) -> None:
+    """Look at the end of each text, `sides` times as long before and behind the cursor."""
+    for text in texts:
+        for before, behind in sides:
+            tracker = ContextTracker(language, (text * before).encode(), (text * behind)[:8192].encode())
+            assert tracker.context().language == language
+
+
 @pytest.mark.parametrize("language", language_names())
 def test_no_nested_text_ends_the_process(language: str) -> None:
-    """As deep as a window allows, and a hundred thousand deep; also with the text on both sides."""
-    texts = [piece * (size // len(piece)) for piece in openers(language) for size in (520, 3000)]
-    texts += [growing(head, 120) for head in ("- ", "a:\n", "if a:\n", "a\n", "<a>\n", "{\n")]
-    texts += [piece * DEEP for piece in ("- ", "a<", "(", "<a>", "'", "if a:\n")]
-    for text in texts:
-        for prefix, suffix in ((text, ""), (text, text), ("", text)):
-            tracker = ContextTracker(language, prefix.encode(), suffix[:8192].encode())
-            assert tracker.context().language == language
+    """As deep as a window allows, and a hundred thousand deep, on both sides of the cursor."""
+    try_texts(language, [piece * (520 // len(piece)) for piece in openers(language)], ((1, 1),))
+    heads = ("- ", "a:\n", "if a:\n", "a\n", "<a>\n", "{\n")
+    try_texts(language, [growing(head, 120) for head in heads], ((1, 1),))
+    try_texts(language, [piece * DEEP for piece in ("- ", "a<", "(", "<a>")], ((1, 1),))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("language", language_names())
+def test_no_nested_text_on_either_side_ends_the_process(language: str) -> None:
+    texts = [piece * (size // len(piece)) for piece in openers(language) for size in (520, 3000, DEEP)]
+    try_texts(language, texts, ((1, 1), (1, 0), (0, 1)))
 
 
 def test_a_text_that_breaks_its_grammar_is_not_parsed_again_while_it_grows() -> None:
