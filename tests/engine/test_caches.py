@@ -56,9 +56,7 @@ def drafter_gap(engine: Engine, sequence: Sequence, twin: TorchModel) -> float:
     "architecture,kind,dtype",
     [
         ("llama", "gpt2", "float32"),
-        ("llama", "gpt2", "bfloat16"),
         ("qwen2", "llama3", "bfloat16"),
-        ("phi3", "bytes", "float32"),
     ],
 )
 def test_the_targets_cache_equals_a_prefill(architecture: str, kind: str, dtype: str) -> None:
@@ -72,7 +70,7 @@ def test_the_targets_cache_equals_a_prefill(architecture: str, kind: str, dtype:
     assert rounds >= 200
 
 
-@pytest.mark.parametrize("relation,dtype", [("sibling", "bfloat16"), ("cousin", "float32"), ("cousin", "bfloat16")])
+@pytest.mark.parametrize("relation,dtype", [("sibling", "bfloat16"), ("cousin", "float32")])
 def test_the_drafters_cache_equals_a_prefill(relation: str, dtype: str) -> None:
     if relation == "sibling":
         target, twin = model("llama", "gpt2", dtype), model("llama", "gpt2", dtype, twin=1)

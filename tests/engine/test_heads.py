@@ -51,8 +51,10 @@ def engine_with_head(kind: Kind, architecture: str, tokenizer: str, dtype: str, 
     return build(one, head=random_head(one, kind), proposers="head", **settings)
 
 
-@every_kind
-@every_target
+@pytest.mark.parametrize(
+    "kind,architecture,tokenizer,dtype",
+    [(kind, *target) for number, kind in enumerate(get_args(Kind)) for target in TARGETS[: 1 if number else None]],
+)
 def test_on_equals_off(kind: Kind, architecture: str, tokenizer: str, dtype: str) -> None:
     wanted = texts(plain(architecture, tokenizer, dtype))
     engine = engine_with_head(kind, architecture, tokenizer, dtype)
@@ -94,8 +96,7 @@ class Witness(HeadProposer):
         """Keep nothing of a sequence."""
 
 
-@every_kind
-@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize(("kind", "batch"), [*zip(get_args(Kind), (1, 8), strict=True)])
 def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None:
     """After drafts, rejections, alternatives, pauses and cached prompts, its draft equals that of a head that reads the
     whole text again.
@@ -192,7 +193,7 @@ def test_several_heads_read_one_target() -> None:
         assert texts(run(engine, varied_requests())) == wanted
 
 
-@every_kind
+@pytest.mark.parametrize("kind", get_args(Kind)[:1])
 def test_the_starter_target_with_a_head_of_the_settings(kind: Kind, tmp_path: Path) -> None:
     starter = load_model(str(SHIPPED / "target"), exact=False)
     head = random_head(starter, kind)

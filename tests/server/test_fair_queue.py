@@ -61,7 +61,7 @@ def long_ones(harness: Rounds, number: int = 8) -> list[RequestHandle]:
 
 
 @pytest.mark.parametrize("slots", SLOTS)
-@pytest.mark.parametrize("before", [0, 1, 50, 300])
+@pytest.mark.parametrize("before", [0, 50])
 def test_a_short_one_does_not_wait_for_long_ones(slots: int, before: int) -> None:
     harness = Rounds(slots)
     long = long_ones(harness)

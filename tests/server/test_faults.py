@@ -8,7 +8,7 @@ import pytest
 
 from codespec.errors import ModelError
 from codespec.server.loading import Loaded, Progress
-from tests.server.daemons import SECONDS, serving, serving_load, wait_for
+from tests.server.daemons import serving, serving_load, wait_for
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, Asking, body, ends_of, held, text_of, written
 
@@ -111,16 +111,6 @@ def test_a_broken_engine_answers_everybody() -> None:
             assert one.result().events[-1][0] == "error"
         reply = served.post(PATH, body("later"))
         assert reply.status == 503 and "restart" in reply.json["error"]["message"]
-
-
-def test_a_client_that_does_not_read_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.server.wire.WRITE_SECONDS", 2.0 * SECONDS)  # it is not cut off meanwhile
-    engine = FakeEngine()
-    with serving(engine, slots=1) as served:
-        lazy = [served.open(PATH, body(f"lazy {number}", max_tokens=2000)) for number in range(3)]
-        assert ends_of(served.post(PATH, body("eager"))) == ["length"]
-        for connection in lazy:
-            connection.close()
 
 
 def test_stopping_lets_open_requests_finish_and_takes_no_more() -> None:

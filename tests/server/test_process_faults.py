@@ -18,8 +18,8 @@ from codespec_lab.bench.daemon import connect
 from codespec.errors import DaemonError
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
-from tests.cli.processes import SECONDS, start_python, user_environment
-from tests.server.daemons import serving, wait_for
+from tests.cli.processes import SECONDS, user_environment
+from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 from tests.server.forked import start_forked
 from tests.server.test_jobs import PATH, body, ends_of
@@ -45,14 +45,6 @@ engine.queue.restart = broken
 thread = EngineThread(lambda _: Loaded(engine, "toy", 512, 4))
 raise SystemExit(run_to_exit_code(lambda: serve(thread, ServeConfig(port=0))))
 """
-READING = """
-import http.client, sys
-connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
-connection.request("POST", sys.argv[2], sys.argv[3])
-reply = connection.getresponse()
-while piece := reply.read1(64):
-    print(len(piece), flush=True)
-"""
 
 
 @pytest.mark.parametrize("kind", ["OSError", "Panic"])
@@ -68,17 +60,6 @@ def test_an_engine_that_dies_ends_the_daemon(kind: str) -> None:
         assert status == 200 and b"The engine has stopped: restart the daemon." in told
         code, _, err = served.end()
     assert code == 2 and err.splitlines()[-1] == f"codespec: The engine has stopped ({kind}): restart the daemon."
-
-
-def test_a_killed_client_holds_no_slot() -> None:
-    engine = FakeEngine(pause=0.02)
-    with serving(engine, slots=1) as served:
-        asked = json.dumps(body("long", max_tokens=2000))
-        with start_python("-c", READING, str(served.port), PATH, asked) as client:
-            assert client.stdout is not None and client.stdout.readline()
-            client.kill()
-        assert served.idle() and wait_for(lambda: not engine.running)
-        assert ends_of(served.post(PATH, body("next"))) == ["length"]
 
 
 @pytest.fixture

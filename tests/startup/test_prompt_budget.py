@@ -160,12 +160,12 @@ def test_without_a_limit_the_context_is_the_limit(monkeypatch: pytest.MonkeyPatc
 def test_typing_in_a_warm_document_reads_what_was_typed(slow: Engine) -> None:
     """The window moves by a quarter when it is full: seldom, and never with each keystroke."""
     read, cold = [], slow.complete([ask(slow, 5000)])[0].stats
-    for place in range(5004, 5404, 4):
+    for place in range(5008, 5408, 8):
         stats = slow.complete([ask(slow, place, suffix="\n\n" + TEXT[6000:9000])])[0].stats
         read.append(stats.prompt_tokens - stats.cached_tokens)
     moves = [count for count in read[1:] if count > 24]
     assert cold.cached_tokens == 0 and len(moves) <= 4 and max(moves, default=0) <= BUDGET
-    assert sorted(read)[len(read) // 2] <= 8
+    assert sorted(read)[len(read) // 2] <= 12
 
 
 def test_on_and_off_have_one_prompt(slow: Engine) -> None:

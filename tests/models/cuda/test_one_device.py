@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ARCHITECTURES if name not in (*MIXTURES, "gptj", "bloom")},
     **{name: case for name, case in ROTARIES.items() if case[0] not in MIXTURES},
 }
+KINDS = ("llama", "gemma2", "gpt2", "opt", "longrope", "dynamic")  # of layers and positions
 IDS = sample_ids(40)
 
 
@@ -44,7 +45,9 @@ def play(model: TorchModel) -> Tensor:
     return torch.cat([first, second])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in KINDS else pytest.mark.full) for case in CASES]
+)
 def test_nothing_lies_on_the_cpu(case: str) -> None:
     wanted = play(on(torch.device("cpu"), *CASES[case]))
     with pretended_device():

@@ -18,8 +18,7 @@ CENTERED = {"cohere": 3}
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("architecture", NORMS)
+@pytest.mark.parametrize(("architecture", "dtype"), [*zip(NORMS, DTYPES * 3, strict=True)], ids=str)
 def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: "")
     called: list[Tensor] = []
