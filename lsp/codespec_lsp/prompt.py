@@ -100,6 +100,11 @@ def clean(text: str) -> str:
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
+def with_newlines(text: str) -> str:
+    """Return the text with \\n for \\r\\n: a model writes other text after \\r\\n, as it rarely saw it."""
+    return text.replace("\r\n", "\n")
+
+
 def _within(window: Callable[[int], str]) -> str:
     """Return a window of at most MOST_SIDE bytes. A larger one is halved, so that typing does not move it."""
     most = MOST_SIDE
@@ -119,16 +124,17 @@ def request_body(
     cursor: Cursor,
     trigger: str,
     max_tokens: int,
+    returns: int = 0,
 ) -> CompletionBody:
-    """Return the request as JSON values."""
+    """Return the request as JSON values. Its line ends are \\n; `returns` is the number of \\r\\n before the prefix."""
     body: CompletionBody = {
         "document": document,
         "language": clean(language)[:MOST_NAME],
         "path": clean(path)[-MOST_PATH:],
-        "prefix": prompt.prefix,
-        "prefix_offset": prompt.offset,
-        "suffix": prompt.suffix,
-        "snippets": [{"path": snippet.path, "text": snippet.text} for snippet in snippets],
+        "prefix": with_newlines(prompt.prefix),
+        "prefix_offset": prompt.offset - returns,
+        "suffix": with_newlines(prompt.suffix),
+        "snippets": [{"path": snippet.path, "text": with_newlines(snippet.text)} for snippet in snippets],
         "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
         "trigger": trigger,
         "max_tokens": max_tokens,

@@ -26,7 +26,7 @@ from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
-from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body
+from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body, with_newlines
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -311,7 +311,7 @@ class Session:
         if request.in_document:
             draft = document.deletions.find(request.offset, request.prompt.prefix, request.prompt.suffix)
             if draft:
-                body["draft"] = clean(draft)
+                body["draft"] = with_newlines(clean(draft))
         if alternatives:
             body |= {"document": f"{body['document']}#others", "n": alternatives, "temperature": TEMPERATURE, "seed": 1}
         return self.streamer.start(completions, body, document.buffer.newline)
@@ -347,6 +347,7 @@ class Session:
             cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
+            returns=before.count(b"\r\n"),
         )
 
     async def _look_at_imports(self, document: Document) -> None:
@@ -368,7 +369,7 @@ class Session:
         if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
             return None
         others = [each for each in self._near(document) if each is not document and self._may_send(each)]
-        opened = tuple((each.path, each.buffer.text) for each in reversed(others))
+        opened = tuple((each.path, with_newlines(each.buffer.text)) for each in reversed(others))
         return Wanted(self._document_name(document), opened, self.exclusions.rules)
 
     def _document_name(self, document: Document) -> str:

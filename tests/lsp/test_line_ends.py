@@ -51,6 +51,27 @@ def test_line_ends_are_the_documents_own(client_name: str, newline: str) -> None
             client.type(2, 1, 4, "b\r\n  ")
             (text,) = await client.texts(2, 2)
             assert text == f"    c{newline}    d" and len(fake.asked) == 1
-            assert fake.asked[0].body["prefix"] == "if x:\r\n    "
+            assert fake.asked[0].body["prefix"] == "if x:\n    ", "the model reads no line end but this"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_crlf_and_lf_are_one_text_to_the_model(rows: int) -> None:
+    async def scenario() -> None:
+        bodies = []
+        for newline in ("\n", "\r\n"):
+            async with talking() as (client, fake):
+                text = "x = 1\n" * rows + "with open(path) as file:\n    \n\ny = 2\n"
+                client.open(text.replace("\n", newline))
+                fake.script = ["pass"]
+                assert await client.texts(rows + 1, 4) == ["    pass"]
+                body = fake.asked[0].body
+                bodies.append({key: body[key] for key in ("prefix", "suffix", "cursor", "snippets")})
+                assert (body["prefix_offset"] == 0) == (rows == 1)
+                assert body["prefix_offset"] + len(body["prefix"]) == len(text[: text.index("    \n") + 4])
+        if rows == 1:
+            assert bodies[0] == bodies[1]
+        assert all("\r" not in body["prefix"] + body["suffix"] for body in bodies)
 
     run(scenario())
