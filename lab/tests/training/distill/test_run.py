@@ -329,7 +329,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 
 
 def test_files_are_held_out_by_rule_and_secrets_are_left(tmp_path: Path) -> None:
-    write(tmp_path, *(f"part{n}/file_{n}.py" for n in range(16)), ".hidden/a.py", "node_modules/b.js", "credentials.json", ".netrc")
+    write(tmp_path, *(f"part{n}/file_{n}.py" for n in range(16)), ".hidden/a.py", "node_modules/b.js", ".netrc")
     documents = read_code([tmp_path])
     assert len(documents) == 16
     found = split(documents)
