@@ -122,7 +122,7 @@ def named_pair(name: str) -> NamedPair:
     The last gets the starter pair's drafter, which fits any target. Raises ConfigError for other names.
     """
     if name == STARTER_NAME:
-        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), NATIVE if has_native() else "")
+        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
     entry = find_entry(name)
     if entry:
         own = OWN_DRAFTERS.get(entry.drafter)
@@ -224,7 +224,9 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     """Return the configuration with a model's pair, except for values that are set explicitly."""
     pair = named_pair(name)
     settings = {**values, "model": model_name(name)}
-    if "target" in values or not (pair.dtype or name == STARTER_NAME):
+    if name == STARTER_NAME and "target" not in values:
+        settings = {**_with_starter(settings)}
+    elif "target" in values or not pair.dtype:
         settings = {**_with_format(settings)}
     if "target" not in values:
         settings["target"] = _on_this_machine(pair.target)
@@ -259,8 +261,9 @@ def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _with_starter(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings with the number format of the starter pair, unless one is set."""
-    on_cpu = not values.get("device", "cpu").startswith("cuda") and has_native()
-    return {"dtype": NATIVE, **values} if on_cpu else values
+    device = values.get("device", "cpu")
+    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    return {"dtype": NATIVE, **values} if on_cpu and has_native() else values
 
 
 def _on_this_machine(name: str) -> str:

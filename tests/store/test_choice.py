@@ -323,3 +323,18 @@ def test_a_target_of_ones_own_is_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPat
     assert dtypes(device="cuda", dtype="float16", drafter="./small") == ("float16", "float16")
     monkeypatch.setattr(choice, "has_gpu", lambda: False)
     assert dtypes(device="auto")[0] == "float32"
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": "starter"}], ids=str)
+def test_the_starter_pair_is_native_on_a_processor_only(
+    settings: dict[str, str], pull: Pull, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dtype(device: str) -> str:
+        return resolve_engine({**settings, "device": device}, environment={}).dtype
+
+    monkeypatch.setattr(choice, "has_gpu", lambda: False)
+    assert dtype("cpu") == dtype("auto") == "native" != dtype("cuda")
+    monkeypatch.setattr(choice, "has_gpu", lambda: True)
+    assert dtype("cpu") == "native" != dtype("auto")
+    monkeypatch.setattr(choice, "has_native", lambda: False)
+    assert dtype("cpu") in ("int8", "float32")
