@@ -308,10 +308,9 @@ class Session:
         document = request.document
         trigger = "invoked" if request.explicit else "automatic"
         body = self._body(document, request.prompt, trigger, request.in_document)
-        if request.in_document:
-            draft = document.deletions.find(request.offset, request.prompt.prefix, request.prompt.suffix)
-            if draft:
-                body["draft"] = with_newlines(clean(draft))
+        at, find = request.prompt, document.deletions.find
+        if request.in_document and (draft := find(request.offset, at.prefix, at.suffix)):
+            body["draft"] = with_newlines(clean(draft))
         if alternatives:
             body |= {"document": f"{body['document']}#others", "n": alternatives, "temperature": TEMPERATURE, "seed": 1}
         return self.streamer.start(completions, body, document.buffer.newline)
