@@ -132,7 +132,7 @@ def test_an_end_of_text_inside_accepted_drafts_of_a_real_model() -> None:
         assert texts(run(engine, requests)) == texts(expected)
 
 
-ENDINGS = {"typescript": "ts", "javascript": "js", "python": "py", "rust": "rs", "bash": "sh"}
+ENDINGS = {"ruby": "rb", "typescript": "ts", "javascript": "js", "python": "py", "rust": "rs", "bash": "sh"}
 
 
 def plain_prompts(engine: Engine) -> Engine:
