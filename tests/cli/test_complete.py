@@ -195,10 +195,13 @@ def test_colons_in_a_relative_path(
     assert requests[0].prefix == "x "
 
 
-def test_an_empty_file_needs_a_begin_of_text_token(tmp_path: Path, models: Models, command: Command) -> None:
+def test_an_empty_file_needs_a_token_before_its_text(tmp_path: Path, models: Models, command: Command) -> None:
+    """A fill-in-the-middle marker, or the token that begins a text."""
     file = tmp_path / "empty.py"
     file.touch()
-    command("complete", f"{file}:1:1", *models.flags).check_mistake("give some text")
+    command("complete", f"{file}:1:1", *models.flags, "--shape", "raw").check_mistake("give some text")
+    done = command("complete", f"{file}:1:1", *models.flags, "--max-tokens", "4")
+    assert (done.code, done.err) == (0, "")
     with_bos = write_model(tmp_path / "bos", "llama3", 0)
     done = command("complete", f"{file}:1:1", "--target", with_bos, "--drafter", models.drafter, "--max-tokens", "4")
     assert (done.code, done.err) == (0, "")

@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16 * GB, SLOWEST, False, LARGER, "takes 45 ms here"),
         (16 * GB, 46.0, False, SMALLER, "takes 46 ms here"),
         (16 * GB, None, False, SMALLER, "has not been measured yet"),
-        (16 * GB, inf, False, SMALLER, "int8 does not run on this processor"),
+        (16 * GB, inf, False, SMALLER, "the native kernels are not built here"),
         (5 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 5.0 GB of memory"),
         (2 * GB, 30.0, False, SMALLEST, "this machine has 2.0 GB of memory"),
         (None, 30.0, False, SMALLER, "the size of this machine's memory is unknown"),
