@@ -192,23 +192,23 @@ def test_a_wrong_text_of_ours_is_an_error(
     assert said.endswith("report it with the output of `codespec doctor`.") and "greedy, 1 at once, own: " in said
 
 
-def test_int8_is_compared_with_itself_and_others_with_floats(
+def test_native_is_compared_with_itself_and_others_with_floats(
     words: list[str | Path], command: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "decode.json"
     quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1,2", "--repeats", "1", "--sampling", "greedy")
-    done = command(*words, *quick, "--dtype", "int8", "--json", out)
+    done = command(*words, *quick, "--dtype", "native", "--json", out)
     assert done.code == 0, done.err
     section = read(out)
-    assert section["configuration"]["formats"] == {"target": ["int8"], "drafter": ["float32", "int8"]}
+    assert section["configuration"]["formats"] == {"target": ["native"], "drafter": ["float32", "native"]}
     for name, facts in section["contestants"].items():
         formats = {variant["dtype"] for variant in facts.get("fastest", {}).values()}
-        assert formats <= {"int8" if name.startswith("codespec") else "float32"}
+        assert formats <= {"native" if name.startswith("codespec") else "float32"}
     for cell in section["summary"]["cells"].values():
         for name, row in cell["kinds"]["all"]["rows"].items():
             assert row["equal"] == row["compared"] > 0, name
-    assert "one: int8, 1 thread(s)" in done.out
-    assert any("int8, drafter" in name for name in section["costs"])
+    assert "one: native, 1 thread(s)" in done.out
+    assert any("native, drafter" in name for name in section["costs"])
     again = command(*words, *quick, "--json", out)
     again.check_mistake("measured with another formats")
 
