@@ -20,6 +20,7 @@ const FLAGS = [
   "--disable-sync",
 ];
 const GUESSING = ["--policy", "fixed:6", "--no-learn"]; // so that every run has drafts of both kinds to show
+const SLOW = ["--dtype", "float32"]; // with torch, it starts late enough for a browser to see it
 const TOKEN = "a-token-for-the-page-test";
 const LANGUAGES = ["python", "javascript", "typescript", "c", "cpp", "rust", "go", "java"];
 const [out, only = ""] = process.argv.slice(2); // `only`: the scenarios whose names have these words
@@ -316,7 +317,7 @@ async function tokens(browser) {
 }
 
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
-const daemon = await serve(GUESSING);
+const daemon = await serve([...GUESSING, ...SLOW]);
 try {
   for (const [name, scenario] of Object.entries(scenarios)) {
     if (!name.includes(only)) continue;
