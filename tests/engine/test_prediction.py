@@ -47,8 +47,10 @@ def edited(text: str) -> str:
     return text[:third] + "something else" + text[third : 2 * third] + text[2 * third + 3 :]
 
 
-@pytest.mark.parametrize("policy", ["fixed", "cost+syntax"])
-@pytest.mark.parametrize("number,kind", list(enumerate(sorted(KINDS))))
+CASES = [(number, kind, "fixed") for number, kind in enumerate(sorted(KINDS))]
+
+
+@pytest.mark.parametrize("number,kind,policy", CASES + [(*case[:2], "cost+syntax") for case in CASES[:4]])
 def test_on_equals_off(number: int, kind: str, policy: str) -> None:
     architecture = ARCHITECTURES[number % len(ARCHITECTURES)]
     target, requests, expected = model(architecture, kind), varied_requests(), plain(architecture, kind)

@@ -220,7 +220,7 @@ def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
         return lines_run(lambda: [ending.advance(byte) or ending.certain for byte in bytewise(line)])
 
     work(1)  # first run: load modules
-    assert work(240) < 2.8 * work(120)
+    assert work(80) < 2.15 * work(40), "about 2.1"
 
 
 def test_a_cut_is_never_inside_a_character() -> None:
