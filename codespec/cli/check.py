@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from codespec.pair.report import check_pair
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
-    report = check_pair(target, drafter, choose_sample(options.files), config.mode, config.device)
+    report = check_pair(target, drafter, choose_sample(options.files))
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:
@@ -73,14 +73,8 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
 
 
 def render(report: PairReport) -> list[str]:
-    """Return the report's lines: the text, a line for each finding, the verdict and the suggested settings."""
-    from codespec.pair.report import toml
-
+    """Return the report's lines: the text, a line for each finding, and the verdict."""
     sample = report.sample
     count = "1 file" if len(sample.texts) == 1 else f"{len(sample.texts)} files"
     lines = [f"measured on {count}, {sample.size / 1000:.0f} kB ({sample.source})", ""]
-    lines += [finding.line for finding in report.findings]
-    lines += ["", f"verdict: {report.verdict}"]
-    if report.settings:
-        lines += ["", "suggested settings, as a file for --config:", "", toml(report.settings)]
-    return lines
+    return [*lines, *(finding.line for finding in report.findings), "", f"verdict: {report.verdict}"]

@@ -1,34 +1,21 @@
-"""The pair report: its findings, the verdict, and recommended settings.
-
-The settings are derived from files and text. The actual speed can only be measured by a benchmark on the user's
-machine.
-"""
+"""Whether a target and a drafter work together, by their files and on sample text: the report of `codespec check`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from codespec.contract.engine_config import EngineConfig
 from codespec.errors import Fault
-from codespec.finding import Finding, as_json
+from codespec.finding import Finding, as_json, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
-from codespec.pair.retokenization import LENGTHS, PerfectDrafts, measure_perfect_drafts, tokenize_texts
-from codespec.pair.rows import Pair, check_drafts, check_models, check_tokenizers
+from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
 from codespec.pair.sample import Sample
-from codespec.store.machine import computes_bfloat16
+from codespec.store.model_config import architecture, read_layers
+from codespec.text.fim_templates import FimMissing
 
-MIN_RATIO = 2.0  # the target must be at least this many times larger for a gain
-MIN_SURVIVAL = 0.5
-
-
-class Recommended(NamedTuple):
-    """The value of one key of `EngineConfig`, and a reason in one clause ("" if obvious)."""
-
-    value: str | int
-    why: str = ""
+NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
+LITTLE_SURVIVES = 0.9  # below this share of a perfect draft, the finding is a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +26,6 @@ class PairReport:
     sample: Sample
     findings: tuple[Finding, ...]
     perfect_drafts: tuple[PerfectDrafts, ...]
-    settings: Mapping[str, Recommended]
 
     @property
     def verdict(self) -> str:
@@ -56,67 +42,88 @@ class PairReport:
             "problem": self.problem.sentence if self.problem else None,
             "perfect_drafts": [{**asdict(drafts), "survival": drafts.survival} for drafts in self.perfect_drafts],
             "files": {"source": self.sample.source, "names": [name for name, _ in self.sample.texts]},
-            "settings": {key: setting.value for key, setting in self.settings.items()},
         }
 
 
-def check_pair(
-    target: ModelFacts, drafter: ModelFacts, sample: Sample, mode: str = "exact", device: str = "cpu"
-) -> PairReport:
-    """Compare two models by their files and on the sample text, for a mode and a device of the target."""
-    pair, mine, other = Pair(target, drafter, mode, device), target.tokenizer, drafter.tokenizer
-    findings, drafts = list(check_models(pair)), tuple[PerfectDrafts, ...]()
+def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
+    """Compare two models by their files and on the sample text."""
+    sides, mine, other = {"target": target, "drafter": drafter}, target.tokenizer, drafter.tokenizer
+    faults = [
+        side.reasons[0].within(f"The {role} {side.name} can't be used") for role, side in sides.items() if side.reasons
+    ]
+    findings, drafts = [describe(role, side) for role, side in sides.items()], tuple[PerfectDrafts, ...]()
+    findings.append(_check_size(target, drafter))
     if mine is not None and other is not None:
         texts = tokenize_texts(mine, other, [text for _, text in sample.texts])
         drafts = tuple(measure_perfect_drafts(mine, other, texts, tokens) for tokens in LENGTHS)
-        findings += check_tokenizers(pair)
-        findings += check_drafts(pair, texts, len(sample.texts) - len(texts), drafts)
-    return PairReport(pair.problem, sample, tuple(findings), drafts, recommend(pair, drafts))
+        shared = mine.fingerprint == other.fingerprint
+        findings += [
+            *_check_templates(target, drafter),
+            _check_tokens(texts, len(sample.texts) - len(texts), shared),
+            _check_drafts(drafts),
+        ]
+    return PairReport(faults[0] if faults else None, sample, tuple(findings), drafts)
 
 
-def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> dict[str, Recommended]:
-    """Return the settings for a configuration file; none for an unusable target."""
-    if pair.target.reasons:
-        return {}
-    default = EngineConfig()
-    settings = {"target": Recommended(pair.target.name)}
-    if pair.target.name == default.target:
-        settings = {"model": Recommended("starter")}
-    settings["dtype"] = _dtype(pair.target)
-    if useless := _why_useless(pair, drafts):
-        return settings | {
-            "drafter": Recommended("none", useless),
-            "proposers": Recommended("suffix", "looks text up instead"),
-        }
-    if pair.drafter.name != default.drafter:
-        settings["drafter"] = Recommended(pair.drafter.name)
-    return settings | {
-        "drafter_dtype": _dtype(pair.drafter),
-        "proposers": Recommended("chain", "look text up, then draft"),
-    }
+def describe(role: str, facts: ModelFacts) -> Finding:
+    """Return a model's architecture, size, layers and context, or the first reason why it can't be used."""
+    if facts.reasons:
+        return from_fault(role, facts.reasons[0])
+    layers = read_layers(facts.config)
+    experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
+    context = f"context {facts.context:,}" if facts.context else "context not stated"
+    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {facts.stored_as}"
+    kept = f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
+    return well(role, f"{architecture(facts.config)}, {size}, {context}, {kept}, from {facts.name}")
 
 
-def toml(settings: Mapping[str, Recommended]) -> str:
-    """Format the settings as a configuration file, with reasons as comments."""
-    lines = []
-    for key, (value, why) in settings.items():
-        text = json.dumps(value, ensure_ascii=False)  # a JSON string is also a TOML string
-        lines.append(f"{key} = {text}" + (f"  # {why}" if why else ""))
-    return "\n".join(lines)
+def check_fill_in(target: ModelFacts) -> Finding:
+    """Check whether the target is trained to fill in the middle; if not, the text after the cursor is ignored."""
+    template = target.template
+    if template is None or isinstance(template, FimMissing):
+        reason = template.reason if template else "it has no usable tokenizer"
+        mend = "choose a target with FIM tokens"
+        return warning("fill-in", f"the text after the cursor is not used ({reason})", mend)
+    others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
+    return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 
-def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
-    if pair.drafter.reasons:
-        return "this one can't be used"
-    if pair.size_ratio < MIN_RATIO:
-        return "too close to the target's size to pay off"
-    best = max((each.survival for each in drafts if each.survival is not None), default=1.0)
-    return "too little of its text is accepted" if best < MIN_SURVIVAL else ""
+def _check_templates(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
+    yield check_fill_in(target)
+    lacks = drafter.template
+    if isinstance(lacks, FimMissing) and not isinstance(target.template, FimMissing):
+        said = f"the drafter does not see the text after the cursor ({lacks.reason})"
+        yield warning("drafter-fill", said, "choose a drafter with FIM tokens")
 
 
-def _dtype(side: ModelFacts) -> Recommended:
-    if side.weights.dtype == "F32" and not side.quantization:
-        return Recommended("float32", "as it is stored")
-    if not computes_bfloat16():
-        return Recommended("float32", "this processor has no bfloat16 products")
-    return Recommended("bfloat16", "checking several tokens costs about one")
+def _check_size(target: ModelFacts, drafter: ModelFacts) -> Finding:
+    ratio = target.weights.parameters / drafter.weights.parameters
+    said = f"the target has {ratio:.1f} times the drafter's parameters"
+    if ratio >= NEAR_IN_SIZE:
+        return well("size", said)
+    mend = f"choose a drafter that is at least {NEAR_IN_SIZE:.0f} times smaller"
+    return warning("size", f"{said}, so drafting costs much of the time that it saves", mend)
+
+
+def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -> Finding:
+    """Return the bytes per token of both models."""
+    size = sum(len(text.data) for text in texts)
+    target, drafter = sum(len(text.ids) for text in texts), sum(text.drafter_tokens for text in texts)
+    said = f"{size / max(1, target):.2f} bytes a token in the target, {size / max(1, drafter):.2f} in the drafter"
+    said += "; the vocabulary is shared, so ids pass straight through" if shared else ""
+    if not left_out:
+        return well("tokens", said)
+    mend = "a tokenizer has no tokens for some of their text; name others with --files"
+    return warning("tokens", f"{said}; {left_out} files left out", mend)
+
+
+def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
+    """Return the share of perfect drafts that survives retokenization."""
+    shares = [each.survival for each in drafts if each.survival is not None]
+    if len(shares) < len(drafts):
+        return warning("drafts", "too little text to measure", "name more with --files")
+    lengths = ", ".join(str(each.tokens) for each in drafts)
+    said = f"{', '.join(f'{100 * share:.1f}' for share in shares)} % of perfect drafts of {lengths} tokens survive"
+    if min(shares) >= LITTLE_SURVIVES:
+        return well("drafts", said)
+    return warning("drafts", f"{said}: the rest ends inside a target token", "choose a drafter with similar tokens")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,7 +53,12 @@ def named_sample(files: Iterable[Path]) -> Sample:
     """
     texts, room = [], MAX_BYTES
     for file in files:
-        text = _named_text(file, room)
+        try:
+            text = _read(file, room)
+        except OSError as error:
+            raise ConfigError(f"{file} can't be read ({error.strerror})", "check the path") from error
+        except NotUtf8 as error:
+            raise ConfigError(f"{file} is not UTF-8 text ({error})", "name other files") from error
         texts.append((str(file), text))
         room -= len(text.encode("utf-8"))
         if room <= 0:
@@ -90,26 +96,11 @@ def source_files(root: Path) -> list[Path]:
 def _spread(files: Sequence[tuple[str, Path]], source: SampleSource) -> Sample:
     count = min(len(files), MAX_FILES)
     share = min(MAX_OF_ONE, MAX_BYTES // max(1, count))
-    chosen = [files[place * len(files) // count] for place in range(count)]
-    texts = [(name, _text_or_none(file, share)) for name, file in chosen]
+    texts = []
+    for name, file in (files[place * len(files) // count] for place in range(count)):
+        with suppress(OSError, NotUtf8):  # the sample can do without it
+            texts.append((name, _read(file, share) if file.is_file() else ""))
     return Sample(source, tuple((name, text) for name, text in texts if text))
-
-
-def _text_or_none(file: Path, most: int) -> str | None:
-    """Return None if the file is not text or can't be read; the sample can do without it."""
-    try:
-        return _read(file, most) if file.is_file() else None
-    except (OSError, NotUtf8):
-        return None
-
-
-def _named_text(file: Path, most: int) -> str:
-    try:
-        return _read(file, most)
-    except OSError as error:
-        raise ConfigError(f"{file} can't be read ({error.strerror})", "check the path") from error
-    except NotUtf8 as error:
-        raise ConfigError(f"{file} is not UTF-8 text ({error})", "name other files") from error
 
 
 def _read(file: Path, most: int) -> str:

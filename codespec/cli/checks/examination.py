@@ -18,7 +18,7 @@ from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.finding import Finding, from_fault, well
 from codespec.pair.facts import ModelFacts
-from codespec.pair.rows import check_fill_in
+from codespec.pair.report import check_fill_in
 from codespec.store.choice import ModelChoice, offer_note
 from codespec.token_file import read_token
 

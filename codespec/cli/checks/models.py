@@ -17,8 +17,7 @@ from codespec.errors import CodespecError, ModelError
 from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts
-from codespec.pair.report import check_pair
-from codespec.pair.rows import describe
+from codespec.pair.report import check_pair, describe
 from codespec.store.catalogue import BYTES
 from codespec.store.machine import (
     IDLE_FACTOR,
