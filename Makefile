@@ -2,12 +2,16 @@
 PYTHON ?= python3
 PROMPTS ?=
 BIN    := .venv/bin
+LIGHT  := .venv/.codespec-light
 READY  := .venv/.codespec-ready
 export PYTHON
 
 # A venv that was made in another folder (the checkout was moved or copied) is made again.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
+endif
+ifneq ($(shell cat $(LIGHT) 2>/dev/null),$(shell pwd -P))
+$(LIGHT): remake
 endif
 
 .PHONY: help demo serve test test-lab test-native test-full fuzz e2e gpu dist lint clean check-python remake
@@ -16,10 +20,10 @@ endif
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(READY) ## complete real code, show who wrote what and the speed-up (pulls a model once, 491 MB or 1.1 GB; CODESPEC_MODEL=smollm2-135m: 93 MB, =starter: none)
+demo: $(LIGHT) ## complete real code, show who wrote what and the speed-up (pulls a model once, 491 MB or 1.1 GB; CODESPEC_MODEL=starter: none)
 	@$(BIN)/python -m codespec_lab.commands.demo
 
-serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
+serve: $(LIGHT) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
 # Two processes at a time take these parts, the longest first; `rest` has every folder that no other part names. Each
@@ -74,7 +78,13 @@ clean: ## remove .venv and all caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt tools/make_venv.py | check-python
+# `make demo` and `make serve` need no torch; everything else has the whole environment.
+SETUP = pyproject.toml constraints.txt tools/make_venv.py $(wildcard native/codespec_native/*.py native/codespec_native/src/*)
+
+$(LIGHT): $(SETUP) | check-python
+	@$(PYTHON) -m tools.make_venv light
+
+$(READY): $(SETUP) | check-python
 	@$(PYTHON) -m tools.make_venv
 
 check-python:

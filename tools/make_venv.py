@@ -1,7 +1,10 @@
-"""Build `.venv` for the Makefile: pinned packages, torch first, codespec editable.
+"""Build `.venv` for the Makefile: pinned packages, and codespec editable.
+
+`python -m tools.make_venv light` installs what serves a GGUF file, without torch, for `make demo` and `make serve`.
+Without the word, torch, tests and all languages are added, in the same folder.
 
 `.venv/.codespec-unfinished` exists from the first to the last step, so that an interrupted set-up starts afresh.
-`.venv/.codespec-ready` contains the path of the checkout and is written last.
+`.venv/.codespec-light` and `.venv/.codespec-ready` contain the path of the checkout and are written last.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLUGINS = ("./plugins/scale", "./plugins/upstream")
-EXTRAS = "engine,dev,all-grammars"
+ALONE = ("./lab", "./plugins/scale", "./plugins/upstream", "./native")
+IMPORTED = ("tokenizers", "codespec", "codespec_lab", "codespec_weights", "codespec_native.library")
+EXTRAS = "torch,dev,all-grammars"
 ZIG = "ziglang==0.17.1"  # a C compiler in a wheel, for machines without one
 TORCH_SIZE = "torch has about 200 MB as a CPU build, and 3 GB with CUDA"
 MISSING = (
@@ -35,6 +40,7 @@ class Venv:
         self.path = root / ".venv"
         self.python = self.path / "bin" / "python"
         self.unfinished = self.path / ".codespec-unfinished"
+        self.light = self.path / ".codespec-light"
         self.ready = self.path / ".codespec-ready"
         self.constraints = root / "constraints.txt"
 
@@ -47,14 +53,16 @@ class Venv:
             shutil.rmtree(self.path)
         self.path.mkdir(exist_ok=True)
         self.unfinished.touch()
-        self.ready.unlink(missing_ok=True)
+        for mark in (self.light, self.ready):
+            mark.unlink(missing_ok=True)
         if not self.python.exists():
             self._run([sys.executable, "-m", "venv", self.path], "building .venv")
 
-    def finish(self) -> None:
+    def finish(self, light: bool) -> None:
         """Mark the venv as ready. The order matters: if interrupted in between, it counts as not ready."""
         self.unfinished.unlink()
-        self.ready.write_text(f"{self.root}\n")
+        for mark in (self.light,) if light else (self.light, self.ready):
+            mark.write_text(f"{self.root}\n")
 
     def install(self, *what: str | Path) -> None:
         """Run pip with our pins, showing its progress and messages."""
@@ -73,17 +81,16 @@ class Venv:
         self._run([self.python, "-c", "import " + ", ".join(modules)], f"importing {', '.join(modules)}")
 
     def compile_kernels(self) -> None:
-        """Compile the native kernels, with zig from the index if this machine has no C compiler."""
-        if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-            self.install("-q", ZIG)
-        self._run([self.python, "-m", "codespec_native.build"], "compiling the kernels")
+        """Compile the native kernels if they are not built yet."""
+        self._run([self.python, self.root / "native" / "codespec_native" / "build.py"], "compiling the kernels")
 
     def _usable(self) -> bool:
         """Return whether the venv can be completed in place: finished, of this folder, with working Python and pip."""
         if self.unfinished.exists() or not self.python.exists():
             return False
-        if self.ready.exists() and self.ready.read_text().strip() != str(self.root):
-            return False
+        for mark in (self.light, self.ready):
+            if mark.exists() and mark.read_text().strip() != str(self.root):
+                return False
         probe = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
         return subprocess.run([self.python, "-c", probe], capture_output=True, check=False).returncode == 0
 
@@ -110,27 +117,32 @@ def pinned(package: str, constraints: Path) -> str:
     raise SetupError(f"set-up: {constraints.name} pins no {package}; add the line `{package}==…`.")
 
 
-def build(venv: Venv) -> None:
+def build(venv: Venv, light: bool = False) -> None:
     """Run the whole set-up, in the order in which a user should see it."""
     check_python()
-    print(f"set-up: building .venv (once; a minute or two and the download: {TORCH_SIZE})", flush=True)
+    size = "half a minute, 60 MB" if light else f"a minute or two and the download: {TORCH_SIZE}"
+    print(f"set-up: building .venv (once; {size})", flush=True)
     venv.begin()
-    venv.install(pinned("torch", venv.constraints))
-    venv.install("-q", pinned("hatchling", venv.constraints))
-    venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "./lab", "-e", f".[{EXTRAS}]")
-    # Without Ray, which only `codespec scale up` needs; the other dependencies are in `engine`.
-    venv.install("-q", "--no-build-isolation", "--no-deps", *(word for name in PLUGINS for word in ("-e", name)))
-    venv.install("-q", "--no-build-isolation", "--no-deps", "-e", "./native")
-    venv.compile_kernels()
-    venv.can_import("torch", "transformers", "tokenizers", "codespec", "codespec_lab", "codespec_weights")
-    venv.finish()
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        venv.install("-q", ZIG)
+    with ThreadPoolExecutor(1) as pool:
+        compiled = pool.submit(venv.compile_kernels)  # pip mostly waits for the network meanwhile
+        if not light:
+            venv.install(pinned("torch", venv.constraints))
+        venv.install("-q", pinned("hatchling", venv.constraints))
+        venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "." if light else f".[{EXTRAS}]")
+        compiled.result()
+    # Without their dependencies: the laboratory's are in `torch`, the plugins' in codespec, and Ray is left out.
+    venv.install("-q", "--no-build-isolation", "--no-deps", *(word for name in ALONE for word in ("-e", name)))
+    venv.can_import(*(() if light else ("torch", "transformers")), *IMPORTED)
+    venv.finish(light)
     print("set-up: .venv is ready", flush=True)
 
 
 def main() -> int:
     """Return exit code 0 if ready, 1 after printing one sentence if not, 130 if interrupted."""
     try:
-        build(Venv(ROOT))
+        build(Venv(ROOT), light=sys.argv[1:] == ["light"])
     except SetupError as error:
         print(error, file=sys.stderr)
         return 1

@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     if importlib.util.find_spec("pygls") is None:
-        raise ConfigError("pygls is not installed", install_mend(extras=""))
+        raise ConfigError("pygls is not installed", install_mend())
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
 

@@ -15,6 +15,7 @@ from codespec.contract.levels import read_caps
 from codespec.errors import ConfigError, install_mend
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
+from codespec.store.machine import has_native, require_kernels
 from codespec.store.resolve import check_models
 
 if TYPE_CHECKING:
@@ -112,23 +113,30 @@ def require_aiohttp() -> None:
 
 def require_engine(config: EngineConfig) -> None:
     """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
-    if config.needs_torch:
+    if importlib.util.find_spec("numpy") is None:
+        raise ConfigError("numpy is not installed", install_mend())
+    if not config.needs_torch:
+        require_kernels()
+    else:
+        require_kernels_or_torch()
         require_torch()
-        return
-    for name in ("numpy", "gguf"):
-        if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"{name} is not installed", install_mend())
+
+
+def require_kernels_or_torch() -> None:
+    """Raise ConfigError for the kernels if neither is installed: with them, most models need no torch."""
+    if not has_native() and importlib.util.find_spec("torch") is None:
+        require_kernels()
 
 
 def require_torch() -> None:
-    """Raise ConfigError if the engine's packages are not installed or do not load."""
+    """Raise ConfigError if torch and its companions are not installed or do not load."""
     try:
         import torch  # noqa: F401
 
-        if importlib.util.find_spec("transformers") is None:  # its import takes seconds; int8 models do not need it
+        if importlib.util.find_spec("transformers") is None:  # its import takes seconds
             raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed", install_mend()) from error
+        raise ConfigError(f"{error.name} is not installed", install_mend("torch")) from error
     except (ImportError, OSError) as error:
-        mend = install_mend(flags="--force-reinstall")
-        raise ConfigError(f"The engine's packages are installed but do not load ({error})", mend) from error
+        mend = install_mend("torch", flags="--force-reinstall")
+        raise ConfigError(f"torch is installed but does not load ({error})", mend) from error

@@ -63,7 +63,7 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
     `modules` maps parts to modules; by default they come from the entry points.
     """
     part, found = PARTS[name], installed() if modules is None else modules
-    mend = install_mend("", folder=f"./{part.folder}")
+    mend = install_mend(folder=f"./{part.folder}")
     if name not in found:
         raise ConfigError(f"`{part.command}` is in the package {part.package}, which is not installed", mend)
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
+from codespec.store.machine import require_kernels
 from codespec.store.resolve import resolve
 
 NATIVE = "native"
@@ -64,11 +65,7 @@ def model_facts(model: LanguageModel) -> dict[str, Any]:
 
 
 def _load_native(name: str, exact: bool) -> LanguageModel:
-    try:
-        from codespec.models.native.model import load_native_model
-    except ModuleNotFoundError as error:
-        if error.name != "codespec_native":
-            raise
-        mend = "run `pip install ./native` and `python -m codespec_native.build` in codespec's checkout"
-        raise ModelError("The native kernels are not installed", mend) from error
+    require_kernels()
+    from codespec.models.native.model import load_native_model
+
     return load_native_model(resolve(name), exact)

@@ -14,10 +14,15 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codespec.bounded_json import parse_json
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 SECONDS = 5  # per conversation: real templates take a few milliseconds
 MEMORY = 1 << 29  # bytes, in addition to those of the packages
@@ -26,19 +31,12 @@ MOST_ADDED = 1 << 20  # characters that the template may add; the messages may o
 
 def render(conversation: Mapping[str, Any]) -> dict[str, str]:
     """Render `messages` with `template` and its special `tokens`. Return the `text`, or the template's `error`."""
-    from transformers.utils.chat_template_utils import render_jinja_template
-
     messages = conversation["messages"]
     try:
-        rendered: Any = render_jinja_template(  # a pair, despite its annotation
-            conversations=[messages],
-            chat_template=conversation["template"],
-            add_generation_prompt=True,
-            **conversation["tokens"],
-        )
+        template = _environment().from_string(conversation["template"])
+        text = template.render(messages=messages, add_generation_prompt=True, **conversation["tokens"])
     except Exception as error:  # report any exception of the template instead of raising it
         return {"error": str(error) or type(error).__name__}
-    text = str(rendered[0][0])
     if len(text) > MOST_ADDED + 2 * sum(len(message["content"]) for message in messages):
         return {"error": "its text is longer than twice the messages"}
     return {"text": text}
@@ -46,14 +44,60 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     """Reply to each line of stdin until it ends."""
-    import transformers.utils.chat_template_utils  # noqa: F401 - takes seconds, before the first conversation
-
+    _environment()  # imports its package before the memory is bounded
     _bound_memory()
     _write({})
     for line in sys.stdin.buffer:
         signal.alarm(2 * SECONDS)  # a fallback if the daemon is gone; it normally kills this process sooner
         _write(render(parse_json(line)))
         signal.alarm(0)
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Return a sandbox with what templates written for transformers may use."""
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import Node
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
+
+    class Generation(Extension):
+        """`{% generation %}` marks the model's own words in training data; here its content is plain text."""
+
+        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+        def parse(self, parser: Parser) -> list[Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    def to_json(value: object, **options: Any) -> str:  # Jinja's own escapes HTML
+        return json.dumps(value, **{"ensure_ascii": False, **options})
+
+    def now(form: str) -> str:
+        return datetime.now().strftime(form)
+
+    class PublicNamespace(Namespace):
+        """Keeps the names that Python's internals look up out of a template's reach."""
+
+        def __init__(self, *pairs: Any, **values: Any) -> None:
+            super().__init__()
+            for name, value in dict(*pairs, **values).items():
+                self[name] = value
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if str(name).startswith("_"):
+                refuse(f"{name} can't be set: names in a namespace begin with a letter")
+            super().__setitem__(name, value)
+
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    made.filters["tojson"] = to_json
+    made.globals |= {"raise_exception": refuse, "strftime_now": now, "namespace": PublicNamespace}
+    return made
 
 
 def _write(reply: Mapping[str, str]) -> None:

@@ -7,14 +7,15 @@ measured once, in a separate process, and recorded.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
+from codespec.errors import ConfigError, install_mend
 from codespec.json_store import Kept, digest, write
 from codespec.store.disk import Say
 from codespec.store.processor import processor
@@ -66,10 +67,24 @@ def has_gpu() -> bool:
 
 def has_native() -> bool:
     """Return whether the native kernels are installed and built, without loading them."""
-    found = find_spec("codespec_native")
+    found = importlib.util.find_spec("codespec_native")
     return (
         found is not None and found.origin is not None and any((Path(found.origin).parent / "lib").glob("codespec.*"))
     )
+
+
+def require_kernels() -> None:
+    """Raise ConfigError if the native kernels are not installed, or their library does not load or is stale."""
+    try:
+        from codespec_native.library import NativeError, load_library
+    except ModuleNotFoundError as error:
+        if error.name != "codespec_native":
+            raise
+        raise ConfigError("The native kernels are not installed", install_mend(folder="./native")) from error
+    try:
+        load_library()
+    except NativeError as error:
+        raise ConfigError(str(error)) from error
 
 
 def computes_bfloat16() -> bool:
@@ -111,7 +126,7 @@ def measure_step(say: Say) -> float | None:
     If the measurement fails, returns None and reports the reason to `say`.
     """
     known = read_step()
-    if known is not None or find_spec("numpy") is None or not has_native():
+    if known is not None or importlib.util.find_spec("numpy") is None or not has_native():
         return known
     say("measuring once how fast this machine computes a token (some seconds)")
     try:

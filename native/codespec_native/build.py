@@ -6,6 +6,7 @@ Each instruction set is one file with its own options; a compiler that does not 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import platform
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+ZIG = "ziglang==0.17.1"  # a C compiler in a wheel
 SOURCES = Path(__file__).resolve().parent / "src"
 PLAIN = ("forms", "threads", "rotary", "step", "library", "dispatch", "path_scalar")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
@@ -70,9 +72,33 @@ class Target:
         )
 
 
+# The machines that have a wheel, and its tag: zig links against glibc 2.28 and macOS 11.
+TAGS = {
+    Target("x86_64", "linux"): "manylinux_2_28_x86_64",
+    Target("aarch64", "linux"): "manylinux_2_28_aarch64",
+    Target("x86_64", "darwin"): "macosx_11_0_x86_64",
+    Target("aarch64", "darwin"): "macosx_11_0_arm64",
+    Target("x86_64", "windows"): "win_amd64",
+}
+
+
 def library_file() -> Path:
     """Return the file that this machine's library has, compiled or not."""
     return Path(__file__).resolve().parent / "lib" / Target.here().file
+
+
+def sources_digest() -> str:
+    """Return a digest of the C sources and this file. The library contains it, so a stale one is recognized."""
+    digest = hashlib.sha256()
+    for file in (Path(__file__), *sorted(SOURCES.iterdir())):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_built() -> bool:
+    """Return whether this machine's library is there, built from these sources."""
+    file = library_file()
+    return file.is_file() and sources_digest().encode() in file.read_bytes()
 
 
 def find_compiler(target: Target | None) -> list[str]:
@@ -88,7 +114,7 @@ def find_compiler(target: Target | None) -> list[str]:
                 return [found]
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc", "-target", (target or Target.here()).zig]
-    raise BuildError("There is no C compiler: install gcc or clang, or run `pip install ziglang`.")
+    raise BuildError(f"There is no C compiler: install gcc or clang, or run `pip install {ZIG}`.")
 
 
 def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) -> None:
@@ -106,6 +132,7 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
         }
         left_out = [f"-DNO_{path.upper()}" for path in PATHS.get(target.machine, {}) if path not in paths]
         files: dict[str, tuple[str, ...]] = {**dict.fromkeys(PLAIN, ()), **paths}
+        files["library"] = (f'-DCODESPEC_SOURCES="{sources_digest()}"',)
 
         def compile_one(file: str) -> str:
             object_file = str(folder / f"{file}.o")
@@ -141,7 +168,7 @@ def _run(words: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Build for this machine, or for another by zig."""
+    """Build for this machine if it is not done yet, or for another by zig."""
     parser = argparse.ArgumentParser(prog="codespec_native.build", description="Compile codespec's kernels.")
     parser.add_argument("--machine", choices=sorted(PATHS), help="the processor to compile for")
     parser.add_argument("--system", choices=("linux", "darwin", "windows"), help="the system to compile for")
@@ -151,7 +178,8 @@ def main() -> int:
     if args.machine or args.system:
         target = Target(args.machine or here.machine, args.system or here.system)
     try:
-        build(args.out or library_file(), target)
+        if args.out or target or not is_built():
+            build(args.out or library_file(), target)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 2

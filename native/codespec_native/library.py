@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec_native.build import library_file
+from codespec_native.build import library_file, sources_digest
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -42,6 +42,9 @@ FORMATS: dict[int, tuple[str, int, int]] = {
 }
 
 
+BUILD = "run `python -m codespec_native.build`"
+
+
 class NativeError(Exception):
     """Raised with one sentence if the library is missing, or can't read or hold what it is given."""
 
@@ -66,13 +69,22 @@ class _Model(ctypes.Structure):
     )
 
 
+def load_library() -> None:
+    """Load the library, if it is not loaded yet. Raises NativeError if it is missing, stale or for another machine."""
+    _library()
+
+
 @cache
 def _library() -> ctypes.CDLL:
     file = library_file()
+    if not file.is_file():
+        raise NativeError(f"The native kernels are not built ({file.name} is missing): {BUILD}.")
     try:
         library = ctypes.CDLL(str(file))
     except OSError as error:
-        raise NativeError(f"{file.name} is missing: run `python -m codespec_native.build`.") from error
+        raise NativeError(f"The native kernels do not load on this machine ({error}): {BUILD}.") from error
+    if not hasattr(library, "codespec_sources") or _built_from(library) != sources_digest():
+        raise NativeError(f"The native kernels were built from another version's sources: {BUILD}.")
     pointer, whole = ctypes.c_void_p, ctypes.c_int
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "pool_new": (pointer, (whole,)),
@@ -100,6 +112,11 @@ def _library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+def _built_from(library: ctypes.CDLL) -> str:
+    library.codespec_sources.restype = ctypes.c_char_p
+    return str(library.codespec_sources().decode())
 
 
 def paths() -> list[str]:

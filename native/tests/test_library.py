@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
+from codespec_native import library
+from codespec_native.build import library_file
 from codespec_native.library import FORMATS, Bytes, Matrix, NativeError, Pool, find_path, paths, rotary_tables
 from gguf.quants import dequantize, quantize
 
@@ -66,6 +72,34 @@ def test_rotary_tables_are_those_of_the_formula() -> None:
     angles = np.arange(4096)[:, None] / 2.0 * 1e6 ** (-2.0 * np.arange(32) / 64)
     assert np.abs(cosine - np.cos(angles)).max() < 1e-7
     assert np.abs(sine - np.sin(angles)).max() < 1e-7
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The place of a library of this test's own."""
+    file = tmp_path / library_file().name
+    monkeypatch.setattr(library, "library_file", lambda: file)
+    library._library.cache_clear()
+    yield file
+    library._library.cache_clear()
+
+
+def test_a_library_that_can_not_be_used_is_one_sentence(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = r": run `python -m codespec_native\.build`\.$"
+    with pytest.raises(NativeError, match=rf"^The native kernels are not built \({installed.name} is missing\){mend}"):
+        library.load_library()
+    shutil.copy(library_file(), installed)
+    data = bytearray(installed.read_bytes())
+    data[18] = 0xB7 if data[18] != 0xB7 else 0x3E  # the processor in an ELF header: arm64, or x86-64
+    installed.write_bytes(data)
+    with pytest.raises(
+        NativeError, match=rf"^The native kernels do not load on this machine \(.*{installed.name}.*{mend}"
+    ):
+        library.load_library()
+    shutil.copy(library_file(), installed)
+    monkeypatch.setattr(library, "sources_digest", lambda: "other sources")
+    with pytest.raises(NativeError, match=rf"^The native kernels were built from another version's sources{mend}"):
+        library.load_library()
 
 
 def test_what_does_not_fit_is_one_sentence(pool: Pool) -> None:

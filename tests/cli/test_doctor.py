@@ -23,7 +23,7 @@ from codespec.store.resolve import resolve
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import fork
-from tests.cli.test_light import ABSENT, MEND
+from tests.cli.test_light import ABSENT, BASE_MEND, MEND
 from tests.cli.test_stats import folder  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving
@@ -53,12 +53,12 @@ def test_json_says_the_same(command: Command, models: Models) -> None:
             assert found[check["name"]] == f"{check['state']}: {said}"
 
 
-@pytest.mark.parametrize("missing", ["torch", "aiohttp"])
-def test_without_the_engines_packages(missing: str, models: Models) -> None:
+@pytest.mark.parametrize(("missing", "mend"), [("torch", MEND), ("aiohttp", BASE_MEND)])
+def test_without_the_engines_packages(missing: str, mend: str, models: Models) -> None:
     words = ("doctor", "--target", models.target, "--drafter", models.drafter)
     done = fork(*words, before=ABSENT.format(blocked=(missing,)))
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"packages      {missing} not installed: {MEND}\n" in done.stdout
+    assert f"packages      {missing} not installed: {mend}\n" in done.stdout
     for name in ("target", "drafter", "pair", "memory", "port"):
         assert f"ok       {name} " in done.stdout
     assert "not tried: fix the failed checks above first" in done.stdout

@@ -23,7 +23,8 @@ HEAVY = (
     "codespec.server",
 )
 BENCHES = ("policy", "decode", "serve", "typing", "quality", "step")
-MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
+MEND = 'run `pip install ".[torch]"` in codespec\'s checkout'
+BASE_MEND = "run `pip install .` in codespec's checkout"
 # Runs before codespec; hides packages as if they were not installed.
 BLOCK = """
 import sys
@@ -114,6 +115,14 @@ def test_without_the_engines_packages(words: str, missing: str, source: Path) ->
     assert done.stderr == f"codespec: {missing} is not installed: {MEND}.\n"
 
 
+def test_without_kernels_and_torch_the_kernels_are_what_is_missing(source: Path) -> None:
+    absent = ABSENT.format(blocked=("torch", "codespec_native"))
+    for words in (("complete", f"{source}:1:1", "--local"), ("doctor", "--no-probe")):
+        done = fork(*words, before=absent)
+        said = done.stderr + done.stdout
+        assert done.returncode != 0 and "ative kernels are not installed: run `pip install ./native`" in said, said
+
+
 def test_the_language_server_without_its_packages() -> None:
     done = fork("lsp", before=ABSENT.format(blocked=("pygls",)))
     assert (done.returncode, done.stdout) == (2, "")
@@ -126,15 +135,15 @@ def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert (
         "libgomp.so.1" in done.stderr
-        and 'run `pip install --force-reinstall ".[engine]"` in codespec\'s checkout' in done.stderr
+        and 'run `pip install --force-reinstall ".[torch]"` in codespec\'s checkout' in done.stderr
     )
 
 
 def test_the_demo_says_it_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
     done = subprocess.run(
-        [sys.executable, "-m", "codespec_lab.commands.demo"],
-        env=user_environment(PYTHONPATH=str(tmp_path)),
+        [sys.executable, "-m", "codespec_lab.commands.demo", "--model", "starter"],
+        env=user_environment(PYTHONPATH=str(tmp_path), CODESPEC_DTYPE="float32"),
         capture_output=True,
         text=True,
     )

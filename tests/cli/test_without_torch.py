@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,14 @@ def test_doctor_tries_the_engine() -> None:
     done = fork("doctor", before=WITHOUT)
     assert done.returncode == 0 and "24 tokens twice, equal" in done.stdout
     assert "exact mode holds by construction: native" in done.stdout
+
+
+def test_a_conversation_is_rendered() -> None:
+    """By the process that renders chat templates; it needs jinja2 alone."""
+    asked = '{"template": "{{ messages[0].content }}!", "messages": [{"content": "hello"}], "tokens": {}}'
+    words = [sys.executable, "-c", f"{WITHOUT}\nfrom codespec.server.chat_template_process import main\nmain()"]
+    done = subprocess.run(words, input=f"{asked}\n", capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["{}", '{"text": "hello!"}'], done.stderr
 
 
 def test_a_gguf_file(tmp_path: Path, source: Path) -> None:

@@ -28,13 +28,14 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").touch()
     (tmp_path / "tools" / "make_venv.py").write_text(
-        "import pathlib\n"
+        "import pathlib, sys\n"
         "pathlib.Path('.venv/bin').mkdir(parents=True, exist_ok=True)\n"
         "python = pathlib.Path('.venv/bin/python')\n"
         "python.write_text('#!/bin/sh\\necho ran \"$@\"\\n')\n"
         "python.chmod(0o755)\n"
-        "pathlib.Path('.venv/.codespec-ready').write_text(str(pathlib.Path.cwd()) + '\\n')\n"
-        "print('set up')\n"
+        "for mark in ['light'] + ['ready'] * (sys.argv[1:] == []):\n"
+        "    pathlib.Path(f'.venv/.codespec-{mark}').write_text(str(pathlib.Path.cwd()) + '\\n')\n"
+        "print('set up', *sys.argv[1:])\n"
     )
     return tmp_path
 
@@ -45,18 +46,24 @@ def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
 
 
 def test_set_up_runs_once_and_again_when_the_pins_change(checkout: Path) -> None:
-    assert make(checkout, "demo").stdout == "set up\nran -m codespec_lab.commands.demo\n"
+    assert make(checkout, "demo").stdout == "set up light\nran -m codespec_lab.commands.demo\n"
     assert make(checkout, "demo").stdout == "ran -m codespec_lab.commands.demo\n"
     pins = checkout / "constraints.txt"
-    later = (checkout / ".venv" / ".codespec-ready").stat().st_mtime + 5
+    later = (checkout / ".venv" / ".codespec-light").stat().st_mtime + 5
     os.utime(pins, (later, later))
-    assert make(checkout, "demo").stdout.startswith("set up\n")
+    assert make(checkout, "demo").stdout.startswith("set up light\n")
 
 
 def test_moved_checkout_is_set_up_again(checkout: Path, tmp_path: Path) -> None:
     make(checkout, "demo")
-    (checkout / ".venv" / ".codespec-ready").write_text("elsewhere\n")
-    assert make(checkout, "demo").stdout.startswith("set up\n")
+    (checkout / ".venv" / ".codespec-light").write_text("elsewhere\n")
+    assert make(checkout, "demo").stdout.startswith("set up light\n")
+
+
+def test_tests_have_the_whole_set_up_after_the_demos(checkout: Path) -> None:
+    assert make(checkout, "demo").stdout.startswith("set up light\n")
+    assert make(checkout, "fuzz").stdout.startswith("set up\n")
+    assert make(checkout, "demo", "fuzz").stdout == "ran -m codespec_lab.commands.demo\nran -m tools.fuzz\n"
 
 
 def test_failed_set_up_runs_nothing(checkout: Path) -> None:
@@ -78,7 +85,7 @@ def test_unfit_python_is_one_sentence(script: str | None, words: str, checkout: 
 
 
 def test_prompts_reach_the_full_run(checkout: Path) -> None:
-    make(checkout, "demo")
+    make(checkout, "fuzz")
     (checkout / ".venv" / "bin" / "python").write_text('#!/bin/sh\necho "$CODESPEC_PROMPTS" "$@"\n')
     done = make(checkout, "test-full", "PROMPTS=some file.jsonl")
     assert done.stdout.splitlines()[-1] == "some file.jsonl -m pytest -q -m full"
@@ -86,7 +93,7 @@ def test_prompts_reach_the_full_run(checkout: Path) -> None:
 
 def test_every_folder_of_tests_is_in_one_part() -> None:
     (parts,) = re.findall(r"^PARTS\s+= lint (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    done = make(ROOT, "-n", "-o", ".venv/.codespec-ready", *parts.split())
+    done = make(ROOT, "-n", "-o", ".venv/.codespec-ready", "-o", ".venv/.codespec-light", *parts.split())
     named = [word for line in done.stdout.splitlines() if " -m pytest " in line for word in line.split()[7:]]
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py"))}
     plugins = {f"plugins/{path.parent.name}/tests" for path in (ROOT / "plugins").glob("*/pyproject.toml")}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from codespec.contract.types import CompletionRequest
 from codespec.errors import RequestError
@@ -59,6 +60,44 @@ def test_the_prompt_is_what_transformers_makes(talk: list[ChatMessage]) -> None:
     ids, text = to_prompt(chat_tokenizer(), talk)
     assert list(ids) == reference(talk)
     assert "sum of two?" in text and "<|im_start|>" not in text
+
+
+WRITTEN = """{%- macro mark(role) %}[{{ role|upper }}]{% endmacro %}
+{%- set seen = namespace(count=0, last='') %}
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}
+    {%- if loop.index > 9 %}{% break %}{% endif %}
+    {%- set seen.count = seen.count + 1 %}
+    {{- mark(message['role']) }} {{ {'text': message.content}|tojson }} {{ strftime_now('%Y')|length }}
+    {%- generation %}{{ message.content|trim }}{% endgeneration %}
+{%- endfor %}
+{{ eos_token }} {{ seen.count }}{% if add_generation_prompt %} go{% endif %}
+"""
+
+
+def test_what_templates_are_written_with_is_rendered_as_by_transformers() -> None:
+    messages = [{"role": said.role, "content": f"{said.content} <ä>"} for said in TALK]
+    tokens = {"eos_token": "<|im_end|>"}
+    theirs: Any = render_jinja_template([messages], chat_template=WRITTEN, add_generation_prompt=True, **tokens)
+    assert render({"template": WRITTEN, "messages": messages, "tokens": tokens}) == {"text": theirs[0][0]}
+    refused = [{"role": "tool", "content": ""}]
+    assert render({"template": WRITTEN, "messages": refused, "tokens": tokens}) == {"error": "no tools"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{% set n = namespace(__class__=1) %}",
+        "{% set n = namespace() %}{% set n._x = 1 %}",
+        "{{ strftime_now.__globals__.keys() }}",
+        "{{ raise_exception.__globals__.keys() }}",
+        "{% include 'x' %}",
+    ],
+)
+def test_a_template_reaches_nothing_of_python(template: str) -> None:
+    assert "error" in render({"template": template, "messages": [], "tokens": {}})
 
 
 @given(words, words)

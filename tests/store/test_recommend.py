@@ -111,5 +111,5 @@ def test_why_it_could_not_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MEASURE", (sys.executable, "-c", "print(12.0)"))
     assert measure_step(lines.append) is None and "/dev/null/x" in lines.pop()
     lines.pop()
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _: None)
     assert measure_step(lines.append) is None and len(lines) == 2, "without torch nothing is said"

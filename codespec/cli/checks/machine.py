@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codespec import __version__
-from codespec.cli.options import require_torch
+from codespec.cli.options import require_kernels_or_torch, require_torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError, install_mend
 from codespec.finding import Finding, failed, from_fault, warning, well
-from codespec.store.machine import computes_bfloat16
+from codespec.store.machine import computes_bfloat16, require_kernels
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
-ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
-TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # for models that the native kernels do not compute
+ENGINE_PACKAGES = ("numpy", "aiohttp")
+TORCH_PACKAGES = ("torch", "transformers", "safetensors", "gguf")  # for models that the native kernels do not compute
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -35,18 +35,21 @@ def check_packages(config: EngineConfig | None, needed: bool) -> Iterator[Findin
     """
     torch = config is None or config.needs_torch
     packages = (*ENGINE_PACKAGES, *(TORCH_PACKAGES if torch else ("codespec_native",)))
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        said, mend = f"{', '.join(missing)} not installed", install_mend()
-        yield failed("packages", said, mend) if needed else warning("packages", f"{said} (a daemon answers)", mend)
+    try:
+        require_kernels_or_torch()
+        for extra, names in (("", ENGINE_PACKAGES), ("torch", TORCH_PACKAGES if torch else ())):
+            if missing := [name for name in names if importlib.util.find_spec(name) is None]:
+                raise ConfigError(f"{', '.join(missing)} not installed", install_mend(extra))
+        if torch:
+            require_torch()
+        else:
+            require_kernels()
+    except ConfigError as error:
+        found = from_fault("packages", error.fault)
+        yield from [found] if needed else [warning("packages", f"{found.said} (a daemon answers)", found.mend)]
         return
     versions = [f"{name} {importlib.metadata.version(name)}" for name in packages if name != "torch"]
     if torch:
-        try:
-            require_torch()
-        except ConfigError as error:
-            yield from_fault("packages", error.fault)
-            return
         versions.insert(0, _torch_build())
     yield well("packages", ", ".join(versions))
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
@@ -16,8 +14,6 @@ from codespec.models.memory_plan import Need, make_room
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
-from codespec.startup.batch_invariance import LEAST_LENGTH
-from codespec.startup.calls import choose_calls
 from codespec.startup.parts import DEFAULT_CONTEXT
 
 LONGEST = 16  # the longest draft, in target tokens, that the benchmarks allocate for
@@ -77,6 +73,11 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     Raise ConfigError if the arithmetic depends on the batch: a text would then depend on the policy and could not be
     replayed.
     """
+    import torch  # takes a second, and the demo reads a pair without it
+
+    from codespec.startup.batch_invariance import LEAST_LENGTH
+    from codespec.startup.calls import choose_calls
+
     torch.set_num_threads(max(1, config.threads))
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True)
     drafter = None

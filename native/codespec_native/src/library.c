@@ -4,6 +4,13 @@
 #include "aligned.h"
 #include "step.h"
 
+#ifndef CODESPEC_SOURCES
+#define CODESPEC_SOURCES ""
+#endif
+
+/* A digest of the sources that the library was built from. */
+const char *codespec_sources(void) { return CODESPEC_SOURCES; }
+
 typedef struct {
     matrix_t *matrix;
     int format, units;

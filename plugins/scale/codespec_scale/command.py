@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("Ray is not installed", install_mend("", folder="./plugins/scale"))
+        raise ConfigError("Ray is not installed", install_mend(folder="./plugins/scale"))
     require_aiohttp()
     engine_config(options)  # a mistake is one sentence here, and a failed deployment there
     from codespec_scale.up import run as run_replicas
