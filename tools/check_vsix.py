@@ -20,7 +20,7 @@ MOST_BYTES = 34_000_000
 EXPECTED = re.compile(
     r"(\[Content_Types\]\.xml|extension\.vsixmanifest|extension/("
     r"package\.json|readme\.md|changelog\.md|LICENSE(\.txt)?|dist/extension\.js(\.LEGAL\.txt)?|media/[\w-]+\.png|"
-    r"walkthrough/[\w-]+\.(md|txt)|server/(codespec(_weights|_upstream)?-[\w.+-]+\.whl|requirements-(engine|cuda)\.txt)))",
+    r"walkthrough/[\w-]+\.(md|txt)|server/(codespec(_native|_weights|_upstream)?-[\w.+-]+\.whl|requirements-base\.txt)))",
     re.IGNORECASE,
 )
 SECRETS = {

@@ -1,9 +1,9 @@
 """`make dist`: build HEAD as packages in dist/.
 
-These are the wheels of codespec, its weights, its laboratory and its plugins, the sdist, the VS Code extension with
-those that it needs inside, the Neovim plugin as an archive, and their checksums. The build uses a separate export of
-HEAD, so uncommitted files cannot get in. Times are the commit's, so the same commit gives the same bytes. Publishes
-nothing (see docs/releasing.md).
+These are the wheels of codespec, its kernels (one for each system, compiled by zig), its weights, its laboratory and
+its plugins, the sdist, the VS Code extension with those that it needs inside, the Neovim plugin as an archive, and
+their checksums. The build uses a separate export of HEAD, so uncommitted files cannot get in. Times are the commit's,
+so the same commit gives the same bytes. Publishes nothing (see docs/releasing.md).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import tempfile
 from pathlib import Path
 
 from tools.check_vsix import faults_of
-from tools.pack_server import PackError, build
+from tools.pack_server import TARGETS, PackError, build
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = "SHA256SUMS"
 PLUGIN = "codespec.nvim"  # top folder of its archive
+NOT_RUN = re.compile(r"-(macosx|win)_")  # `make test-native` runs arm64 in emulation
 VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
 
@@ -50,6 +51,8 @@ def make_dist(folder: Path) -> list[Path]:
         version = one_version(checkout)
         build(checkout, folder, "wheel", "sdist")
         build(checkout, folder, "wheel", packages=("weights", "lab", "plugins/scale", "plugins/upstream"))
+        build(checkout, folder, "wheel", packages=("native",), targets=TARGETS)
+        os.environ["CODESPEC_KERNELS"] = str(folder.absolute())  # for the extension's `npm run package`
         extension = checkout / "editors" / "vscode"
         _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
         _run(extension, "npm", "run", "--silent", "package")
@@ -129,7 +132,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     for file in files:
-        print(f"{file.stat().st_size / 1e6:7.2f} MB  dist/{file.name}")
+        note = "  (compiled, never run here)" if NOT_RUN.search(file.name) else ""
+        print(f"{file.stat().st_size / 1e6:7.2f} MB  dist/{file.name}{note}")
     return 0
 
 

@@ -144,11 +144,14 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
             objects = list(pool.map(compile_one, files))
         out.parent.mkdir(parents=True, exist_ok=True)
         made = folder / out.name
-        _run([*compiler, *options, "-shared", "-o", str(made), *objects, *_libraries(target)])
+        stripped = ("-s",) if "ziglang" in compiler else ()  # zig adds debug information, with paths of this machine
+        _run([*compiler, *options, *stripped, "-shared", "-o", str(made), *objects, *_libraries(target)])
         made.replace(out) if made.stat().st_dev == out.parent.stat().st_dev else shutil.move(made, out)
 
 
 def _libraries(target: Target) -> list[str]:
+    if target.system == "darwin":
+        return ["-lm", "-lpthread", f"-Wl,-install_name,@rpath/{target.file}"]  # by default the temporary path
     return [] if target.system == "windows" else ["-lm", "-lpthread"]
 
 

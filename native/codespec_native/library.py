@@ -83,7 +83,9 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(str(file))
     except OSError as error:
         raise NativeError(f"The native kernels do not load on this machine ({error}): {BUILD}.") from error
-    if not hasattr(library, "codespec_sources") or _built_from(library) != sources_digest():
+    if sources := getattr(library, "codespec_sources", None):
+        sources.restype = ctypes.c_char_p
+    if not sources or sources().decode() != sources_digest():
         raise NativeError(f"The native kernels were built from another version's sources: {BUILD}.")
     pointer, whole = ctypes.c_void_p, ctypes.c_int
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -112,11 +114,6 @@ def _library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
-
-
-def _built_from(library: ctypes.CDLL) -> str:
-    library.codespec_sources.restype = ctypes.c_char_p
-    return str(library.codespec_sources().decode())
 
 
 def paths() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from codespec import __version__
 from tools.check_vsix import faults_of
 from tools.make_dist import PLUGIN, SUMS, DistError, archive, lay_out, one_version
+from tools.pack_server import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,15 +80,20 @@ def test_the_same_commit_gives_the_same_packages_and_they_install(tmp_path: Path
     for zone in ("UTC", "Asia/Tokyo"):
         subprocess.run([sys.executable, "-m", "tools.make_dist"], cwd=ROOT, env={**os.environ, "TZ": zone}, check=True)
         sums.append((ROOT / "dist" / SUMS).read_text())
-    assert sums[0] == sums[1] and len(sums[0].splitlines()) == 8
+    assert sums[0] == sums[1] and len(sums[0].splitlines()) == 8 + len(TARGETS)
     assert faults_of(ROOT / "dist" / f"codespec-{__version__}.vsix", (ROOT, Path.home())) == []
-    for file in (
-        ROOT / "dist" / f"codespec-{__version__}-py3-none-any.whl",
-        ROOT / "dist" / f"codespec-{__version__}.tar.gz",
-    ):
-        place = tmp_path / file.name
+    whole, sources = f"codespec-{__version__}-py3-none-any.whl", f"codespec-{__version__}.tar.gz"
+    kernels, weights = f"codespec_native-{__version__}", f"codespec_weights-{__version__}-py3-none-any.whl"
+    (compiled,) = (ROOT / "dist").glob(f"{kernels}-*manylinux*_{platform.machine()}.whl")
+    for files in ((whole, compiled.name, weights), (sources,)):
+        place = tmp_path / files[0]
         subprocess.run([sys.executable, "-m", "venv", place], check=True)
-        subprocess.run([place / "bin" / "pip", "install", "-q", f"{file}"], check=True)
+        wheels = [str(ROOT / "dist" / file) for file in files]
+        subprocess.run([place / "bin" / "pip", "install", "-q", *wheels], check=True)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run([place / "bin" / "codespec", "--version"], env=clean, capture_output=True, text=True)
         assert done.stdout == f"codespec {__version__}\n"
+        if compiled.name in files:  # the starter pair runs on the kernels of the wheel
+            words = [place / "bin" / "codespec", "complete", f"{__file__}:1:1", "--local", "--max-tokens", "8"]
+            done = subprocess.run(words, env=clean, cwd=tmp_path, capture_output=True, text=True)
+            assert done.returncode == 0 and done.stdout, done.stderr

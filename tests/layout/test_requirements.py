@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_native import build
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from tools import lock_requirements
 from tools.lock_requirements import LockError, Pin, canonical, file_text, lock, main, read_pins
-from tools.pack_server import CARRIED
+from tools.make_venv import ZIG
+from tools.pack_server import CARRIED, TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("editor", "engine", "cuda", "build")
+KINDS = ("base", "torch", "cuda", "build")
 ANY = "a" * 64
 
 
@@ -43,7 +45,7 @@ def wanted(extra: str) -> list[Requirement]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pin_has_hashes_and_the_version_of_the_constraints(kind: str) -> None:
-    decided = constraints()
+    decided = constraints() | {"ziglang": ZIG.partition("==")[2]}
     for pin in pins_of(kind).values():
         assert pin.hashes, pin.name
         if kind != "cuda" or pin.name in decided:  # torch chooses NVIDIA's libraries itself
@@ -58,25 +60,30 @@ def test_no_file_says_where_packages_come_from(kind: str) -> None:
     assert "://" not in text and not re.search(r"^\s*-(?!-hash=sha256:)", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("kind", "extra"), [("editor", ""), ("engine", "engine")])
+@pytest.mark.parametrize(("kind", "extra"), [("base", ""), ("torch", "torch"), ("torch", "engine")])
 def test_all_that_the_project_asks_for_is_pinned(kind: str, extra: str) -> None:
     pins = pins_of(kind)
     for requirement in wanted(extra):
         assert requirement.specifier.contains(pins[canonical(requirement.name)].version), requirement
 
 
-def test_the_engine_holds_the_editor_side_and_cuda_holds_the_rest() -> None:
-    editor, engine, cuda = pins_of("editor"), pins_of("engine"), pins_of("cuda")
-    assert {name: pin.hashes for name, pin in editor.items()}.items() <= {
-        name: pin.hashes for name, pin in engine.items()
+def test_torch_holds_the_base_and_cuda_holds_the_rest() -> None:
+    base, torch, cuda = pins_of("base"), pins_of("torch"), pins_of("cuda")
+    assert {name: pin.hashes for name, pin in base.items()}.items() <= {
+        name: pin.hashes for name, pin in torch.items()
     }.items()
-    assert not engine.keys() & cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
+    assert not base.keys() & {"torch", "transformers", "peft", "safetensors", "gguf"}
+    assert not torch.keys() & cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
     assert all("linux" in pin.marker.lower() for pin in cuda.values())
 
 
 def test_the_extension_carries_what_it_installs() -> None:
     source = (ROOT / "editors/vscode/src/source.ts").read_text(encoding="utf-8")
-    assert set(re.findall(r'"requirements-(\w+)\.txt"', source)) == set(CARRIED)
+    assert re.findall(r'"requirements-(\w+)\.txt"', source) == [CARRIED]
+
+
+def test_the_kernels_and_the_tools_name_the_same_compiler_and_machines() -> None:
+    assert (build.ZIG, tuple(f"{target.machine}-{target.system}" for target in build.TAGS)) == (ZIG, TARGETS)
 
 
 class FakeTools:
@@ -86,7 +93,7 @@ class FakeTools:
         self.cpu = cpu
 
     def compile(self, source: str, *extras: str, given: str = "") -> list[Pin]:
-        names = {"editor": ["tqdm"], "build": ["hatchling"]}.get("build" if given else "" if extras else "editor")
+        names = {"base": ["tqdm"], "build": ["hatchling"]}.get("build" if given else "" if extras else "base")
         return [Pin(name, "1", "", (ANY,)) for name in names or ["nvidia-x", "torch", "tqdm", "triton"]]
 
     def cpu_torch(self, version: str) -> str | None:
@@ -99,17 +106,17 @@ def test_what_the_lock_puts_where(cpu: str | None) -> None:
     tools: Any = FakeTools(cpu)
     found = {kind: {pin.name: pin for pin in pins} for kind, pins in lock(tools).items()}
     assert {kind: set(pins) for kind, pins in found.items()} == {
-        "editor": {"tqdm"},
-        "engine": {"torch", "tqdm"},
+        "base": {"tqdm"},
+        "torch": {"torch", "tqdm"},
         "cuda": {"nvidia-x", "triton"},
         "build": {"hatchling"},
     }
-    assert found["engine"]["torch"].hashes == ((ANY, cpu) if cpu and cpu != ANY else (ANY,))
+    assert found["torch"]["torch"].hashes == ((ANY, cpu) if cpu and cpu != ANY else (ANY,))
 
 
 def test_a_file_reads_back_as_it_was_written() -> None:
     pins = [Pin("a-b", "1.0", "", (ANY, "b" * 64)), Pin("c", "2", "sys_platform == 'win32'", ("c" * 64,))]
-    assert read_pins(file_text("editor", pins)) == pins
+    assert read_pins(file_text("base", pins)) == pins
     for line in ("--index-url https://x", "a>=1", "    --hash=md5:0", "-e ."):
         with pytest.raises(ValueError, match="no pin"):
             read_pins(f"{line}\n")

@@ -17,12 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SOUND = {
     "[Content_Types].xml": b"<Types/>",
     "extension.vsixmanifest": b"<PackageManifest/>",
-    "extension/package.json": b"`/home/me/codespec[engine]`, /path/to/codespec",
+    "extension/package.json": b"`/home/me/codespec[torch]`, /path/to/codespec",
     "extension/dist/extension.js": b'const token="";fetch("http://127.0.0.1:8765/health")',
     "extension/media/icon.png": b"\x89PNG",
 }
 WHEEL = "extension/server/codespec-0.1.0-py3-none-any.whl"
 BESIDES = [f"extension/server/codespec_{name}-0.1.0-py3-none-any.whl" for name in ("weights", "upstream")]
+BESIDES.append("extension/server/codespec_native-0.1.0-py3-none-win_amd64.whl")
 
 
 def packed(folder: Path, more: dict[str, bytes], wheel: dict[str, bytes] | None = None) -> Path:
@@ -61,8 +62,8 @@ PLANTED = {
         "extension/dist/extension.js contains an access token",
     ),
     "an index with a password": (
-        {"extension/server/requirements-engine.txt": b"--index-url https://me:" + b"hunter2@index.example/simple"},
-        "extension/server/requirements-engine.txt contains an address with a password",
+        {"extension/server/requirements-base.txt": b"--index-url https://me:" + b"hunter2@index.example/simple"},
+        "extension/server/requirements-base.txt contains an address with a password",
     ),
     "a home": (
         {"extension/dist/extension.js": b'"/home/' + b'jane/src/x.ts"'},

@@ -7,7 +7,7 @@ import { mkdir, open, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { inEnvironment, readyMark } from "./find_server.ts";
 import { run, type Running } from "./run.ts";
-import { named, type Source } from "./source.ts";
+import { KERNELS, named, type Source } from "./source.ts";
 
 export interface Plan {
   readonly python: string;
@@ -65,11 +65,11 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   );
 }
 
-/** Returns the packages that a checkout has besides codespec (`/a/codespec/weights` for `/a/codespec[engine]`). */
+/** Returns the packages that a checkout has besides codespec (`/a/codespec/weights` for `/a/codespec[torch]`). */
 async function besides(path: string): Promise<readonly string[]> {
   const checkout = path.replace(/\[[^\]]*\]$/, "");
   const found: string[] = [];
-  for (const folder of [join(checkout, "weights"), join(checkout, "plugins", "upstream")]) {
+  for (const folder of [join(checkout, "native"), join(checkout, "weights"), join(checkout, "plugins", "upstream")]) {
     const project = await stat(join(folder, "pyproject.toml")).catch(() => undefined); // a wheel has no folders
     if (project?.isFile()) found.push(folder);
   }
@@ -80,9 +80,14 @@ async function besides(path: string): Promise<readonly string[]> {
 async function pinned(python: string, source: Source & { kind: "carried" }, how: Running): Promise<void> {
   const flags = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r"];
   await pip(python, [...flags, source.requirements], how);
-  const { lines } = await run(python, CHECK, how);
-  if (lines.some((line) => line.startsWith("torch "))) await pip(python, [...flags, source.cuda], how);
-  await pip(python, ["--no-deps", "--no-index", ...source.wheels], how);
+  const ours = ["--no-deps", "--no-index", "--find-links", source.folder, ...source.wheels, KERNELS];
+  await pip(python, ours, how).catch((error: unknown) => {
+    if (!(error instanceof InstallError && error.message.includes(`No matching distribution found for ${KERNELS}`)))
+      throw error;
+    throw new InstallError(
+      "The extension carries no kernels for this machine: name a checkout (codespec.installFrom), where they are compiled.",
+    );
+  });
   await must(python, CHECK, how, "What was installed is not complete");
 }
 

@@ -31,7 +31,7 @@ export class Installer {
     if (this.kept.get(NEVER, false)) return;
     const text =
       "codespec needs its server, which is not here yet: install it into a Python environment of its own? " +
-      "It includes PyTorch, 0.2 to 3 GB.";
+      "It takes about 200 MB.";
     const chosen = await window.showInformationMessage(text, "Install", "Set the Path", "Never");
     if (chosen === "Install") await this.install();
     if (chosen === "Set the Path") await commands.executeCommand("workbench.action.openSettings", "codespec.command");

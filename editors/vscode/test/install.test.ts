@@ -39,7 +39,7 @@ async function plan(pip: string, codespec?: string): Promise<Plan & { steps: str
   const stop = new AbortController();
   const environment = join(folder, "server");
   const told = { signal: stop.signal, log: () => {}, step: (text: string) => void steps.push(text) };
-  const source: Source = { kind: "path", path: "/x[engine]" };
+  const source: Source = { kind: "path", path: "/x[torch]" };
   return { python: await python(pip, codespec), environment, source, ...told, steps, stop };
 }
 
@@ -52,25 +52,25 @@ test("what was installed is found from then on", async () => {
     kind: "found",
     path: join(folder, "server/bin/codespec"),
   });
-  assert.match(await readFile(join(folder, "server/bin/said"), "utf8"), /^-m pip install .* \/x\[engine\]\n$/);
+  assert.match(await readFile(join(folder, "server/bin/said"), "utf8"), /^-m pip install .* \/x\[torch\]\n$/);
   assert.deepEqual(wanted.steps, ["making a Python environment", "looking for torch", "trying it"]);
   assert.deepEqual(await left(), ["python3", "server"]);
 });
 
-test("a checkout brings its weights and --upstream along", async () => {
+test("a checkout brings its kernels, its weights and --upstream along", async () => {
   const checkout = join(folder, "checkout");
-  const more = [join(checkout, "weights"), join(checkout, "plugins", "upstream")];
+  const more = [join(checkout, "native"), join(checkout, "weights"), join(checkout, "plugins", "upstream")];
   for (const place of more) {
     await mkdir(place, { recursive: true });
     await writeFile(join(place, "pyproject.toml"), "");
   }
   const wanted = await plan('echo "$@" > "$(dirname "$0")/said"');
-  await install({ ...wanted, source: { kind: "path", path: `${checkout}[engine]` } });
+  await install({ ...wanted, source: { kind: "path", path: `${checkout}[torch]` } });
   const said = await readFile(join(folder, "server/bin/said"), "utf8");
-  assert.ok(said.endsWith(` ${checkout}[engine] ${more.join(" ")}\n`), said);
+  assert.ok(said.endsWith(` ${checkout}[torch] ${more.join(" ")}\n`), said);
 });
 
-const CARRIED: Source = { kind: "carried", wheels: ["/s/c.whl", "/s/w.whl"], requirements: "/s/engine.txt", cuda: "/s/cuda.txt" };
+const CARRIED: Source = { kind: "carried", wheels: ["/s/c.whl", "/s/w.whl"], requirements: "/s/base.txt", folder: "/s" };
 const HASHED = "--require-hashes --no-deps --only-binary :all: -r";
 /** What pip was told, without what it is always told. */
 const pipWords = async (): Promise<string[]> =>
@@ -82,23 +82,19 @@ const pipWords = async (): Promise<string[]> =>
 test("what the extension carries is installed by its hashes, and no index is asked for codespec", async () => {
   const wanted = { ...(await plan('echo "$@" >> "$(dirname "$0")/said"')), source: CARRIED };
   await install(wanted);
-  const words = [`install ${HASHED} /s/engine.txt`, "check", "install --no-deps --no-index /s/c.whl /s/w.whl", "check"];
+  const ours = "install --no-deps --no-index --find-links /s /s/c.whl /s/w.whl codespec_native";
+  const words = [`install ${HASHED} /s/base.txt`, ours, "check"];
   assert.deepEqual(await pipWords(), words);
   assert.equal(await readFile(join(folder, "server/codespec-ready"), "utf8"), "/s/c.whl\n");
 });
 
-test("a torch with CUDA gets what it needs, by its hashes too", async () => {
-  const pip = [
-    'cd "$(dirname "$0")"; echo "$@" >> said',
-    'case "$*" in *cuda.txt) touch cuda; esac',
-    'case "$3" in check) [ -e cuda ] || { echo "torch 2 requires nvidia-x, which is not installed."; exit 1; }; esac',
-  ].join("; ");
-  await install({ ...(await plan(pip)), source: CARRIED });
-  assert.deepEqual((await pipWords()).slice(0, 3), [
-    `install ${HASHED} /s/engine.txt`,
-    "check",
-    `install ${HASHED} /s/cuda.txt`,
-  ]);
+test("a machine for which no kernels are carried is told so", async () => {
+  const none = "ERROR: No matching distribution found for codespec_native";
+  const pip = `case "$*" in *codespec_native) echo "${none}"; exit 1;; esac`;
+  await assert.rejects(install({ ...(await plan(pip)), source: CARRIED }), {
+    message: "The extension carries no kernels for this machine: name a checkout (codespec.installFrom), where they are compiled.",
+  });
+  assert.deepEqual(await left(), ["python3"]);
 });
 
 test("what is not complete is no installation", async () => {

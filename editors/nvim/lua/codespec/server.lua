@@ -6,7 +6,7 @@ local M = {}
 local NAME = 'codespec'
 local MOST_RESTARTS = 3
 local NO_COMMAND = 'there is no `codespec` on PATH: '
-  .. [[install it (`pip install ".[engine]" ./weights` in codespec's checkout) or set the option `cmd`.]]
+  .. [[install it (`pip install . ./native ./weights` in codespec's checkout) or set the option `cmd`.]]
 
 ---@class codespec.Server
 ---@field id integer? of the client, while it runs
