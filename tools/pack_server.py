@@ -59,7 +59,7 @@ def build(
         _run(checkout, python, *pip, *PINNED, "-r", "requirements/build.txt")
         wanted = [word for kind in kinds for word in ("-t", kind)]
         for package, target in product(packages, targets):
-            command = [python, "-m", "hatchling", "build", *wanted, "-d", folder.absolute()]
+            command: list[str | Path] = [python, "-m", "hatchling", "build", *wanted, "-d", folder.absolute()]
             _run(checkout / package, *command, target=target)
 
 
