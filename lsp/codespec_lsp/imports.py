@@ -26,6 +26,7 @@ from codespec.contract.types import Snippet
 from codespec.regular_file import read_regular
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
+from codespec_lsp.outline import Outline, choose, received
 
 ROWS = 400  # searched rows
 MOST_ROW = 200  # characters
@@ -43,6 +44,7 @@ _QUOTED = re.compile(r"""["'<]([\w@~$./+-]+)["'>]""")
 _ALIASES = ("@", "~")  # for the repository's own sources
 _MODULE = re.compile(r"\s*(?:pub(?:\([\w: ]*\))? )?mod (\w+);")
 _WORDS = re.compile(r"\.*[\w$]+(?:(?:\.|::)[\w$]+)*|\.+(?=\s+import\b)")
+_NAME = re.compile(r"[^\W\d]\w*")
 _NO_WORDS = re.compile(r"\sas\s+\w+|#.*|//.*|;.*")
 _KEYWORDS = frozenset(
     ("import", "from", "use", "using", "static", "type", "extern", "crate", "pub", "include", "require")
@@ -68,7 +70,7 @@ ENDINGS = {
     ".lua": (".lua", "/init.lua"),
 }
 LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
-SERVICE = "codespec_lsp.syntax_tree:OutlineService"
+SERVICE = "codespec_lsp.outline:OutlineService"
 READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
 MOST_OUTLINED = 6  # files
 MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them
@@ -92,6 +94,11 @@ def import_rows(lines: Sequence[str]) -> list[str]:
             rows.append(row)
             inside = _left_inside(row, inside)
     return rows
+
+
+def imported_names(rows: Sequence[str]) -> frozenset[str]:
+    """Return the words of import rows, among which are the imported names."""
+    return frozenset(word for row in rows for word in _NAME.findall(row))
 
 
 def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
@@ -275,6 +282,7 @@ class _Imports:
     began: float
     looking: asyncio.Task[None]
     files: tuple[File, ...] = ()
+    names: frozenset[str] = frozenset()
 
 
 class ImportedFiles:
@@ -284,19 +292,23 @@ class ImportedFiles:
         self._exclusions = exclusions
         self._clock = clock
         self._imports: dict[str, _Imports] = {}
-        self._outlines: dict[File, str] = {}
+        self._outlines: dict[File, Outline] = {}
         self._reading: asyncio.Task[None] | None = None
         # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
-    def known(self, document: Document) -> tuple[Snippet, ...]:
-        """Return the heads of definitions that the last search found, within the limit; () during a search."""
+    def known(self, document: Document, wanted: str = "") -> tuple[Snippet, ...]:
+        """Return the heads of definitions that the last search found, within the limit; () during a search.
+
+        Imported names and the type `wanted` come first if there is too little room for all.
+        """
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        snippets, left = list[Snippet](), MOST_CHARACTERS
-        for file in imports.files:
-            text = self._outlines.get(file, "")
+        snippets, left, names = list[Snippet](), MOST_CHARACTERS, imports.names | {wanted}
+        outlines = [(file, self._outlines.get(file, ())) for file in imports.files]
+        for file, blocks in sorted(outlines, key=lambda each: not _defines(each[1], wanted)):
+            text = choose(blocks, names)
             if text and len(text) <= left:
                 left -= len(text)
                 snippets.append(Snippet(file.path, text))
@@ -343,6 +355,7 @@ class ImportedFiles:
         rows = import_rows(document.buffer.lines)
         if rows:
             loop, uri = asyncio.get_running_loop(), document.file
+            imports.names = imported_names(rows)
             imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
         unread = [file for file in imports.files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):
@@ -353,16 +366,20 @@ class ImportedFiles:
         for file in files:
             while len(self._outlines) >= MOST_KEPT:
                 del self._outlines[next(iter(self._outlines))]
-            self._outlines[file] = ""
+            self._outlines[file] = []
             language = find_language(path=file.target)
             if not language:
                 continue
             with contextlib.suppress(WorkerDied):
                 worker = Worker(SERVICE, language)
                 try:
-                    self._outlines[file] = await worker.ask_beside(file.target, READING)
+                    self._outlines[file] = received(await worker.ask_beside(file.target, READING))
                 finally:
                     worker.close()
+
+
+def _defines(blocks: Outline, name: str) -> bool:
+    return any(block.name == name for block in blocks)
 
 
 def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:

@@ -17,7 +17,8 @@ from codespec.contract.types import Snippet
 from codespec.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
-from codespec_lsp.imports import import_rows
+from codespec_lsp.imports import import_rows, imported_names
+from codespec_lsp.outline import choose, definitions_of
 from codespec_lsp.syntax import DocumentSyntax
 
 STEPS = 4  # the start of the prefix moves by a quarter of the window
@@ -157,16 +158,21 @@ class SnippetCache:
         may_send: Callable[[Document], bool],
         syntax: Mapping[str, DocumentSyntax],
         imported: tuple[Snippet, ...] = (),
+        wanted: str = "",
     ) -> tuple[Snippet, ...]:
-        """Return the snippets for `here`. `imported` are those of files that are not open.
+        """Return the snippets for `here`. `imported` are those of files that are not open, `wanted` is a type's name.
 
         A changed order of use alone doesn't change the result.
         """
         others = [document for document in documents if document is not here and may_send(document)]
-        state = (frozenset((other.uri, other.revision, syntax[other.uri].tree.parsed) for other in others), imported)
+        state = (
+            frozenset((other.uri, other.revision, syntax[other.uri].tree.parsed) for other in others),
+            imported,
+            wanted,
+        )
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
-            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported))
+            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported, wanted))
         return known[1]
 
     def forget(self, uri: str) -> None:
@@ -179,22 +185,28 @@ def find_snippets(
     others: Iterable[Document],
     syntax: Mapping[str, DocumentSyntax],
     imported: Sequence[Snippet] = (),
+    wanted: str = "",
 ) -> tuple[Snippet, ...]:
     """Return the snippets for one document.
 
     Imported files come first, open or from disk (`imported`), with the heads of their definitions. The open files used
-    last follow.
+    last follow, with the definition of the type `wanted` if they have it.
     """
-    rows = "\n".join(import_rows(here.buffer.lines))
+    import_lines = import_rows(here.buffer.lines)
+    rows, names = "\n".join(import_lines), imported_names(import_lines) | {wanted}
     files = [document for document in others if document is not here]
     named = [document for document in files if _stem(document) in rows][:MOST_FILES]
     rest = [document for document in files if _stem(document) not in rows][: MOST_FILES - len(named)]
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
     for path, text in (
-        *((each.path, text) for each in named for text in _pieces(each, syntax[each.uri].tree.outline)),
+        *((each.path, text) for each in named for text in _pieces(each, choose(syntax[each.uri].tree.outline, names))),
         *((each.path, each.text) for each in imported),
-        *((each.path, text) for each in rest for text in _pieces(each, "")),
+        *(
+            (each.path, text)
+            for each in rest
+            for text in _pieces(each, definitions_of(syntax[each.uri].tree.outline, wanted))
+        ),
     ):
         if not text.strip() or len(text) > left:
             continue

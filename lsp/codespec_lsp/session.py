@@ -27,6 +27,7 @@ from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
 from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body, with_newlines
+from codespec_lsp.receiver import type_before
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -342,7 +343,7 @@ class Session:
             version=document.version,
             language=document.language_id,
             path=document.path,
-            snippets=self._find_snippets(document),
+            snippets=self._find_snippets(document, type_before(prompt.prefix)),
             cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
@@ -353,14 +354,14 @@ class Session:
         if self.settings.snippets and self.documents.get(document.uri) is document:
             await self._imported.look(document)
 
-    def _find_snippets(self, document: Document) -> Sequence[Snippet]:
-        """Return snippets of other files, if the settings allow them."""
+    def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
+        """Return snippets of other files, if the settings allow them. `wanted` is a type whose definition helps."""
         if not self.settings.snippets:
             return ()
         seen = {each.path for each in self.documents}
-        imported = tuple(each for each in self._imported.known(document) if each.path not in seen)
+        imported = tuple(each for each in self._imported.known(document, wanted) if each.path not in seen)
         others = [each for each in self._near(document) if each is document or each.file != document.file]
-        return self._snippets.find(document, others, self._may_send, self._syntax, imported)
+        return self._snippets.find(document, others, self._may_send, self._syntax, imported, wanted)
 
     async def _files_for(self, document: Document) -> Wanted | None:
         """Return the files that drafts in a document may copy from, or None if the settings don't allow them."""

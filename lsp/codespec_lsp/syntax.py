@@ -18,6 +18,7 @@ from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
+from codespec_lsp.outline import Outline, received
 from codespec_lsp.syntax_tree import Change, Outside
 
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
@@ -94,7 +95,7 @@ class DocumentTree:
     """The tree of one document, held in a worker process.
 
     `parsed` is the number of completed parses. `outline` holds the heads of the document's definitions as of the last
-    one, or is "" before the first.
+    one, and nothing before the first.
     """
 
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
@@ -105,7 +106,7 @@ class DocumentTree:
         self.parsing = self.broken = self.fresh = False
         self._incremental = self._afresh = False
         self.parsed = 0
-        self.outline = ""
+        self.outline: Outline = []
 
     def edited(self, edit: Edit) -> None:
         """Queue an edit. Without a process it is dropped, because a new process starts from the whole text."""
@@ -125,7 +126,7 @@ class DocumentTree:
                 request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
                 self._changes = []
                 self._incremental = not opened and not afresh
-                self.outline = await worker.ask_beside(request, PARSING)
+                self.outline = received(await worker.ask_beside(request, PARSING))
                 self.parsed += 1
             except WorkerDied:
                 self._break()
@@ -169,7 +170,7 @@ class DocumentTree:
         self.release()
 
     def _break(self) -> None:
-        self.broken, self.outline = True, ""
+        self.broken, self.outline = True, []
         self.parsed += 1  # the outline has changed
         self.close()
         self._report()

@@ -11,7 +11,7 @@ import pytest
 from codespec_lsp import exclusions, imports
 from codespec_lsp.exclusions import DECIDE_AGAIN
 from codespec_lsp.imports import LOOK_AGAIN, MOST_CHARACTERS
-from codespec_lsp.syntax_tree import MOST_FILE
+from codespec_lsp.outline import MAX_FILE
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
@@ -131,7 +131,7 @@ def hidden_ways(shop: Path) -> None:
     (shop / "shown").symlink_to(shop / "folder")
     (shop / "nested/.git").mkdir()
     (shop / "other/.git").mkdir()  # a separate repository with its own rules
-    (shop / "large.py").write_text(PRICE + "#" * MOST_FILE)
+    (shop / "large.py").write_text(PRICE + "#" * MAX_FILE)
     (shop / "data.py").write_bytes(PRICE.replace("total", "to\0tal").encode())
     os.mkfifo(shop / "pipe.py")
     (shop / "loop.py").symlink_to(shop / "loop.py")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import tree_sitter
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_lsp.syntax_tree import MOST_OUTLINE, outline
+from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, choose, definitions_of, outline
 
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
@@ -42,7 +42,7 @@ def heads(language: str, source: str) -> str:
     grammar = load_grammar(language)
     assert isinstance(grammar, Grammar)
     data = source.encode()
-    return outline(tree_sitter.Parser(grammar.language).parse(data).root_node, data)
+    return "".join(block.text for block in outline(tree_sitter.Parser(grammar.language).parse(data).root_node, data))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,8 @@ def heads(language: str, source: str) -> str:
         (
             "python",
             PYTHON,
-            "class Box(Shape):\n    def area(self, scale: int = 1) -> int:\ndef load(path):\n",
+            "LIMIT = 3\nclass Box(Shape):\n    size = 1\n    def area(self, scale: int = 1) -> int:\n"
+            "@cache\ndef load(path):\n",
         ),
         (
             "go",
@@ -79,7 +80,7 @@ def heads(language: str, source: str) -> str:
             "cpp",
             "#pragma once\nnamespace shop {\nclass Cart {\n  int total(int w) const;\n  int x;\n};\n"
             "int price(int);\n}\n",
-            "class Cart\n  int total(int w) const;\nint price(int);\n",
+            "class Cart\n  int total(int w) const;\n  int x;\nint price(int);\n",
         ),
         (
             "typescript",
@@ -99,11 +100,106 @@ def test_heads_without_bodies(language: str, source: str, expected: str | None) 
         assert found == expected
 
 
+MEMBERS = {
+    "python": (
+        "@dataclass(frozen=True)\nclass Crate(Base):\n    sku: str\n    weight: int = 0\n    _row: int = 1\n"
+        "    @property\n    def label(self) -> str:\n        return self.sku\n",
+        "@dataclass(frozen=True)\nclass Crate(Base):\n    sku: str\n    weight: int = 0\n"
+        "    @property\n    def label(self) -> str:\n",
+    ),
+    "python, a constructor": (
+        "class Box:\n    def __init__(self, a, b: int) -> None:\n        super().__init__()\n        self.a = a\n"
+        "        self.b: int = b\n        self._c = {\n            1: 2}\n        self.d = {\n            1: 2}\n",
+        "class Box:\n    def __init__(self, a, b: int) -> None:\n        self.a = a\n        self.b: int = b\n"
+        "        self.d = { ...\n",
+    ),
+    "python, an enum": (
+        'class Color(Enum):\n    RED = "red"\n    BLUE = "blue"\n',
+        'class Color(Enum):\n    RED = "red"\n    BLUE = "blue"\n',
+    ),
+    "python, constants": (
+        "Names = dict[str, int]\nlogger = get()\nTABLE = {\n    1: 2,\n}\ntype Row = list[int]\n",
+        "Names = dict[str, int]\nTABLE = { ...\ntype Row = list[int]\n",
+    ),
+    "typescript": (
+        "export type Id = string | number;\nexport const MAX: number = 3;\nconst own = 1;\nexport class A extends B {\n"
+        "  private x = 1;\n  #y = 2;\n  limit: number = 3;\n  get z(): number {\n    return 1;\n  }\n}\n",
+        "type Id = string | number;\nexport const MAX: number = 3;\nclass A extends B\n"
+        "  limit: number = 3\n  get z(): number\n",
+    ),
+    "typescript, a long interface": (
+        "interface Big {\n" + "".join(f"  name{n}: string;\n  f{n}(a: number): void;\n" for n in range(12)) + "}\n",
+        "interface Big\n" + "".join(f"  name{n}: string\n  f{n}(a: number): void\n" for n in range(12)),
+    ),
+    "go": (
+        "package a\nconst (\n\tA = 1\n\tB = 2\n)\ntype Big struct {\n"
+        + "".join(f"\tName{n} string // of the {n}th\n" for n in range(20))
+        + "}\n",
+        "const (\n\tA = 1\n\tB = 2\n)\ntype Big struct\n" + "".join(f"\tName{n} string\n" for n in range(20)),
+    ),
+    "rust": (
+        "pub const X: u8 = 3;\npub struct Big {\n"
+        + "".join(f"    pub name{n}: Option<String>,\n" for n in range(20))
+        + "}\nimpl Big {\n    pub const K: u8 = 1;\n    pub fn f(&self) -> u8 {\n        1\n    }\n}\n",
+        "pub const X: u8 = 3;\npub struct Big\n"
+        + "".join(f"    pub name{n}: Option<String>\n" for n in range(20))
+        + "impl Big\n    pub const K: u8 = 1;\n    pub fn f(&self) -> u8\n",
+    ),
+    "java": (
+        "class Box {\n    private int x = 1;\n    static final int Y = 2;\n    int area(int w) {\n        return w;\n"
+        "    }\n}\n",
+        "class Box\n    static final int Y = 2;\n    int area(int w)\n",
+    ),
+    "kotlin": (
+        "data class Crate(val sku: String)\nclass Box {\n    val y: Int = 1\n}\nconst val Z = 1\nenum class E {\n    A,\n"
+        "    B\n}\n",
+        "data class Crate(val sku: String)\nclass Box\n    val y: Int = 1\nconst val Z = 1\nenum class E\n    A\n    B\n",
+    ),
+    "c_sharp": (
+        "class A {\n    public int X { get; set; }\n    private int y = 1;\n    const int Z = 3;\n}\n",
+        "class A\n    public int X { get; set; }\n    const int Z = 3;\n",
+    ),
+    "c": (
+        "#define MAX 3\n#define GUARD\ntypedef struct { int x; } P;\n",
+        "#define MAX 3\ntypedef struct { int x; } P;\n",
+    ),
+    "cpp": ("using T = int;\n", "using T = int;\n"),
+    "ruby": (
+        "class A < B\n  MAX = 3\n  attr_reader :x\n  def f(a)\n    1\n  end\nend\n",
+        "class A < B\n  MAX = 3\n  attr_reader :x\n  def f(a)\n",
+    ),
+    "php": (
+        "<?php\nclass A {\n    const X = 1;\n    public int $y = 2;\n    private $z;\n    function f() {\n    }\n}\n",
+        "class A\n    const X = 1;\n    public int $y = 2;\n    function f()\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERS)
+def test_what_a_type_has_and_what_a_file_defines_besides(case: str) -> None:
+    source, expected = MEMBERS[case]
+    assert heads(case.partition(",")[0], source) == expected
+
+
 def test_it_is_bounded() -> None:
-    assert (
-        len(heads("python", "".join(f"def function_{n}(first, second):\n    return 1\n" for n in range(900))))
-        <= MOST_OUTLINE
-    )
+    many = "".join(f"def function_{n}(first, second):\n    return 1\n" for n in range(900))
+    assert len(heads("python", many)) <= MAX_BLOCKS
+    blocks = [Block(f"f{n}", "x" * 99 + "\n") for n in range(90)]
+    assert len(choose(blocks, ())) == MAX_OUTLINE // 100 * 100
+    assert len(heads("python", "class A:\n" + "".join(f"    x{n}: int\n" for n in range(390)))) <= MAX_OUTLINE
+
+
+def test_imported_names_come_first_and_what_they_mention() -> None:
+    blocks = [
+        Block("Other", "class Other:\n"),
+        Block("Depot", "class Depot:\n"),
+        Block("Crate", "class Crate(Depot):\n"),
+    ]
+    room = sum(len(block.text) for block in blocks[1:])
+    assert choose(blocks, {"Crate"}, room) == "class Depot:\nclass Crate(Depot):\n"
+    assert choose(blocks, (), room) == "class Other:\nclass Depot:\n"
+    assert choose(blocks, {"Crate"}) == "".join(block.text for block in blocks)
+    assert definitions_of(blocks, "Depot") == "class Depot:\n" and definitions_of(blocks, "") == ""
 
 
 def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
@@ -123,5 +219,22 @@ def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
             client.type(2, 1, 4, "z")
             await client.texts(1, 5)
             assert fake.asked[-1].body["snippets"] == first, "typing here changes nothing there"
+
+    run(scenario())
+
+
+def test_an_open_file_brings_the_type_of_the_value_before_the_dot() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open(PYTHON, uri="file:///p/shapes.py")
+            client.open("def draw(box: Box):\n    box\n")
+            await asyncio.sleep(0.3)
+            await client.texts(1, 7)
+            assert [each["text"] for each in fake.asked[-1].body["snippets"]] == ["import os\n"], "it is not imported"
+            client.type(2, 1, 7, ".")
+            await client.texts(1, 8)
+            sent = [snippet["text"] for snippet in fake.asked[-1].body["snippets"]]
+            assert sent[1:] == ["class Box(Shape):\n    size = 1\n    def area(self, scale: int = 1) -> int:\n"]
 
     run(scenario())

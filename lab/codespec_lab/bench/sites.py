@@ -250,12 +250,13 @@ def read_definitions(text: str, path: Path, root: Path) -> tuple[Snippet, ...]:
     only.
     """
     # late: a machine that only measures need not have the packages of the language server
-    from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows
-    from codespec_lsp.syntax_tree import read_outline
+    from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows, imported_names
+    from codespec_lsp.outline import choose, read_outline
 
     found, left = [], MOST_CHARACTERS
-    for imported in find_imported(import_rows(text.split("\n")), path, root):
-        outline = read_outline(imported)
+    rows = import_rows(text.split("\n"))
+    for imported in find_imported(rows, path, root):
+        outline = choose(read_outline(imported), imported_names(rows))
         if outline and len(outline) <= left:
             left -= len(outline)
             found.append(Snippet(imported.relative_to(root).as_posix(), outline))

@@ -1,0 +1,291 @@
+"""Outline a file: what it defines, without bodies, so that a model knows the names, types and parameters of an import.
+
+An outline has a block for each definition at the top of a file: the head of a function, or the head of a class with its
+base classes, decorators, fields, constants and the heads of its methods. Small types are shown in full. Node types and
+field names that grammars share are used, so there is little that belongs to one language.
+
+`OutlineService` outlines files on disk; it does not check whether a file may be sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tree_sitter
+from codespec_grammars import find_language
+from codespec_grammars.registry import Grammar, load_grammar
+
+from codespec.regular_file import read_regular
+from codespec.secret_text import without_secrets
+
+MAX_FILE = 128 << 10  # bytes of a file to outline
+MAX_OUTLINE = 2048  # characters that are chosen of an outline
+MAX_BLOCKS = 16_384  # characters of a whole outline
+MAX_CHILDREN = 400  # searched children of one node
+MAX_HEAD = 240  # bytes of one head
+MAX_MEMBER = 120  # bytes of a field or constant; a longer or multi-line value is left out
+MAX_WHOLE = 400  # bytes of a type that is shown in full
+MAX_AROUND = 4  # nested nodes around definitions
+_WRAPPED = ("definition", "declaration")  # fields for the definition inside a decorator or an export
+_NO_DEFINITIONS = ("statement", "loop", "expression")
+_TYPES = ("struct", "interface", "enum", "type", "record")
+_AROUND = ("preproc_if", "linkage_specification", "namespace_definition", "ambient_declaration")  # wrap definitions
+_PROTOTYPES = ("function_signature", "method_signature", "abstract_method_signature", "method_elem")
+_DECLARATIONS = ("declaration", "field_declaration")  # in C, these may be prototypes
+_HOLD_MEMBERS = ("class", "impl", "trait", "object", "module", "namespace", *_TYPES)
+_FIELDS = frozenset(
+    (
+        *("field_declaration", "field_definition", "public_field_definition", "property_signature"),
+        *("property_declaration", "enum_variant", "enum_constant", "enum_member_declaration", "enum_assignment"),
+        *("enumerator", "enum_entry", "const_declaration", "const_item", "assignment", "property_identifier"),
+    )
+)
+_CONSTANTS = frozenset(
+    (
+        *("const_item", "static_item", "const_declaration", "var_declaration", "property_declaration", "assignment"),
+        *("type_definition", "alias_declaration", "type_alias_statement", "preproc_def"),
+    )
+)
+_LISTS = ("const_declaration", "var_declaration")  # of Go: may be shown on several lines
+_NAMED = ("name", "declarator", "left", "type")  # fields that lead to a definition's name
+_BODIES = ("_body", "field_declaration_list")
+_PRIVATE = re.compile(r"\s*(?:private\b|#|_)")
+_ATTRIBUTE = re.compile(r"self\.[A-Za-z]\w*\s*[:=]")
+
+
+class Block(NamedTuple):
+    """A definition at the top of a file: its name, "" if it has none, and its text, lines with their ends."""
+
+    name: str
+    text: str
+
+
+Outline = Sequence[Block]
+
+
+class OutlineService:
+    """Reads the outlines of files, in a process."""
+
+    SECONDS = 2.0  # CPU time
+    MEMORY = 256 << 20
+
+    def __init__(self, language: str) -> None:
+        """Ignore the language, which is found from each file's name."""
+
+    def answer(self, path: str) -> Outline:
+        """Return the outline of a file."""
+        return read_outline(Path(path))
+
+
+def read_outline(path: Path) -> Outline:
+    """Return the outline of a file; it is empty if the file can't be read, is too long, or has no known language."""
+    language = find_language(path=str(path))
+    grammar = load_grammar(language) if language else None
+    if not isinstance(grammar, Grammar):
+        return []
+    try:
+        source = without_secrets(read_regular(path, MAX_FILE).decode("utf-8", "replace")).encode()
+    except (OSError, ValueError):
+        return []
+    return [] if b"\0" in source else outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)
+
+
+def received(answer: Sequence[Sequence[str]]) -> Outline:
+    """Return the outline that a process answered as JSON."""
+    return [Block(*each) for each in answer]
+
+
+def choose(blocks: Outline, wanted: Container[str], most: int = MAX_OUTLINE) -> str:
+    """Return blocks of at most `most` characters in all, in the file's order.
+
+    If not all fit, those with a `wanted` name come first, then those that these mention, then the others.
+    """
+    if sum(len(block.text) for block in blocks) <= most:
+        return "".join(block.text for block in blocks)
+    first = [block.name in wanted for block in blocks]
+    mentioned = {word for block, chosen in zip(blocks, first, strict=True) if chosen for word in _words(block.text)}
+    ranks = [0 if chosen else 1 + (block.name not in mentioned) for block, chosen in zip(blocks, first, strict=True)]
+    kept = set[int]()
+    for index in sorted(range(len(blocks)), key=lambda index: ranks[index]):
+        if len(blocks[index].text) <= most:
+            most -= len(blocks[index].text)
+            kept.add(index)
+    return "".join(block.text for index, block in enumerate(blocks) if index in kept)
+
+
+def definitions_of(blocks: Outline, name: str) -> str:
+    """Return the blocks that define a name."""
+    return "".join(block.text for block in blocks if block.name == name)[:MAX_OUTLINE] if name else ""
+
+
+def outline(root: tree_sitter.Node, source: bytes) -> Outline:
+    """Return the blocks of a file, of at most MAX_BLOCKS characters in all."""
+    blocks, left = list[Block](), MAX_BLOCKS
+    for name, lines in _definitions(root, source):
+        text = "".join(f"{line}\n" for line in lines)[:MAX_OUTLINE]
+        text = text[: text.rfind("\n") + 1]
+        left -= len(text)
+        if left < 0:
+            break
+        blocks.append(Block(name, text))
+    return blocks
+
+
+def _definitions(parent: tree_sitter.Node, source: bytes, around: int = 0) -> Iterator[tuple[str, list[str]]]:
+    for child in _children(parent):
+        node = _unwrapped(child)
+        if node.type.startswith(_AROUND) and around < MAX_AROUND:
+            yield from _definitions(_body(node) or node, source, around + 1)
+        elif lines := _head(child, node, source) or _constant(child, node, source):
+            yield _name(node), lines
+
+
+def _children(parent: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    for index in range(min(parent.named_child_count, MAX_CHILDREN)):
+        child = parent.named_child(index)
+        if child is not None:
+            yield child
+
+
+def _head(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes, *, deep: bool = False) -> list[str]:
+    """Return the head of a definition and its members, or [] for other nodes.
+
+    `child` is the node around it, with decorators. Inside another one (`deep`) a definition's members are left out.
+    """
+    end = _end_of_prototype(node)
+    if end:
+        return [_text(source, child.start_byte, end, MAX_HEAD)]
+    if not _is_definition(node):
+        return []
+    decorated = "decorated" in child.type or _is_type(child)
+    start, body = child.start_byte if decorated else node.start_byte, _body(node)
+    if body is None or (_is_type(node) and node.end_byte - node.start_byte <= MAX_WHOLE):
+        return [_text(source, start, node.end_byte, MAX_WHOLE)]
+    lines = [_text(source, start, body.start_byte, MAX_HEAD)]
+    if not deep and any(word in node.type for word in _HOLD_MEMBERS):
+        lines += _members(body, source)
+    return lines
+
+
+def _members(body: tree_sitter.Node, source: bytes) -> Iterator[str]:
+    """Yield the lines of a type's members: public fields, constants, and the heads of methods."""
+    for child in _children(body):
+        node = _unwrapped(child)
+        if node.type == "expression_statement" and node.named_child_count == 1:
+            node = node.named_child(0) or node
+        lines = _head(child, node, source, deep=True)
+        attribute = node.type == "call" and source[node.start_byte :].startswith(b"attr_")  # Ruby's
+        if not lines and (node.type in _FIELDS or attribute):
+            field = _value(source, node)
+            lines = [] if _PRIVATE.match(field) else [field]
+        yield from lines
+        if _name(node) == "__init__":
+            yield from _attributes(node, source)
+
+
+def _attributes(function: tree_sitter.Node, source: bytes) -> Iterator[str]:
+    """Yield the attributes that a Python constructor sets."""
+    body = _body(function)
+    for child in _children(body) if body is not None else ():
+        if _ATTRIBUTE.match(source[child.start_byte : child.start_byte + MAX_MEMBER].decode("utf-8", "ignore")):
+            yield _value(source, child)
+
+
+def _constant(child: tree_sitter.Node, node: tree_sitter.Node, source: bytes) -> list[str]:
+    """Return a constant or an alias at the top of a file, or []. A script's own constants can't be imported."""
+    if node.has_error:
+        return []
+    if node.type == "expression_statement" and node.named_child_count == 1:
+        node = node.named_child(0) or node
+        if node.type == "assignment" and not _name(node)[:1].isupper():
+            return []
+    if node.type == "preproc_def" and node.child_by_field_name("value") is None:
+        return []
+    exported = node.type == "lexical_declaration" and child.type == "export_statement"
+    return [_value(source, child)] if exported or node.type in _CONSTANTS else []
+
+
+def _value(source: bytes, node: tree_sitter.Node) -> str:
+    """Return a field or constant with its value, or without it if that is long or has several lines."""
+    size = node.end_byte - node.start_byte
+    text = _text(source, node.start_byte, node.end_byte, MAX_WHOLE)
+    if size <= MAX_WHOLE and (node.type in _LISTS or (size <= MAX_MEMBER and "\n" not in text)):
+        return text
+    return text.partition("\n")[0][:MAX_MEMBER].rstrip() + " ..."
+
+
+def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
+    """Return the definition inside a decorator, an export or Go's `type`, else the node itself."""
+    for field in _WRAPPED:
+        inner = node.child_by_field_name(field)
+        if inner is not None:
+            return inner
+    only = node.named_child(0) if node.named_child_count == 1 and node.type == "type_declaration" else None
+    return only if only is not None and only.child_by_field_name("name") is not None else node
+
+
+def _body(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """Return the body of a definition. Kotlin's has no field name, Go's is part of the type."""
+    body = node.child_by_field_name("body")
+    if body is not None:
+        return body
+    defined = node.child_by_field_name("type") if node.type == "type_spec" else None
+    if defined is not None and defined.type == "interface_type":
+        return defined
+    owner = defined or node
+    last = owner.named_child(owner.named_child_count - 1) if owner.named_child_count else None
+    return last if last is not None and last.type.endswith(_BODIES) else None
+
+
+def _name(node: tree_sitter.Node) -> str:
+    """Return the name of a definition, or "" if it has none."""
+    only: tree_sitter.Node | None = node
+    while only is not None and only.named_child_count:
+        fields = (only.child_by_field_name(field) for field in _NAMED)
+        others = (each for each in _children(only) if each.type != "modifiers")
+        only = next((each for each in (*fields, *others) if each is not None), None)
+    return (only.text or b"").decode("utf-8", "ignore") if only is not None else ""
+
+
+def _end_of_prototype(node: tree_sitter.Node) -> int:
+    """Return the end of the head of a function prototype, or of a function assigned to a name; 0 for neither."""
+    if node.has_error:
+        return 0
+    if node.type in _PROTOTYPES:
+        return node.end_byte
+    if node.type in _DECLARATIONS:
+        declarator = node.child_by_field_name("declarator")
+        while declarator is not None and declarator.type.endswith(("pointer_declarator", "reference_declarator")):
+            declarator = declarator.child_by_field_name("declarator") or declarator.named_child(0)
+        return node.end_byte if declarator is not None and declarator.type == "function_declarator" else 0
+    only = node.named_child(0) if node.type == "lexical_declaration" and node.named_child_count == 1 else node
+    value = only.child_by_field_name("value") if only is not None and only.type == "variable_declarator" else None
+    body = value.child_by_field_name("body") if value is not None and "function" in value.type else None
+    return body.start_byte if body is not None else 0
+
+
+def _is_definition(node: tree_sitter.Node) -> bool:
+    if node.has_error or any(word in node.type for word in _NO_DEFINITIONS):
+        return False
+    names = ("name", "declarator", *(("type",) if "impl" in node.type else ()))
+    named = any(node.child_by_field_name(field) is not None for field in names)
+    return named and (_body(node) is not None or _is_type(node) or node.type == "class_declaration")
+
+
+def _is_type(node: tree_sitter.Node) -> bool:
+    return any(word in node.type for word in _TYPES)
+
+
+def _text(source: bytes, start: int, end: int, most: int) -> str:
+    """Return a piece of the source with its line's indentation."""
+    line = source.rfind(b"\n", 0, start) + 1
+    indent = source[line:start] if not source[line:start].strip() else b""
+    piece = source[start : min(end, start + most)].rstrip()
+    return (indent + piece).decode("utf-8", "ignore")
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d]\w*", text)
