@@ -80,6 +80,15 @@ class Rules:
         is_file = split_uri(uri).scheme == "file" and file.is_absolute()
         return file, repository_of(file, self.roots) if is_file else None
 
+    def shown(self, path: str) -> str:
+        """Return a path as a model sees it: below its open folder, else the file's name with its folder's.
+
+        It takes fewer tokens than the whole path, and says nothing of the user's machine.
+        """
+        parts = PurePosixPath(path.replace("\\", "/")).parts
+        above = max((len(root.parts) for root in self.roots if Path(path).is_relative_to(root)), default=0)
+        return "/".join(parts[above:] if above else parts[-2:]).lstrip("/")
+
     def sendable(self, paths: Iterable[Path], repository: Path) -> Iterator[tuple[Path, Path]]:
         """Yield the paths that may be sent, each with its resolved target.
 

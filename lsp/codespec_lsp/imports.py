@@ -22,11 +22,10 @@ from typing import NamedTuple
 from codespec_grammars import find_language
 from codespec_grammars.workers import Worker, WorkerDied
 
-from codespec.contract.types import Snippet
 from codespec.regular_file import read_regular
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
-from codespec_lsp.outline import Outline, choose, received
+from codespec_lsp.outline import Outline, received
 
 ROWS = 400  # searched rows
 MOST_ROW = 200  # characters
@@ -73,7 +72,6 @@ LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisio
 SERVICE = "codespec_lsp.outline:OutlineService"
 READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
 MOST_OUTLINED = 6  # files
-MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them
 MOST_KEPT = 256  # outlines
 
 
@@ -282,7 +280,6 @@ class _Imports:
     began: float
     looking: asyncio.Task[None]
     files: tuple[File, ...] = ()
-    names: frozenset[str] = frozenset()
 
 
 class ImportedFiles:
@@ -297,22 +294,12 @@ class ImportedFiles:
         # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
-    def known(self, document: Document, wanted: str = "") -> tuple[Snippet, ...]:
-        """Return the heads of definitions that the last search found, within the limit; () during a search.
-
-        Imported names and the type `wanted` come first if there is too little room for all.
-        """
+    def known(self, document: Document) -> tuple[tuple[str, Outline], ...]:
+        """Return the paths and outlines of the files that the last search found; () during a search."""
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        snippets, left, names = list[Snippet](), MOST_CHARACTERS, imports.names | {wanted}
-        outlines = [(file, self._outlines.get(file, ())) for file in imports.files]
-        for file, blocks in sorted(outlines, key=lambda each: not _defines(each[1], wanted)):
-            text = choose(blocks, names)
-            if text and len(text) <= left:
-                left -= len(text)
-                snippets.append(Snippet(file.path, text))
-        return tuple(snippets)
+        return tuple((file.path, self._outlines.get(file, ())) for file in imports.files)
 
     async def look(self, document: Document) -> None:
         """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.
@@ -355,7 +342,6 @@ class ImportedFiles:
         rows = import_rows(document.buffer.lines)
         if rows:
             loop, uri = asyncio.get_running_loop(), document.file
-            imports.names = imported_names(rows)
             imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
         unread = [file for file in imports.files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):
@@ -376,10 +362,6 @@ class ImportedFiles:
                     self._outlines[file] = received(await worker.ask_beside(file.target, READING))
                 finally:
                     worker.close()
-
-
-def _defines(blocks: Outline, name: str) -> bool:
-    return any(block.name == name for block in blocks)
 
 
 def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:

@@ -18,6 +18,7 @@ import tree_sitter
 from codespec_grammars import find_language
 from codespec_grammars.registry import Grammar, load_grammar
 
+from codespec.contract.types import Snippet
 from codespec.regular_file import read_regular
 from codespec.secret_text import without_secrets
 
@@ -98,20 +99,37 @@ def received(answer: Sequence[Sequence[str]]) -> Outline:
     return [Block(*each) for each in answer]
 
 
-def choose(blocks: Outline, wanted: Container[str], most: int = MAX_OUTLINE) -> str:
-    """Return blocks of at most `most` characters in all, in the file's order.
+def split(blocks: Outline, wanted: Container[str]) -> tuple[str, str]:
+    """Return the blocks with `wanted` names and those that these mention, and the other blocks, in the file's order.
 
-    If not all fit, those with a `wanted` name come first, then those that these mention, then the others.
+    Each text has at most MAX_OUTLINE characters.
     """
-    if sum(len(block.text) for block in blocks) <= most:
-        return "".join(block.text for block in blocks)
     first = [block.name in wanted for block in blocks]
     mentioned = {word for block, chosen in zip(blocks, first, strict=True) if chosen for word in _words(block.text)}
-    ranks = [0 if chosen else 1 + (block.name not in mentioned) for block, chosen in zip(blocks, first, strict=True)]
-    kept = set[int]()
-    for index in sorted(range(len(blocks)), key=lambda index: ranks[index]):
-        if len(blocks[index].text) <= most:
-            most -= len(blocks[index].text)
+    taken = [chosen or block.name in mentioned for block, chosen in zip(blocks, first, strict=True)]
+    return _joined(blocks, taken, first), _joined(blocks, [not each for each in taken], first)
+
+
+def split_all(
+    outlines: Sequence[tuple[str, Outline]], names: Container[str], type_name: str
+) -> tuple[list[Snippet], list[Snippet]]:
+    """Split the outlines of several files, (path, outline) each. A file that defines the type comes before the others.
+
+    Returns what is wanted of the files, and the rest, each in the files' order.
+    """
+    ordered = sorted(outlines, key=lambda each: not definitions_of(each[1], type_name))
+    parts = [(path, *split(blocks, names)) for path, blocks in ordered]
+    return [Snippet(path, text) for path, text, _ in parts if text], [
+        Snippet(path, text) for path, _, text in parts if text
+    ]
+
+
+def _joined(blocks: Outline, taken: Sequence[bool], first: Sequence[bool]) -> str:
+    """Return the `taken` blocks that fit, the `first` ones before others."""
+    left, kept = MAX_OUTLINE, set[int]()
+    for index in sorted(range(len(blocks)), key=lambda index: not first[index]):
+        if taken[index] and len(blocks[index].text) <= left:
+            left -= len(blocks[index].text)
             kept.add(index)
     return "".join(block.text for index, block in enumerate(blocks) if index in kept)
 

@@ -18,7 +18,7 @@ from codespec.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows, imported_names
-from codespec_lsp.outline import choose, definitions_of
+from codespec_lsp.outline import Outline, definitions_of, split_all
 from codespec_lsp.syntax import DocumentSyntax
 
 STEPS = 4  # the start of the prefix moves by a quarter of the window
@@ -135,7 +135,9 @@ def request_body(
         "prefix": with_newlines(prompt.prefix),
         "prefix_offset": prompt.offset - returns,
         "suffix": with_newlines(prompt.suffix),
-        "snippets": [{"path": snippet.path, "text": with_newlines(snippet.text)} for snippet in snippets],
+        "snippets": [
+            {"path": clean(snippet.path)[-MOST_PATH:], "text": with_newlines(snippet.text)} for snippet in snippets
+        ],
         "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
         "trigger": trigger,
         "max_tokens": max_tokens,
@@ -157,10 +159,10 @@ class SnippetCache:
         documents: Iterable[Document],
         may_send: Callable[[Document], bool],
         syntax: Mapping[str, DocumentSyntax],
-        imported: tuple[Snippet, ...] = (),
+        imported: tuple[tuple[str, Outline], ...] = (),
         wanted: str = "",
     ) -> tuple[Snippet, ...]:
-        """Return the snippets for `here`. `imported` are those of files that are not open, `wanted` is a type's name.
+        """Return the snippets for `here`. `imported`: the outlines of files that are not open, `wanted`: a type's name.
 
         A changed order of use alone doesn't change the result.
         """
@@ -184,45 +186,42 @@ def find_snippets(
     here: Document,
     others: Iterable[Document],
     syntax: Mapping[str, DocumentSyntax],
-    imported: Sequence[Snippet] = (),
+    imported: Sequence[tuple[str, Outline]] = (),
     wanted: str = "",
 ) -> tuple[Snippet, ...]:
-    """Return the snippets for one document.
+    """Return the snippets for one document, the most useful first: a daemon with little time reads only these.
 
-    Imported files come first, open or from disk (`imported`), with the heads of their definitions. The open files used
-    last follow, with the definition of the type `wanted` if they have it.
+    First what `here` imports by name from other files, open or not (`imported`), and the definition of the type
+    `wanted`. Then the recently edited places of the open files used last, what else imported files define, and the
+    imports of the open files.
     """
-    import_lines = import_rows(here.buffer.lines)
-    rows, names = "\n".join(import_lines), imported_names(import_lines) | {wanted}
+    rows = import_rows(here.buffer.lines)
+    names, joined = imported_names(rows) | {wanted}, "\n".join(rows)
     files = [document for document in others if document is not here]
-    named = [document for document in files if _stem(document) in rows][:MOST_FILES]
-    rest = [document for document in files if _stem(document) not in rows][: MOST_FILES - len(named)]
+    named = [document for document in files if _stem(document) in joined][:MOST_FILES]
+    rest = [document for document in files if document not in named][: MOST_FILES - len(named)]
+    outlines = [*((each.path, syntax[each.uri].tree.outline) for each in named), *imported]
+    first, others_defined = split_all(outlines, names, wanted)
+    first += [Snippet(each.path, definitions_of(syntax[each.uri].tree.outline, wanted)) for each in rest]
+    edited = [Snippet(each.path, text) for each in (*named, *rest) for text in _edited(each)]
+    imports = [Snippet(each.path, _imports(each)) for each in (*named, *rest)]
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
-    for path, text in (
-        *((each.path, text) for each in named for text in _pieces(each, choose(syntax[each.uri].tree.outline, names))),
-        *((each.path, each.text) for each in imported),
-        *(
-            (each.path, text)
-            for each in rest
-            for text in _pieces(each, definitions_of(syntax[each.uri].tree.outline, wanted))
-        ),
-    ):
-        if not text.strip() or len(text) > left:
-            continue
-        left -= len(text)
-        snippets.append(Snippet(clean(path)[-MOST_PATH:], clean(text)))
+    for each in (*first, *edited, *others_defined, *imports):
+        text = clean(without_secrets(each.text))
+        if text.strip() and len(text) <= left:
+            left -= len(text)
+            snippets.append(Snippet(each.path, text))
     return tuple(snippets)
 
 
-def _pieces(document: Document, defined: str) -> Iterable[str]:
-    """Yield the imports, the outline, then the text around recently edited rows, the latest first; no row twice.
+def _imports(document: Document) -> str:
+    return without_secrets("".join(import_rows(document.buffer.lines)))[:MOST_IMPORTS]
 
-    Lines with secrets are left out.
-    """
+
+def _edited(document: Document) -> Iterable[str]:
+    """Yield the text around recently edited rows, the latest first; no row twice, none with a secret."""
     lines = document.buffer.lines
-    yield without_secrets("".join(import_rows(lines)))[:MOST_IMPORTS]
-    yield without_secrets(defined)
     seen = key_rows(lines)
     for row in document.edited_rows:
         first, last = max(0, row - ROWS_AROUND), min(len(lines), row + ROWS_AROUND + 1)

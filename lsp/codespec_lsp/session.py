@@ -342,7 +342,7 @@ class Session:
             document=self._document_name(document),
             version=document.version,
             language=document.language_id,
-            path=document.path,
+            path=self.exclusions.rules.shown(document.path),
             snippets=self._find_snippets(document, type_before(prompt.prefix)),
             cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
@@ -359,9 +359,10 @@ class Session:
         if not self.settings.snippets:
             return ()
         seen = {each.path for each in self.documents}
-        imported = tuple(each for each in self._imported.known(document, wanted) if each.path not in seen)
+        imported = tuple(each for each in self._imported.known(document) if each[0] not in seen)
         others = [each for each in self._near(document) if each is document or each.file != document.file]
-        return self._snippets.find(document, others, self._may_send, self._syntax, imported, wanted)
+        found = self._snippets.find(document, others, self._may_send, self._syntax, imported, wanted)
+        return [Snippet(self.exclusions.rules.shown(each.path), each.text) for each in found]
 
     async def _files_for(self, document: Document) -> Wanted | None:
         """Return the files that drafts in a document may copy from, or None if the settings don't allow them."""

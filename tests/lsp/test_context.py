@@ -215,9 +215,9 @@ def test_pieces_of_other_files_come_along_and_stay() -> None:
             client.change(2, insertion(0, 0, "MORE=1\n"), uri=secret)
             await client.texts(1, 4)
             sent = fake.asked[0].body["snippets"]
-            assert [snippet["path"] for snippet in sent] == ["/p/models.py"] * 2
-            assert sent[0]["text"] == "import os\nfrom sys import path\n"
-            assert "edited = 1\n" in sent[1]["text"] and "row_0 " not in sent[1]["text"]
+            assert [snippet["path"] for snippet in sent] == ["p/models.py"] * 2
+            assert sent[1]["text"] == "import os\nfrom sys import path\n"
+            assert "edited = 1\n" in sent[0]["text"] and "row_0 " not in sent[0]["text"]
             client.type(2, 1, 4, "z")
             await client.texts(1, 5)
             assert fake.asked[1].body["snippets"] == sent, "typing here changes nothing there"

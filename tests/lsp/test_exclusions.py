@@ -286,3 +286,19 @@ def test_a_folder_that_does_not_answer_holds_up_no_other_document(monkeypatch: p
         run(scenario())
     finally:
         answers.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "roots", "shown"),
+    [
+        ("/home/ana/shop/src/cart.py", ["/home/ana/shop"], "src/cart.py"),
+        ("/home/ana/shop/src/cart.py", ["/home/ana", "/home/ana/shop/src"], "cart.py"),
+        ("/home/ana/shop/src/cart.py", [], "src/cart.py"),
+        ("/cart.py", ["/home"], "cart.py"),
+        ("Untitled-1", [], "Untitled-1"),
+        ("C:\\work\\shop\\cart.py", [], "shop/cart.py"),
+    ],
+)
+def test_a_path_says_nothing_of_the_users_machine(path: str, roots: list[str], shown: str) -> None:
+    rules = Rules(frozenset(map(Path, roots)), Patterns(()), IgnoreFiles())
+    assert rules.shown(path) == shown

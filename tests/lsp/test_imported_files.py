@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from codespec_lsp import exclusions, imports
 from codespec_lsp.exclusions import DECIDE_AGAIN
-from codespec_lsp.imports import LOOK_AGAIN, MOST_CHARACTERS
+from codespec_lsp.imports import LOOK_AGAIN
 from codespec_lsp.outline import MAX_FILE
+from codespec_lsp.prompt import MOST_SNIPPETS
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
@@ -216,7 +217,7 @@ def test_a_changed_file_and_a_new_import_are_found(shop: Path) -> None:
             writer.version += 1
             client.type(writer.version, 1, 0, "import tax\n", uri=writer.uri)
             writer.text = writer.text.replace("\nx", "\nimport tax\nx")
-            await writer.sends(("price.py", "def sum_up():\n"), ("tax.py", "def tax(price):\n"))
+            await writer.sends(("tax.py", "def tax(price):\n"), ("price.py", "def sum_up():\n"))  # what is named first
 
     run(scenario())
 
@@ -232,7 +233,7 @@ def test_there_is_a_bound(shop: Path) -> None:
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)
             found = await writer.sent()
-            assert MOST_CHARACTERS // 2 < sum(len(text) for _, text in found) <= MOST_CHARACTERS
+            assert MOST_SNIPPETS // 2 < sum(len(text) for _, text in found) <= MOST_SNIPPETS
 
     run(scenario())
 

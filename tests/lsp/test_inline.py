@@ -29,7 +29,7 @@ def test_an_item_replaces_the_line_up_to_the_cursor() -> None:
             assert item["command"]["command"] == "codespec.accept"
             body = fake.asked[0].body
             assert (body["prefix"], body["suffix"]) == ("def f(x):\n    return ", "\n")
-            assert (body["language"], body["path"], body["version"]) == ("python", "/a.py", 1)
+            assert (body["language"], body["path"], body["version"]) == ("python", "a.py", 1)
             assert set(body["cursor"]) == {"context", "open_brackets", "indent"} and body["prefix_offset"] == 0
 
     run(scenario())

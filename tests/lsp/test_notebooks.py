@@ -101,7 +101,7 @@ def test_a_cell_goes_on_from_the_code_above_it(open_it: Callable[[Editor], None]
             assert await client.texts(0, 4, uri=cell_uri(4)) == ["y = 1"]
             body = fake.asked[-1].body
             assert (body["prefix"], body["suffix"], body["prefix_offset"]) == (f"{ABOVE}y = ", "", 0)
-            assert (body["path"], body["language"], body["snippets"]) == ("/p/a.ipynb", "python", [])
+            assert (body["path"], body["language"], body["snippets"]) == ("p/a.ipynb", "python", [])
             assert body["cursor"]["open_brackets"] == ""
             (only,) = await client.items(3, 12, uri=cell_uri(1))
             assert only["range"]["end"] == {"line": 3, "character": 12}, "positions are the cell's own"

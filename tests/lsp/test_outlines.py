@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import tree_sitter
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, choose, definitions_of, outline
+from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, definitions_of, outline, split, split_all
 
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
@@ -151,9 +151,10 @@ MEMBERS = {
         "class Box\n    static final int Y = 2;\n    int area(int w)\n",
     ),
     "kotlin": (
-        "data class Crate(val sku: String)\nclass Box {\n    val y: Int = 1\n}\nconst val Z = 1\nenum class E {\n    A,\n"
-        "    B\n}\n",
-        "data class Crate(val sku: String)\nclass Box\n    val y: Int = 1\nconst val Z = 1\nenum class E\n    A\n    B\n",
+        "data class Crate(val sku: String)\nclass Box {\n    val y: Int = 1\n}\nconst val Z = 1\n"
+        "enum class E {\n    A,\n    B\n}\n",
+        "data class Crate(val sku: String)\nclass Box\n    val y: Int = 1\nconst val Z = 1\n"
+        "enum class E\n    A\n    B\n",
     ),
     "c_sharp": (
         "class A {\n    public int X { get; set; }\n    private int y = 1;\n    const int Z = 3;\n}\n",
@@ -185,7 +186,7 @@ def test_it_is_bounded() -> None:
     many = "".join(f"def function_{n}(first, second):\n    return 1\n" for n in range(900))
     assert len(heads("python", many)) <= MAX_BLOCKS
     blocks = [Block(f"f{n}", "x" * 99 + "\n") for n in range(90)]
-    assert len(choose(blocks, ())) == MAX_OUTLINE // 100 * 100
+    assert len(split(blocks, ())[1]) == MAX_OUTLINE // 100 * 100
     assert len(heads("python", "class A:\n" + "".join(f"    x{n}: int\n" for n in range(390)))) <= MAX_OUTLINE
 
 
@@ -195,10 +196,15 @@ def test_imported_names_come_first_and_what_they_mention() -> None:
         Block("Depot", "class Depot:\n"),
         Block("Crate", "class Crate(Depot):\n"),
     ]
-    room = sum(len(block.text) for block in blocks[1:])
-    assert choose(blocks, {"Crate"}, room) == "class Depot:\nclass Crate(Depot):\n"
-    assert choose(blocks, (), room) == "class Other:\nclass Depot:\n"
-    assert choose(blocks, {"Crate"}) == "".join(block.text for block in blocks)
+    assert split(blocks, {"Crate"}) == ("class Depot:\nclass Crate(Depot):\n", "class Other:\n")
+    assert split(blocks, ()) == ("", "".join(block.text for block in blocks))
+    long = [Block("A", "A\n" * (MAX_OUTLINE // 4)), Block("B", "B A\n" * (MAX_OUTLINE // 5))]
+    assert split(long, {"B"})[0] == long[1].text, "what is mentioned is left out where there is too little room"
+    files = [("a.py", blocks[:1]), ("b.py", blocks[1:])]
+    first, rest = split_all(files, {"Other"}, "Crate")
+    assert [each.path for each in first] == ["a.py"] and [each.path for each in rest] == ["b.py"]
+    first, _ = split_all(files, {"Other", "Crate"}, "Crate")
+    assert [each.path for each in first] == ["b.py", "a.py"], "the type's file comes first"
     assert definitions_of(blocks, "Depot") == "class Depot:\n" and definitions_of(blocks, "") == ""
 
 
@@ -209,15 +215,19 @@ def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
             client.open(PYTHON, uri="file:///p/shapes.py")
             client.open(PYTHON, uri="file:///p/unrelated.py")
             client.open("from shapes import Box\nx = \n")
-            await asyncio.sleep(0.3)  # trees are parsed shortly after a change
-            await client.texts(1, 4)
-            sent = {(snippet["path"], snippet["text"]) for snippet in fake.asked[-1].body["snippets"]}
-            defined = [path for path, text in sent if "def area(self, scale: int = 1) -> int:" in text]
-            assert defined == ["/p/shapes.py"]
+            typed, sent, defined = 0, set[tuple[str, str]](), list[str]()
+            while not defined:  # trees are parsed shortly after a change
+                client.type(2 + typed, 1, 4 + typed, "z")
+                typed += 1
+                await client.texts(1, 4 + typed)
+                await asyncio.sleep(0.05)
+                sent = {(snippet["path"], snippet["text"]) for snippet in fake.asked[-1].body["snippets"]}
+                defined = [path for path, text in sent if "def area(self, scale: int = 1) -> int:" in text]
+            assert defined == ["p/shapes.py"]
             assert not any("self.size * scale" in text for _, text in sent), "no bodies"
             first = fake.asked[-1].body["snippets"]
-            client.type(2, 1, 4, "z")
-            await client.texts(1, 5)
+            client.type(2 + typed, 1, 4 + typed, "z")
+            await client.texts(1, 5 + typed)
             assert fake.asked[-1].body["snippets"] == first, "typing here changes nothing there"
 
     run(scenario())
@@ -229,12 +239,15 @@ def test_an_open_file_brings_the_type_of_the_value_before_the_dot() -> None:
             fake.script = ["1"]
             client.open(PYTHON, uri="file:///p/shapes.py")
             client.open("def draw(box: Box):\n    box\n")
-            await asyncio.sleep(0.3)
             await client.texts(1, 7)
             assert [each["text"] for each in fake.asked[-1].body["snippets"]] == ["import os\n"], "it is not imported"
-            client.type(2, 1, 7, ".")
-            await client.texts(1, 8)
-            sent = [snippet["text"] for snippet in fake.asked[-1].body["snippets"]]
-            assert sent[1:] == ["class Box(Shape):\n    size = 1\n    def area(self, scale: int = 1) -> int:\n"]
+            typed, sent = ".", list[str]()
+            while len(sent) < 2:  # trees are parsed shortly after a change
+                client.type(1 + len(typed), 1, 6 + len(typed), typed[-1])
+                await client.texts(1, 7 + len(typed))
+                sent = [snippet["text"] for snippet in fake.asked[-1].body["snippets"]]
+                typed += "z"
+                await asyncio.sleep(0.05)
+            assert sent[0] == "class Box(Shape):\n    size = 1\n    def area(self, scale: int = 1) -> int:\n"
 
     run(scenario())

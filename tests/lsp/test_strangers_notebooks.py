@@ -57,7 +57,7 @@ def test_a_cell_that_is_opened_before_its_notebook_names_it_is_completed() -> No
             assert await client.texts(0, 4, uri=late["uri"]) == []
             splice(client, 1, 0, "Z")
             assert await client.texts(0, 4, uri=late["uri"]) == ["z = 1"]
-            assert (fake.asked[-1].body["prefix"], fake.asked[-1].body["path"]) == ("a = 1\nz = ", "/n.ipynb")
+            assert (fake.asked[-1].body["prefix"], fake.asked[-1].body["path"]) == ("a = 1\nz = ", "n.ipynb")
 
     run(scenario())
 

@@ -246,18 +246,12 @@ def _block_or_line(seed: int) -> Finder[Gap]:
 
 
 def read_definitions(text: str, path: Path, root: Path) -> tuple[Snippet, ...]:
-    """Return at most MOST_CHARACTERS of definitions for a file with this text at `path`, whole files below `root`
-    only.
-    """
+    """Return what files below `root` define, of those that a file with this text at `path` imports."""
     # late: a machine that only measures need not have the packages of the language server
-    from codespec_lsp.imports import MOST_CHARACTERS, find_imported, import_rows, imported_names
-    from codespec_lsp.outline import choose, read_outline
+    from codespec_lsp.imports import find_imported, import_rows, imported_names
+    from codespec_lsp.outline import read_outline, split_all
 
-    found, left = [], MOST_CHARACTERS
     rows = import_rows(text.split("\n"))
-    for imported in find_imported(rows, path, root):
-        outline = choose(read_outline(imported), imported_names(rows))
-        if outline and len(outline) <= left:
-            left -= len(outline)
-            found.append(Snippet(imported.relative_to(root).as_posix(), outline))
-    return tuple(found)
+    outlines = [(file.relative_to(root).as_posix(), read_outline(file)) for file in find_imported(rows, path, root)]
+    first, others = split_all(outlines, imported_names(rows), "")
+    return (*first, *others)
