@@ -107,7 +107,7 @@ class Outlook:
     `context` is the `codespec_grammars` class at the end of the text, `read` the number of bytes of `known` that the
     tracker has consumed, and `seconds` the tracking time in this step. `read_by` is the length of `ids` at a proposer's
     last draft. `lost` is the number of plain rounds that drafting cost, minus the tokens that were right
-    (`speculation.budget`).
+    (`speculation.cost_policy`).
     """
 
     context: str = "unknown"

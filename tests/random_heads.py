@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 import torch
+from safetensors.torch import save
+from torch import Tensor
 
 from codespec.models.heads.checkpoint import Head, LoadedHead
-from codespec.models.heads.config import HeadConfig, Kind
+from codespec.models.heads.config import WEIGHTS, HeadConfig, Kind
 from codespec.models.heads.host import Host
 from codespec.models.heads.networks import DFlash, Eagle3
 from codespec.models.torch_model import TorchModel
@@ -47,3 +52,26 @@ def random_head(target: TorchModel, kind: Kind, seed: int = 0, *, draft_vocab: i
             weight += 0.1 * torch.randn(weight.shape, generator=generator)
     network.to(target.device, target.dtype).eval().requires_grad_(False)
     return LoadedHead(config, network, ids, host.embed)
+
+
+def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> dict[str, bytes]:
+    """Return the files of a head by name: weights in bfloat16, and a config.json that names the target `name`."""
+    tensors = {
+        key: value.detach().to("cpu", torch.bfloat16).contiguous()
+        for key, value in network.state_dict().items()
+        if not key.startswith("lm_head.")
+    }
+    known = torch.zeros(config.vocab_size, dtype=torch.bool)
+    known[ids.cpu()] = True
+    tensors |= {"d2t": to_d2t(ids.cpu().tolist()), "t2d": known}
+    values = config.to_json()
+    values["codespec"]["target"]["name"] = name
+    return {
+        WEIGHTS: save(tensors, metadata={"format": "pt"}),
+        "config.json": (json.dumps(values, indent=1) + "\n").encode(),
+    }
+
+
+def to_d2t(ids: Sequence[int]) -> Tensor:
+    """Return EAGLE-3's map of offsets for a draft vocabulary with these target ids, in order."""
+    return torch.tensor(ids, dtype=torch.long) - torch.arange(len(ids))

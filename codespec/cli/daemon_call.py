@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,15 +105,3 @@ def address_of(url: str | None, host: str, port: int, token: str) -> Address:
 def _reachable(host: str) -> str:
     """Return an address to connect to; an unspecified address becomes the loopback address."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def why_taken(address: Address) -> str:
-    """Return why no daemon can listen on the port although no program answers there, or "" if one can."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # same as the daemon
-        try:
-            probe.bind((address.host, address.port))
-        except OSError as error:
-            return error.strerror or type(error).__name__
-    return ""

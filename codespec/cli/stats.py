@@ -26,7 +26,6 @@ ABSENT = {
     "silent": "The program at {url} does not answer like a daemon: check --url, or look with `codespec doctor`.",
 }
 STILL_KNOWN = "The daemon at {url} would save its learned state again when it stops: stop it, then reset."
-PLACE = ("proposer", "context", "language")
 
 
 def add_parser(commands: Any) -> None:
@@ -172,9 +171,8 @@ def render(stats: Mapping[str, Any]) -> list[str]:
         _line("against plain", _goodput(figures)),
         _line("mode", ", ".join(figures.parts("mode", "mode"))),
         _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
-        _line("by position", _positions(figures)),
     ]
-    return [line for line in lines if line] + _places(figures)
+    return [line for line in lines if line]
 
 
 def render_keys(stats: Mapping[str, Any]) -> list[str]:
@@ -241,31 +239,3 @@ def _goodput(figures: Figures) -> str:
 def _shares(seconds: Mapping[str, float]) -> str:
     whole = sum(seconds.values())
     return ", ".join(f"{phase} {value / whole:.0%}" for phase, value in seconds.items()) if whole else ""
-
-
-def _positions(figures: Figures) -> str:
-    """Return the share of drafts accepted up to each position."""
-    drafts = figures.sum("spec_decode_num_drafts_total")
-    accepted = figures.parts("spec_decode_num_accepted_tokens_per_pos_total", "position")
-    if not drafts:
-        return ""
-    return " ".join(f"{accepted[str(n)] / drafts:.0%}" for n in range(16) if str(n) in accepted)
-
-
-def _places(figures: Figures) -> list[str]:
-    drafts = figures.by("spec_decode_num_drafts_total", *PLACE)
-    tokens = figures.by("spec_decode_num_draft_tokens_total", *PLACE)
-    accepted = figures.by("spec_decode_num_accepted_tokens_total", *PLACE)
-    if not drafts:
-        return []
-    head = f"{'proposer':<14}{'context':<14}{'language':<12}{'drafts':>8}{'tokens':>8}{'accepted':>9}"
-    rows = [
-        "".join(
-            [
-                "{:<14}{:<14}{:<12}".format(*place),
-                f"{count:>8,}{tokens[place]:>8,}{accepted[place] / tokens[place]:>9.0%}",
-            ]
-        )
-        for place, count in sorted(drafts.items())
-    ]
-    return ["", head, *rows]

@@ -95,10 +95,6 @@ class Engine:
         """The kernels of the target's products; "" for torch's own."""
         return self.target.kernel
 
-    def judge_by(self, rule: AcceptanceRule) -> None:
-        """Use another acceptance rule from the next step on, for measurements."""
-        self._verifier.rule = rule
-
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the target's and the drafter's caches. May be read from another thread."""
@@ -152,11 +148,6 @@ class Engine:
             sequence.started, sequence.listening = job.arrived, job.listening
         self.proposer.check(job.request, sequences[0].length_limit)
         job.sequences = sequences
-
-    @property
-    def files(self) -> collections.abc.Mapping[Owner, tuple[bytes, ...]]:
-        """The files of `look_up_in` by owner, the least recently sent first."""
-        return self.proposer.files
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""

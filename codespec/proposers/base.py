@@ -45,11 +45,6 @@ class Proposer:
         """Cache usage by model role. May be read from another thread."""
         return {}
 
-    @property
-    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
-        """The files of `look_up_in` by owner, the least recently sent first."""
-        return {}
-
     def check(self, request: CompletionRequest, length: int) -> None:
         """Raise RequestError if this proposer can't draft for the request as specified.
 

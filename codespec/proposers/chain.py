@@ -47,11 +47,6 @@ class ChainProposer(Proposer):
         """Caches of all proposers."""
         return {name: use for proposer in self.proposers for name, use in proposer.caches.items()}
 
-    @property
-    def files(self) -> Mapping[Owner, tuple[bytes, ...]]:
-        """Files of all proposers."""
-        return {owner: files for proposer in self.proposers for owner, files in proposer.files.items()}
-
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:

@@ -6,13 +6,13 @@ The access log contains only the method, route, status and duration of each requ
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from codespec import proof
 from codespec.errors import CodespecError, ServeError
-from codespec.server import page
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
@@ -47,7 +47,7 @@ def build_app(
     """Build the application with all routes and middleware. Without `keys`, the daemon can't prove its identity."""
     access = access or Access()
     connections = Connections(open_files())
-    open_paths = page.OPEN_PATHS | PROOF_PATHS | {READY}
+    open_paths = PAGE_PATHS | PROOF_PATHS | {READY}
     guards = [record, answer_errors, connections.watch(HEALTH), guard(host, access, open_paths)]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
@@ -55,7 +55,7 @@ def build_app(
     app.on_cleanup.append(end_chat_templates)
     for dialect in (codespec, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    app.router.add_routes([*page.ROUTES, *PROOF_ROUTES])
+    app.router.add_routes([*PAGE_ROUTES, *PROOF_ROUTES])
     app.router.add_get(READY, ready)
     app.router.add_post("/v1/completions", complete_v1)
     return app
@@ -114,3 +114,47 @@ def _from_http(error: web.HTTPException) -> web.Response:
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
     return response
+
+
+# The page at /, an editor in the browser that demonstrates speculation. Its files are built from web/.
+PAGE = Path(__file__).with_name("page")
+PAGE_FILES = {
+    "index.html": "text/html",
+    "codespec.js": "text/javascript",
+    "codespec.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "licences.txt": "text/plain",
+}
+PAGE_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+PAGE_HEADERS = {
+    "Cache-Control": "no-cache",  # cached but revalidated: a newer daemon has a newer page
+    "Content-Security-Policy": PAGE_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+async def send_file(request: web.Request) -> web.StreamResponse:
+    """Serve a file of the page, by default index.html. Only the names in PAGE_FILES reach the file system."""
+    name = request.match_info.get("name", "index.html")
+    if name not in PAGE_FILES:
+        raise web.HTTPNotFound
+    return web.FileResponse(PAGE / name, headers={**PAGE_HEADERS, "Content-Type": f"{PAGE_FILES[name]}; charset=utf-8"})
+
+
+PAGE_ROUTES = [web.get("/", send_file), web.get("/page/{name}", send_file)]
+# Open without a token: the page contains no data, and it prompts for the token.
+PAGE_PATHS = frozenset({"/", "/page/{name}"})

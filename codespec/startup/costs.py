@@ -64,7 +64,7 @@ def measure_table(
     table = table_of(target, drafters, measure([target, *drafters.values()], budget))
     if not heads:
         return table
-    from codespec.startup.head_costs import measure_head  # with torch, as the heads
+    from codespec.startup.heads import measure_head  # with torch, as the heads
 
     costs = {name: _cost(measure_head(head)) for name, head in heads.items()}
     whole = tuple(name for name, head in heads.items() if head.whole)

@@ -24,9 +24,8 @@ from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError, quoted
 from codespec.file_lock import lock_file
 from codespec.json_store import Kept
-from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
-from codespec.store.disk import drop, locked, say
+from codespec.store.disk import StageBar, drop, locked, say
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # version of converted folders: folders of another version are converted again

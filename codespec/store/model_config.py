@@ -200,11 +200,6 @@ class Layers:
         return ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
 
     @property
-    def mixture(self) -> str:
-        """The experts in words, or "none"."""
-        return f"{self.experts}, {self.chosen} of them for each token" if self.experts else "none"
-
-    @property
     def rollback(self) -> str:
         """The cost of a rejected draft, as a phrase."""
         if not self.recurrent:

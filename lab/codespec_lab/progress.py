@@ -1,11 +1,11 @@
-"""Progress bars of trainings and benchmarks, on `codespec.progress`'s status line."""
+"""Progress bars of trainings and benchmarks, on `codespec.store.disk`'s status line."""
 
 from __future__ import annotations
 
 import time
 from typing import TextIO
 
-from codespec.progress import StageBar
+from codespec.store.disk import StageBar
 
 SMOOTHING = 0.98
 

@@ -106,16 +106,11 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "prompt_budget": 512,
     }
     figures = Figures(told)
-    places = ("proposer", "context", "language")
     for name in ("spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "rounds_total"):
         assert figures.sum(name) == found.sum(name) > 0
     table = command("stats").out.splitlines()
     assert table[0].startswith(f"daemon http://127.0.0.1:{toy.port}: codespec ")
     assert table[-1] == "nothing has been learned yet"
-    head = next(number for number, line in enumerate(table) if line.startswith("proposer"))
-    rows = [line.split() for line in table[head + 1 : table.index("", head)]]
-    drafts = found.by("spec_decode_num_drafts_total", *places)
-    assert {tuple(row[:3]): int(row[3].replace(",", "")) for row in rows} == drafts
     assert render(told) == table[2 : 2 + len(render(told))]
 
 

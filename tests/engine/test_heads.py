@@ -14,7 +14,6 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import Completion
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
-from codespec.models.heads.checkpoint import save_head
 from codespec.models.heads.config import Kind
 from codespec.models.heads.drafting import HeadRunner, make_runner
 from codespec.models.loader import load_model
@@ -23,7 +22,7 @@ from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
 from tests.engine.test_device_steps import device_model
 from tests.pairs import build, model, prompts, run, texts, total, varied_requests
-from tests.random_heads import random_head
+from tests.random_heads import random_head, save_head
 
 TARGETS = (
     ("llama", "gpt2", "float32"),

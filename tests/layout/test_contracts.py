@@ -78,7 +78,6 @@ def make_tree(tmp_path: Path) -> Path:
         "secret_text",
         "token_file",
         "proof",
-        "progress",
         "user_folders",
         "json_store",
         "file_lock",

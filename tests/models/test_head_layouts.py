@@ -19,13 +19,13 @@ from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, Qwen3RotaryEmbedding, apply_rotary_pos_emb
 
 from codespec.errors import ModelError
-from codespec.models.heads.checkpoint import LoadedHead, load_head, save_head
+from codespec.models.heads.checkpoint import LoadedHead, load_head
 from codespec.models.heads.config import Kind, parse_config, spread_layers, usual_layers
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.models.heads.host import Host
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
-from tests.random_heads import random_head
+from tests.random_heads import random_head, save_head
 from tests.tiny_models import sample_ids, tiny_model
 from tests.toy_tokenizers import toy_tokenizer
 

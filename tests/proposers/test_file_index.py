@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.types import CompletionRequest, Owner
 from codespec.proposers.chain import ChainProposer
-from codespec.proposers.file_index import GRAM, FileIndex, KeptFiles
-from codespec.proposers.suffix import SuffixProposer, longest_match
+from codespec.proposers.suffix import GRAM, FileIndex, KeptFiles, SuffixProposer, longest_match
 from codespec.sequence import Cap, Sequence
 from codespec.text.filters import StopFinder
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from codespec.server.page import FOLDER, TYPES
+from codespec.server.app import PAGE, PAGE_FILES
 from tests.cli.processes import TOKEN
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = {f"/page/{name}": name for name in TYPES}
+PATHS = {f"/page/{name}": name for name in PAGE_FILES}
 MOST_BYTES = 450_000
 
 
@@ -48,7 +48,7 @@ def test_the_page_is_there(served: Served) -> None:
     reply = served.ask("GET", "/")
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert reply.body == (FOLDER / "index.html").read_bytes() == served.ask("GET", "/page/index.html").body
+    assert reply.body == (PAGE / "index.html").read_bytes() == served.ask("GET", "/page/index.html").body
 
 
 def test_it_loads_only_what_is_served_with_it(served: Served) -> None:
@@ -64,7 +64,7 @@ def test_it_loads_only_what_is_served_with_it(served: Served) -> None:
 def test_every_file_has_its_type_and_the_policy(path: str, served: Served) -> None:
     reply = served.ask("GET", path)
     assert reply.status == 200 and reply.body
-    assert reply.headers["Content-Type"] == f"{TYPES[PATHS.get(path, 'index.html')]}; charset=utf-8"
+    assert reply.headers["Content-Type"] == f"{PAGE_FILES[PATHS.get(path, 'index.html')]}; charset=utf-8"
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
     assert reply.headers["Cache-Control"] == "no-cache"
     assert reply.headers["Referrer-Policy"] == "no-referrer"
@@ -126,7 +126,7 @@ def test_the_page_asks_for_the_token_so_it_needs_none() -> None:
 def test_nothing_from_outside() -> None:
     """Addresses in the script are namespaces, which no browser fetches."""
     for name in ("codespec.js", "codespec.css", "index.html", "icon.svg"):
-        text = (FOLDER / name).read_text(encoding="utf-8")
+        text = (PAGE / name).read_text(encoding="utf-8")
         found = set(re.findall(r"""(?:https?:|wss?:)?//[\w-]+\.[\w.-]+[^\s"'`)]*""", text))
         assert found <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml"}, found
         assert not re.search(
@@ -135,13 +135,13 @@ def test_nothing_from_outside() -> None:
 
 
 def test_it_is_small_and_whole() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(TYPES)
-    assert sum((FOLDER / name).stat().st_size for name in TYPES if name != "licences.txt") < MOST_BYTES
+    assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES)
+    assert sum((PAGE / name).stat().st_size for name in PAGE_FILES if name != "licences.txt") < MOST_BYTES
 
 
 def test_every_package_in_it_is_named_with_its_licence() -> None:
     wanted = json.loads((ROOT / "web" / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    licences = (FOLDER / "licences.txt").read_text(encoding="utf-8")
+    licences = (PAGE / "licences.txt").read_text(encoding="utf-8")
     for name, version in wanted.items():
         assert f"\n{name} {version} (MIT)\n" in licences
     assert licences.count("Permission is hereby granted") >= len(wanted)

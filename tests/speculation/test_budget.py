@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.sequence import Candidates
-from codespec.speculation import budget
+from codespec.speculation import cost_policy as budget
 from codespec.speculation.acceptance_model import AcceptanceModel
-from codespec.speculation.budget import Losses
 from codespec.speculation.cost_model import CostTable, StepCost
-from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.cost_policy import CostPolicy, Losses
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")

@@ -7,9 +7,8 @@ import pytest
 from codespec.sequence import Candidates, Cap
 from codespec.speculation import cost_policy
 from codespec.speculation.acceptance_model import AcceptanceModel
-from codespec.speculation.budget import TEXT
 from codespec.speculation.cost_model import CostTable, best_lengths
-from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.cost_policy import TEXT, CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.speculation.cost_model import CostTable, ForwardCost, Point
-from codespec.speculation.running_costs import OFTEN, Ratio, RunningCosts
+from codespec.speculation.cost_model import OFTEN, CostTable, ForwardCost, Point, Ratio, RunningCosts
 
 TRUE = {1: 0.020, 2: 0.021, 4: 0.022, 8: 0.024, 16: 0.030}
 DRAFTER = {1: 0.002, 8: 0.003}

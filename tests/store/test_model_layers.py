@@ -59,4 +59,5 @@ LISTED = {"layer_types": ["mamba", "mamba", "attention"], "num_hidden_layers": 3
 )
 def test_layers(config: dict[str, Any], layers: str, mixture: str, rollback: str) -> None:
     read = read_layers(config)
-    assert (str(read), read.mixture, read.rollback) == (layers, mixture, rollback)
+    experts = f"{read.experts}, {read.chosen} of them for each token" if read.experts else "none"
+    assert (str(read), experts, read.rollback) == (layers, mixture, rollback)

@@ -1,24 +1,23 @@
-"""Check the daemon: its token, Unix socket, port, the program on that port and its state."""
+"""Check the daemon: its token, the program on its port, its state, and a short text that it completes twice."""
 
 from __future__ import annotations
 
-import os
-import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from codespec import __version__
-from codespec.cli.checks.machine import why_not_writable
-from codespec.cli.daemon_call import Address, why_taken
+from codespec.cli.checks.engine import ARITHMETIC, DIFFER, FAST_SET, PROMPT, TOKENS, milliseconds, varying
+from codespec.cli.daemon_call import Address
 from codespec.client.daemon_client import Found
 from codespec.contract.serve_config import ServeConfig, check_bind
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, DaemonError
 from codespec.finding import Finding, State, failed, from_fault, warning, well
 from codespec.token_file import read_token
 from codespec.user_folders import named_path
 
+PROBE_SECONDS = 60.0  # for a daemon that is busy
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
     "starting": ("warning", "wait a moment, or read the output of `codespec serve`"),
@@ -44,46 +43,8 @@ def check_token(config: ServeConfig) -> Finding:
     return well("token", "not required; only this machine can reach the daemon")
 
 
-def check_socket(config: ServeConfig) -> Iterator[Finding]:
-    """Check that the configured Unix socket can be created or has a daemon. Yield nothing if none is set."""
-    if config.socket in ("", "auto", "none"):
-        return
-    path, mend = named_path(config.socket), "choose another place with --socket"
-    try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        yield _new_socket(path, mend)
-        return
-    if not is_socket:
-        yield failed("socket", f"{path} exists and is not a socket", mend)
-    elif _answers(path):
-        yield well("socket", f"a daemon listens on {path}")
-    elif os.access(path.parent, os.W_OK):
-        yield well("socket", f"{path} was left by a daemon that ended; the next one replaces it")
-    else:
-        yield failed("socket", f"no daemon answers on {path}, and the socket can't be replaced", mend)
-
-
-def _new_socket(path: Path, mend: str) -> Finding:
-    if not path.parent.is_dir():
-        return failed("socket", f"{path.parent} is not a folder", f"create it, or {mend}")
-    why = why_not_writable(path.parent)
-    if why:
-        return failed("socket", f"{path} can't be created ({why})", mend)
-    return well("socket", f"{path} can be created")
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
 def check_port(address: Address, found: Found) -> Finding:
-    """Report whether a daemon could listen at the address, or which program already does."""
+    """Report which program listens at the address."""
     if found.who == "daemon":
         return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
@@ -93,9 +54,6 @@ def check_port(address: Address, found: Found) -> Finding:
         return failed("port", said, OTHER_PORT)
     if found.who == "silent":
         return failed("port", f"{address.url} is used by a program that does not speak HTTP", OTHER_PORT)
-    why = why_taken(address)
-    if why:
-        return failed("port", f"a daemon can't listen on {address.url} ({why})", "check host and port in [serve]")
     return well("port", f"{address.url} is free")
 
 
@@ -123,3 +81,26 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
     if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
         return ""
     return f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}"
+
+
+def check_daemon_arithmetic(daemon: Mapping[str, Any]) -> Finding:
+    """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
+    if variance := daemon.get("variance"):
+        return varying(str(variance))
+    return well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon is in exact mode")
+
+
+def probe_daemon(address: Address) -> Finding:
+    """Complete a short text twice on a ready daemon, with and without speculation."""
+    texts, began = [], time.perf_counter()
+    for speculate in (True, False):
+        body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
+        try:
+            texts.append(address.complete(body, PROBE_SECONDS))
+        except DaemonError as error:
+            return failed(
+                "probe", f"the daemon did not complete a short text ({error})", "read its output, or restart it"
+            )
+    if texts[0] != texts[1]:
+        return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
+    return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {milliseconds(began)}")

@@ -1,35 +1,28 @@
-"""Check the engine: int8 kernel, exact mode, prompt budget, and equal texts with and without drafts.
-
-The checks use a loaded engine, or a running daemon's report.
-"""
+"""Check the engine: kernels, exact mode, prompt budget, and equal texts with and without drafts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from codespec.cli.checks.models import needed_bytes
-from codespec.cli.daemon_call import Address
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, Stats
-from codespec.errors import CodespecError, DaemonError, ModelError
+from codespec.errors import CodespecError
 from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
-from codespec.store.machine import CACHE_SHARE, MEMORY_SHARE, computes_bfloat16, has_gpu
 from codespec.user_folders import cache_folder
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.models.int8.kernels import Choice
 
 ARITHMETIC, KERNEL, PROMPTS = "arithmetic", "kernel", "prompts"  # names of findings
 FAST_SET = "fast mode is set, so texts may differ at near-ties; exact mode was not tried"
 ACCEPT = 'set mode = "fast" to accept that, or report it'
 TOKENS = 24
 MAX_BYTES = 4e9  # maximum model size for a probe; a larger one takes minutes to load
-PROBE_SECONDS = 60.0  # for a daemon that is busy
 PROMPT = """class Point:
     def __init__(self, x, y):
         self.x = x
@@ -47,21 +40,12 @@ SLOW_MEND = "use a smaller model, or a daemon on another machine (--url)"
 DIFFER = "report it, with the output of `codespec check`"
 
 
-def check_daemon_arithmetic(daemon: Mapping[str, Any]) -> Finding:
-    """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
-    if variance := daemon.get("variance"):
-        return _varying(str(variance))
-    if daemon.get("mode") == "exact":
-        return well(ARITHMETIC, "the daemon is in exact mode")
-    return well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon does not report its mode")
-
-
 def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     """Test the call shape in use again, as a first start does, whatever an earlier start kept."""
     if config.mode == "fast":
         return well(ARITHMETIC, FAST_SET)
     if engine.mode == "fast":  # startup has just tried all shapes
-        return _varying(engine.variance)
+        return varying(engine.variance)
     model = engine.target
     if not model.searched:
         return well(ARITHMETIC, f"exact mode holds by construction: {model.kernel}")
@@ -77,30 +61,16 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     return well(ARITHMETIC, f"exact mode holds: {tried_length(model)} tokens are equal in chunks and at once")
 
 
-def _varying(variance: str) -> Finding:
+def varying(variance: str) -> Finding:
+    """Return the finding for a model whose rows depend on each other in every call shape."""
     return warning(ARITHMETIC, f"exact mode does not hold here ({variance}), so texts may differ at near-ties", ACCEPT)
 
 
-def check_kernels(config: EngineConfig, daemons: str = "") -> Iterator[Finding]:
-    """Yield findings about the kernels if a model is computed by the native ones, or in int8, on the CPU.
-
-    `daemons` is the kernel that a running daemon reports. The packages must be importable.
-    """
-    if config.dtype == "native":
+def check_kernels(config: EngineConfig) -> Iterator[Finding]:
+    """Yield a finding about the native kernels if they compute a model. The packages must be importable."""
+    drafts = config.asks_drafter and config.drafter != "none" and config.drafter_dtype == "native"
+    if config.dtype == "native" or drafts:
         yield _check_native()
-        return
-    drafts = config.asks_drafter and config.drafter != "none" and config.drafter_dtype == "int8"
-    on_gpu = config.device.startswith("cuda") or (config.device == "auto" and has_gpu())
-    if on_gpu or not (drafts or config.dtype == "int8"):
-        return
-    from codespec.models.int8 import kernels
-
-    try:
-        choice = kernels.choose_kernel()
-    except ModelError as error:
-        yield from_fault(KERNEL, error.fault)
-        return
-    yield _check_kernel(choice, daemons or choice.label, kernels.SLOW)
 
 
 def _check_native() -> Finding:
@@ -113,30 +83,6 @@ def _check_native() -> Finding:
     if name == "scalar":
         return warning(KERNEL, "native kernels without vector instructions, which are many times slower", SLOW_MEND)
     return well(KERNEL, f"native kernels, {name}")
-
-
-def _check_kernel(choice: Choice, label: str, slow: float) -> Finding:
-    said = f"int8 products by {label}"
-    if not choice.slow:
-        return well(KERNEL, said)
-    other = "bfloat16" if computes_bfloat16() else "float32"
-    mend = f'run doctor again when the machine is idle; if this stays, set dtype = "{other}"'
-    return warning(KERNEL, f"{said}, and one took more than {slow:.0f} times as long as a float32 product", mend)
-
-
-def probe_daemon(address: Address) -> Finding:
-    """Send the probe to a ready daemon."""
-    texts, began = [], time.perf_counter()
-    for speculate in (True, False):
-        body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
-        try:
-            texts.append(address.complete(body, PROBE_SECONDS))
-        except DaemonError as error:
-            said = f"the daemon did not complete a short text ({error})"
-            return failed("probe", said, "read its output, or restart it")
-    if texts[0] != texts[1]:
-        return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
-    return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {_ms(began)}")
 
 
 def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Iterator[Finding]:
@@ -164,7 +110,9 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 def _compare(config: EngineConfig, on: Completion, off: Completion, began: float) -> Finding:
     if on.token_ids == off.token_ids:
-        return well("probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {_ms(began)} with loading")
+        return well(
+            "probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {milliseconds(began)} with loading"
+        )
     if config.mode == "fast":
         return warning(
             "probe", "speculation changed a short text, which fast mode allows", 'set mode = "exact" to prevent that'
@@ -176,34 +124,21 @@ def _accepted(stats: Stats) -> str:
     return f"{stats.accepted} of {stats.drafted} drafted accepted"
 
 
-def _ms(began: float) -> str:
+def milliseconds(began: float) -> str:
+    """Return the time since then as text."""
     return f"{(time.perf_counter() - began) * 1000:.0f} ms"
 
 
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
-    """Check the context and prompt budget that the settings give with the engine's target, regardless of its slots."""
+    """Check the prompt budget that the settings give with the engine's target, timed again on a calmer machine."""
     from codespec.startup.parts import target_context
     from codespec.startup.prompt_budget import measure_again, prompt_budget
 
-    context, longest = target_context(engine.target, config), engine.target.spec.max_length
-    reading = measure_again(engine.target, [])
+    context, reading = target_context(engine.target, config), measure_again(engine.target, [])
     tokens = prompt_budget(reading, config.first_answer_ms, context)
     takes = round(reading.answer(tokens) * 1000)
-    said = f"context {context:,} tokens ({_why_context(config, context, longest)}); "
-    if tokens == context:
-        return well(PROMPTS, f"{said}a new document's prompt may take all of them (answered in about {takes} ms)")
-    said += f"a new document's prompt may take {tokens:,} of them (answered in about {takes} ms, first_answer_ms = "
-    said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
-    if takes <= config.first_answer_ms:
+    said = f"a new document's prompt may take {tokens:,} of the context's {context:,} tokens, answered in {takes} ms"
+    if tokens == context or takes <= config.first_answer_ms:
         return well(PROMPTS, said)
     mend = "close busy programs and run doctor again, or choose a smaller target"
     return warning(PROMPTS, f"{said}: later than first_answer_ms, and fewer tokens would be too few", mend)
-
-
-def _why_context(config: EngineConfig, context: int, longest: int) -> str:
-    if context == longest:
-        return "the model's maximum"
-    if config.context:
-        return "as set"
-    share = f"1/{CACHE_SHARE} of cache_mb" if config.cache_mb else f"1/{MEMORY_SHARE} of the memory"
-    return f"limited to {share}; the model's maximum is {longest:,}"

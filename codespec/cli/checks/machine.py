@@ -116,16 +116,9 @@ def check_folders() -> Iterator[Finding]:
             yield warning(name, f"nothing can be saved in {folder} ({why})", f"make it writable, or set {variable}")
         else:
             yield well(name, f"{folder} is writable")
-    yield from _secret()
-
-
-def _secret() -> Iterator[Finding]:
-    """Check the secret that proves the daemon's ownership. Yield nothing if it is usable."""
-    if not state_folder().is_dir():
-        return
     try:
-        check_folder()
         if (state_folder() / "secret").exists():
+            check_folder()
             read_secret()
     except ConfigError as error:
         yield from_fault("secret", error.fault)

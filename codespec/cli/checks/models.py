@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.machine import gigabytes
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, ModelError
 from codespec.finding import Finding, failed, from_fault, warning, well
-from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair, describe
 from codespec.store.catalogue import BYTES
@@ -50,23 +48,11 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     return found, facts if found.state == "ok" else None
 
 
-def check_head(name: str, target: ModelFacts) -> Finding:
-    """Check that a head's folder exists and that its sizes match the target. Only a start can check more."""
-    values = text_config(target.config)
-    layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
-    if not isinstance(layers, int) or not isinstance(size, int):
-        return warning("head", "the target's config.json lacks the sizes that a head needs", "start the daemon to see")
-    try:
-        config = read_head_config(Path(name), layers)
-    except ModelError as error:
-        return from_fault("head", error.fault)
-    if not (Path(name) / WEIGHTS).is_file():
-        return failed("head", f"{name} has no {WEIGHTS}", "fetch or export the head again")
-    if (config.target_size, config.vocab_size) != (size, target.vocab_rows) or max(config.layers) >= layers:
-        mend = "give a head of this target"
-        return failed("head", f"{name} was trained for another target ({config.made_for})", mend)
-    read = ", ".join(str(layer) for layer in config.layers)
-    return well("head", f"{config.kind}, reads the target's layers {read}, from {name}")
+def check_drafter(config: EngineConfig) -> tuple[Finding, ModelFacts | None]:
+    """Check the drafter in the same way, if there is one."""
+    if config.drafter == "none":
+        return well("drafter", "none: drafts only copy from the text"), None
+    return check_model("drafter", config.drafter)
 
 
 def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Read and write a head's folder: config.json and model.safetensors, in the layout of the EAGLE-3 and DFlash
+"""Read a head's folder: config.json and model.safetensors, in the layout of the EAGLE-3 and DFlash
 repositories.
 
 A head trained by codespec omits the tensors that it shares with its target: token embeddings and output head rows.
@@ -6,19 +6,18 @@ A head trained by codespec omits the tensors that it shares with its target: tok
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from codespec.errors import ModelError
-from codespec.models.heads.config import WEIGHTS, HeadConfig, read_head_config
-from codespec.models.heads.host import Host, draft_ids, to_d2t
+from codespec.models.heads.config import HeadConfig, read_head_config
+from codespec.models.heads.host import Host, draft_ids
 from codespec.models.heads.networks import DFlash, Eagle3
 from codespec.store.weights import read_header
 
@@ -65,24 +64,6 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
     if whole:
         network.lm_head = host.output
     return LoadedHead(config, network, ids.to(device), embed)
-
-
-def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> dict[str, bytes]:
-    """Return the files of a head by name: weights in bfloat16, and a config.json that names the target `name`."""
-    tensors = {
-        key: value.detach().to("cpu", torch.bfloat16).contiguous()
-        for key, value in network.state_dict().items()
-        if not key.startswith("lm_head.")
-    }
-    known = torch.zeros(config.vocab_size, dtype=torch.bool)
-    known[ids.cpu()] = True
-    tensors |= {"d2t": to_d2t(ids.cpu().tolist()), "t2d": known}
-    values = config.to_json()
-    values["codespec"]["target"]["name"] = name
-    return {
-        WEIGHTS: save(tensors, metadata={"format": "pt"}),
-        "config.json": (json.dumps(values, indent=1) + "\n").encode(),
-    }
 
 
 def _read(folder: Path) -> dict[str, Tensor]:

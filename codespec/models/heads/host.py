@@ -6,7 +6,7 @@ Supports lean networks and transformers' own. A fingerprint identifies the targe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,3 @@ def _digest(embed: nn.Module, model: TorchModel) -> str:
 def draft_ids(d2t: Tensor) -> Tensor:
     """Return target ids [draft vocabulary] from EAGLE-3's map of offsets (target id minus draft id)."""
     return torch.arange(len(d2t), device=d2t.device) + d2t.long()
-
-
-def to_d2t(ids: Sequence[int]) -> Tensor:
-    """Return EAGLE-3's map of offsets for a draft vocabulary with these target ids, in order."""
-    return torch.tensor(ids, dtype=torch.long) - torch.arange(len(ids))

@@ -19,10 +19,9 @@ from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError, install_mend
-from codespec.progress import StageBar
 from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, SMALLEST, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
-from codespec.store.disk import written
+from codespec.store.disk import StageBar, written
 from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.processor import processor
 from codespec.store.pull import find_sources, pull

@@ -14,7 +14,7 @@ import torch
 
 from codespec.errors import TrainingError
 from codespec.models.torch_loader import load_torch_model
-from codespec.progress import StageBar
+from codespec.store.disk import StageBar
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec_lab.corpus.build import build_corpus

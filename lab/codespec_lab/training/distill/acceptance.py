@@ -20,9 +20,9 @@ from codespec.contract.types import Completion
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.models.torch_model import TorchModel
-from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
+from codespec.store.disk import StageBar
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.corpus.documents import write_atomically

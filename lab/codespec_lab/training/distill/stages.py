@@ -19,9 +19,9 @@ from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
 from codespec.ignore_files import IgnoreFiles, repository_of
 from codespec.pair.sample import held_out_files, source_files
-from codespec.progress import StageBar
 from codespec.regular_file import NotUtf8, read_text
 from codespec.secret_files import is_secret
+from codespec.store.disk import StageBar
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
