@@ -15,7 +15,6 @@ from typing import Any
 
 from codespec.store import pull as pulls
 from codespec.store.catalogue import (
-    BYTES,
     OWN_DRAFTERS,
     Entry,
     Index,
@@ -25,15 +24,15 @@ from codespec.store.catalogue import (
     read_advice,
     read_catalogue,
 )
-from codespec.store.choice import LARGER, SMALLER, pull_command, recommend, takes_larger
+from codespec.store.choice import LARGER, SMALLER, predict_step, pull_command, recommend, takes_larger
 from codespec.store.disk import say, written
-from codespec.store.machine import has_gpu, machine_memory, measure_step
+from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
 from codespec.store.pulled import find_pulled, models_home, pulled
 from codespec.store.resolve import resolve
 from codespec.store.wheel import provenance
 
-_COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
-_TO_THE_RIGHT = ("download", "memory")
+_COLUMNS = ("name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence")
+_TO_THE_RIGHT = ("download", "memory", "token")
 PULL = (
     "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
     "file, or a folder in the Hugging Face layout. A name of the catalogue also fetches the drafter that suits it. The "
@@ -170,7 +169,7 @@ def _state(name: str, present: Mapping[str, Any], begun: list[str]) -> str:
 
 def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
     drafter = read_catalogue().get(entry.drafter)
-    needed = entry.memory + (drafter.parameters * BYTES[drafter.dtype] if drafter else 0)
+    needed = entry.memory + (drafter.weights if drafter else 0)
     return {
         "name": entry.name,
         "title": entry.title,
@@ -178,6 +177,7 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "download": entry.size,
         "memory": needed,
         "fits": None if memory is None else needed <= memory,
+        "token": predict_step(entry, read_step()),
         "fim": bool(entry.fim),
         "drafter": entry.drafter,
         "licence": entry.licence,
@@ -211,6 +211,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         written(row["download"]) if "download" in row else "-",
         written(row["memory"]) if "memory" in row else "-",
         _yes(row.get("fits")),
+        f"{row['token']:.0f} ms" if row.get("token") else "-",
         _yes(row.get("fim")),
         row.get("drafter", "-"),
         (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),

@@ -115,6 +115,7 @@ class Entry:
     card        source of these facts
     drafter     recommended drafter: another entry's name, one of OWN_DRAFTERS (shipped with codespec), or "none"
     dtype       recommended number format of its weights
+    read        bytes of weights that a token reads, for models that the native kernels compute; 0: unknown
     gated       whether its authors require a login and a click
     adapter     adapter merged into it at load time, a folder of `codespec_weights`; "": none
     file        its single file; None for a folder in the Hugging Face layout
@@ -132,6 +133,7 @@ class Entry:
     card: str
     drafter: str
     dtype: str
+    read: int = 0
     gated: bool = False
     adapter: str = ""
     file: ModelFile | None = None
@@ -145,7 +147,12 @@ class Entry:
     @property
     def memory(self) -> int:
         """Approximate bytes of memory at run time in the recommended format."""
-        return self.parameters * BYTES[self.dtype] + ROOM
+        return self.weights + ROOM
+
+    @property
+    def weights(self) -> int:
+        """Bytes of its weights in the recommended format; native keeps the file's own bits."""
+        return self.size if self.dtype == "native" else self.parameters * BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)

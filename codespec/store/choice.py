@@ -27,6 +27,7 @@ STARTER_NAME = "starter"
 NATIVE = "native"
 LARGER, SMALLER, SMALLEST = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct", "smollm2-135m"
 DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models chosen, downloaded or suggested by default
+LARGEST = "qwen2.5-coder-7b-instruct"  # the default of fast machines; the 3B model's licence is non-commercial
 SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
 FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
 ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
@@ -171,7 +172,7 @@ def recommend(*, gpu: bool = False) -> Recommendation:
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
     """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
 
-    With a GPU: the largest model that fits in memory. Otherwise 1.5 B if it fits in memory and a token is known
+    With a GPU: the largest model that fits in memory. Otherwise 7 B or 1.5 B if it fits in memory and a token is known
     to take at most `SLOWEST` milliseconds, else 0.5 B, else SmolLM2.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
@@ -187,13 +188,24 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
         return Recommendation(SMALLER, "the speed of this machine has not been measured yet")
     if step == inf:
         return Recommendation(SMALLER, "the native kernels are not built here")
+    largest = read_catalogue()[LARGEST]
+    predicted = predict_step(largest, step)
+    if predicted is not None and predicted <= SLOWEST and largest.memory <= FREE * memory:
+        return Recommendation(LARGEST, f"a token of the 7B model will take {predicted:.0f} ms here")
     took = f"a token of the 1.5B model takes {step:.0f} ms here"
     return Recommendation(LARGER, took) if step <= SLOWEST else Recommendation(SMALLER, took)
 
 
 def takes_larger() -> bool:
     """Return whether the larger default model fits in memory. If so, speed decides."""
-    return decide(machine_memory(), 0.0).model == LARGER
+    return decide(machine_memory(), SLOWEST).model == LARGER
+
+
+def predict_step(entry: Entry, step: float | None) -> float | None:
+    """Return the milliseconds a token of a native model takes if one of the 1.5 B model takes `step`; None: unknown."""
+    if not entry.read or step is None or step == inf:
+        return None
+    return step * entry.read / read_catalogue()[LARGER].read
 
 
 def _merge(

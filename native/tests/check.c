@@ -166,6 +166,17 @@ static void check_step(const kernels_t *k, pool_t *pool) {
         codespec_step(&model, space, pool, k, 1, tokens + i, &one, &at, 1, &zero, single);
         if (memcmp(single, logits[i], sizeof single)) printf("step: row %d alone differs\n", i);
     }
+    int32_t written[40], first = 0; /* eight tokens, and the 32 most probable ones after them */
+    memcpy(written, tokens, 8 * sizeof *written);
+    for (int32_t i = 0; i < 39; i++) {
+        codespec_step(&model, space, pool, k, 1, written + i, &first, &i, 1, &first, single);
+        if (i < 7) continue;
+        written[i + 1] = 0;
+        for (int t = 1; t < VOCABULARY; t++)
+            if (single[t] > single[written[i + 1]]) written[i + 1] = t;
+    }
+    report("tokens", 0, written, sizeof written);
+    report("tokens", 1, single, sizeof single);
     workspace_free(space);
 }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
-from codespec_native import library
+from codespec_native import build, library
 from codespec_native.build import library_file
 from codespec_native.library import FORMATS, Bytes, Matrix, NativeError, Pool, find_path, paths, rotary_tables
 from gguf.quants import dequantize, quantize
@@ -72,6 +74,16 @@ def test_rotary_tables_are_those_of_the_formula() -> None:
     angles = np.arange(4096)[:, None] / 2.0 * 1e6 ** (-2.0 * np.arange(32) / 64)
     assert np.abs(cosine - np.cos(angles)).max() < 1e-7
     assert np.abs(sine - np.sin(angles)).max() < 1e-7
+
+
+def test_without_a_compiler_and_without_zig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["build", "--out", str(tmp_path / "codespec.so")])
+    said = f"There is no C compiler: install gcc or clang, or run `pip install {build.ZIG}`.\n"
+    assert (build.main(), capsys.readouterr().err) == (2, said)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_the_check_reports_every_kernel(reference: str) -> None:
     lines = reference.splitlines()
     assert lines[: len(lines) // 2] == lines[len(lines) // 2 :], "one thread and three threads differ"
     names = {line.split()[0] for line in lines}
-    assert names == {"product", "decode", "norm", "gate", "add", "rotate", "half", "rotary", "step"}
+    assert names == {"product", "decode", "norm", "gate", "add", "rotate", "half", "rotary", "step", "tokens"}
     assert "differs" not in reference
     assert len({line.split()[2] for line in lines}) > 30, "results that do not depend on their inputs"
 

@@ -27,7 +27,7 @@ from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
 
-COLUMNS = ["name", "here", "download", "memory", "fits", "fim", "drafter", "licence"]
+COLUMNS = ["name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from codespec.store import choice, machine
-from codespec.store.choice import LARGER, SLOWEST, SMALLER, SMALLEST, decide, takes_larger
+from codespec.store.catalogue import read_catalogue
+from codespec.store.choice import LARGER, LARGEST, SLOWEST, SMALLER, SMALLEST, decide, predict_step, takes_larger
 from codespec.store.machine import measure_step, read_step, write_step
 from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
@@ -33,6 +34,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16 * GB, 46.0, False, SMALLER, "takes 46 ms here"),
         (16 * GB, None, False, SMALLER, "has not been measured yet"),
         (16 * GB, inf, False, SMALLER, "the native kernels are not built here"),
+        (16 * GB, 10.0, False, LARGEST, "a token of the 7B model will take 44 ms here"),
+        (16 * GB, 10.3, False, LARGER, "a token of the 1.5B model takes 10 ms here"),
+        (int(6.5 * GB), 5.0, False, LARGER, "a token of the 1.5B model takes 5 ms here"),
         (5 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 5.0 GB of memory"),
         (2 * GB, 30.0, False, SMALLEST, "this machine has 2.0 GB of memory"),
         (None, 30.0, False, SMALLER, "the size of this machine's memory is unknown"),
@@ -45,6 +49,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rule(memory: int | None, step: float | None, gpu: bool, model: str, why: str) -> None:
     found = decide(memory, step, gpu=gpu)
     assert found.model == model and found.why.endswith(why)
+
+
+def test_a_native_models_step_follows_from_the_bytes_it_reads() -> None:
+    entries = read_catalogue()
+    names = (SMALLER, LARGER, "qwen2.5-coder-3b-instruct", LARGEST)
+    steps = [predict_step(entries[name], 30.0) or 0.0 for name in names]
+    assert steps[1] == 30.0 and steps == sorted(steps) and steps[0] > 0
+    assert predict_step(entries["qwen2.5-coder-7b"], 30.0) is predict_step(entries[LARGER], inf) is None
+    assert predict_step(entries[LARGER], None) is None
 
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
