@@ -30,7 +30,8 @@ ABOUT = {
     "base": "Packages of codespec without torch: language server, daemon and what the native kernels compute.",
     "torch": "Packages of codespec with torch; a torch with CUDA also needs cuda.txt.",
     "cuda": "Packages that a torch with CUDA needs in addition to torch.txt.",
-    "build": "Packages that build the wheels; ziglang compiles the kernels.",
+    "build": "Packages that build the wheels.",
+    "zig": "The compiler of the kernels, for other machines and where there is none.",
 }
 _BROWSER = "sys_platform == 'emscripten'"  # a Python platform that codespec does not support
 _CUDA = re.compile(r"(?:nvidia|cuda)-.*|triton")
@@ -139,7 +140,8 @@ def lock(tools: Tools) -> dict[str, list[Pin]]:
         "base": tools.compile("pyproject.toml"),
         "torch": [pin for pin in whole if not _CUDA.fullmatch(pin.name)],
         "cuda": [pin for pin in whole if _CUDA.fullmatch(pin.name)],
-        "build": tools.compile("-", given=f"hatchling\n{ZIG}\n"),
+        "build": tools.compile("-", given="hatchling\n"),
+        "zig": tools.compile("-", given=f"{ZIG}\n"),
     }
 
 

@@ -57,6 +57,8 @@ def build(
         python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
         pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input")
         _run(checkout, python, *pip, *PINNED, "-r", "requirements/build.txt")
+        if "native" in packages and (any(targets) or not any(map(shutil.which, ("cc", "gcc", "clang")))):
+            _run(checkout, python, *pip, *PINNED, "-r", "requirements/zig.txt")
         wanted = [word for kind in kinds for word in ("-t", kind)]
         for package, target in product(packages, targets):
             command: list[str | Path] = [python, "-m", "hatchling", "build", *wanted, "-d", folder.absolute()]

@@ -18,7 +18,7 @@ from tools.make_venv import ZIG
 from tools.pack_server import CARRIED, TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("base", "torch", "cuda", "build")
+KINDS = ("base", "torch", "cuda", "build", "zig")
 ANY = "a" * 64
 
 
@@ -93,8 +93,9 @@ class FakeTools:
         self.cpu = cpu
 
     def compile(self, source: str, *extras: str, given: str = "") -> list[Pin]:
-        names = {"base": ["tqdm"], "build": ["hatchling"]}.get("build" if given else "" if extras else "base")
-        return [Pin(name, "1", "", (ANY,)) for name in names or ["nvidia-x", "torch", "tqdm", "triton"]]
+        whole = ["nvidia-x", "torch", "tqdm", "triton"]
+        names = [given.partition("=")[0].strip()] if given else whole if extras else ["tqdm"]
+        return [Pin(name, "1", "", (ANY,)) for name in names]
 
     def cpu_torch(self, version: str) -> str | None:
         assert version == "1"
@@ -110,6 +111,7 @@ def test_what_the_lock_puts_where(cpu: str | None) -> None:
         "torch": {"torch", "tqdm"},
         "cuda": {"nvidia-x", "triton"},
         "build": {"hatchling"},
+        "zig": {"ziglang"},
     }
     assert found["torch"]["torch"].hashes == ((ANY, cpu) if cpu and cpu != ANY else (ANY,))
 
