@@ -120,7 +120,7 @@ def pinned(package: str, constraints: Path) -> str:
 def build(venv: Venv, light: bool = False) -> None:
     """Run the whole set-up, in the order in which a user should see it."""
     check_python()
-    size = "half a minute, 60 MB" if light else f"a minute or two and the download: {TORCH_SIZE}"
+    size = "half a minute, a download of 35 MB" if light else f"a minute or two and the download: {TORCH_SIZE}"
     print(f"set-up: building .venv (once; {size})", flush=True)
     venv.begin()
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
