@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from codespec_grammars import ContextTracker, find_language
+from codespec_grammars import ContextTracker, find_place
 
 from codespec.contract.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
 from codespec.text.align import tail_window
@@ -239,6 +239,8 @@ class Sequence:
     def _track(self) -> ContextTracker:
         """Create a tracker at the cursor, which is after the held bytes."""
         request, outlook = self.request, self.outlook
-        outlook.language = find_language(request.language, request.path) if request.language or request.path else ""
-        outlook.read = len(self.held)
-        return ContextTracker(outlook.language, self.context + self.held, request.suffix.encode(), sent=request.cursor)
+        known = request.cursor.language if request.cursor is not None else ""
+        text = self.context + self.held
+        place = find_place(request.language, request.path, text, request.suffix.encode(), known)
+        outlook.language, outlook.read = place.language, len(self.held)
+        return ContextTracker(place.language, place.prefix, place.suffix, sent=request.cursor)

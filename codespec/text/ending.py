@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_language, only_closer_missing, read_surroundings
+from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_place, only_closer_missing, read_surroundings
 
 from codespec.contract.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
@@ -193,8 +193,9 @@ def begin_endings(request: CompletionRequest) -> list[Ending | None]:
     """Return the ending of each choice, or None for raw requests and warm-ups."""
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
-    language = find_language(request.language, request.path)
-    around = read_surroundings(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
+    known = request.cursor.language if request.cursor is not None else ""
+    place = find_place(request.language, request.path, request.prefix.encode(), request.suffix.encode(), known)
+    around = read_surroundings(place.language, place.prefix, place.suffix, sent=request.cursor)
     return [Ending(request.shape, around, request.prefix, request.suffix) for _ in range(request.n)]
 
 

@@ -6,6 +6,7 @@ tip. To add a language, add a folder with a `language.toml` and a `contexts.scm`
 
 from codespec_grammars.contexts import Context, Cursor, CursorError
 from codespec_grammars.ending import CodeEnd, Cut, Scope
+from codespec_grammars.injections import Place, find_place
 from codespec_grammars.language import GrammarDataError
 from codespec_grammars.registry import find_language, language_names
 from codespec_grammars.surroundings import Surroundings, only_closer_missing, read_surroundings
@@ -19,9 +20,11 @@ __all__ = [
     "CursorError",
     "Cut",
     "GrammarDataError",
+    "Place",
     "Scope",
     "Surroundings",
     "find_language",
+    "find_place",
     "language_names",
     "only_closer_missing",
     "read_surroundings",

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 from urllib.parse import quote, unquote_to_bytes
 
-from codespec_grammars import find_language
+from codespec_grammars import Place, find_language, find_place
 
 from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
@@ -81,6 +81,10 @@ class Document:
     def language(self) -> str:
         """The name of the document's grammar, or ""."""
         return find_language(self.language_id, self.path)
+
+    def locate(self, prefix: bytes, suffix: bytes) -> Place:
+        """Return the language at a cursor, which in a page or a text can be another one's, and its part of the text."""
+        return find_place(self.language_id, self.path, prefix, suffix)
 
     @property
     def likely_position(self) -> TextPosition:

@@ -99,9 +99,7 @@ class Session:
         document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
         self._syntax[uri] = DocumentSyntax(
-            document.language,
-            lambda: document.buffer.text,
-            self._trees,
+            *(document.language, document.locate, lambda: document.buffer.text, self._trees),
             lambda: self._warn(UNPARSED.format(path=document.path)),
         )
         self._went_to(document)
@@ -334,9 +332,7 @@ class Session:
 
     def _body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
         """Return the body of the daemon request for a prompt in a document."""
-        offset = prompt.own_offset
-        before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""
-        syntax = self._syntax[document.uri]
+        before = document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         return request_body(
             prompt,
             document=self._document_name(document),
@@ -344,7 +340,7 @@ class Session:
             language=document.language_id,
             path=self.exclusions.rules.shown(document.path),
             snippets=self._find_snippets(document, type_before(prompt.prefix)),
-            cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
+            cursor=self._syntax[document.uri].find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
             returns=before.count(b"\r\n"),

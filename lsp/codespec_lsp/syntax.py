@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from codespec_grammars import Context, ContextTracker, Cursor
+from codespec_grammars import Context, ContextTracker, Cursor, Place
 from codespec_grammars.contexts import TEXT_LIKE
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
@@ -36,15 +36,22 @@ MOST_TREES = 4  # documents with a tree at the same time
 class DocumentSyntax:
     """The syntax of one document.
 
-    `read` returns the document's text, `language` is a grammar's name or "". `report` is called if the tree is given
-    up.
+    `read` returns the document's text, `language` is a grammar's name or "". `locate` finds the language at a cursor,
+    from the text before and after it. `report` is called if the tree is given up.
     """
 
-    def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        language: str,
+        locate: Callable[[bytes, bytes], Place],
+        read: Callable[[], str],
+        trees: Trees,
+        report: Callable[[], None],
+    ) -> None:
         parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
         if parsed:
             prepare(parsed)
-        self._language = parsed
+        self._locate = locate
         self._parse_from = 0.0  # time after which windows are parsed again
         self.tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
@@ -66,10 +73,10 @@ class DocumentSyntax:
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
-        data, now = prefix.encode(), time.monotonic()
-        tracker = ContextTracker(self._language, data, suffix[:MOST_AFTER].encode())
-        tree = self.tree if in_document else None
-        cursor = find_cursor(tracker, data, tree, bytes_before, parse=now >= self._parse_from)
+        place, now = self._locate(prefix.encode(), suffix[:MOST_AFTER].encode()), time.monotonic()
+        tracker = ContextTracker(place.language, place.prefix, place.suffix)
+        tree = self.tree if in_document and not place.inside else None
+        cursor = find_cursor(tracker, place.prefix, tree, bytes_before, parse=now >= self._parse_from)
         if tracker.broke_parser:
             self._parse_from = now + REST
         return cursor

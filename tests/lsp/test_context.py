@@ -6,10 +6,11 @@ import asyncio
 import random
 import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
-from codespec_grammars import Context, ContextTracker, Cursor, workers
+from codespec_grammars import Context, ContextTracker, Cursor, Place, workers
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
@@ -65,7 +66,7 @@ def test_after_a_text_that_breaks_its_grammar_windows_rest(monkeypatch: pytest.M
         texts: list[str] = []
         look_up = workers.look_up
         monkeypatch.setattr(workers, "look_up", lambda *request: texts.append(request[1]) or look_up(*request))
-        document = DocumentSyntax("yaml", lambda: "", Trees(), lambda: None)
+        document = DocumentSyntax("yaml", partial(Place, "yaml"), lambda: "", Trees(), lambda: None)
         for key in ("", "a", "ab"):
             assert document.find_cursor("- " * 260 + key, "", 0, in_document=False).language == "yaml"
         assert len(texts) == 1
@@ -225,6 +226,21 @@ def test_pieces_of_other_files_come_along_and_stay() -> None:
             client.type(3, 1, 5, "z")
             await client.texts(1, 6)
             assert fake.asked[2].body["snippets"] != sent
+
+    run(scenario())
+
+
+def test_code_in_a_text_has_its_own_languages_cursor() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["x"]
+            client.open("# Title\n\n```python\nif a(\n```\ntext ", uri="file:///p/notes.md", language="markdown")
+            await client.texts(3, 5, uri="file:///p/notes.md")
+            cursor = fake.asked[-1].body["cursor"]
+            assert (cursor["context"], cursor["open_brackets"]) == ("arguments", "(")
+            assert fake.asked[-1].body["prefix"].startswith("# Title"), "the model sees all of it"
+            await client.texts(5, 5, uri="file:///p/notes.md")
+            assert fake.asked[-1].body["cursor"]["context"] == "free_text"
 
     run(scenario())
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
+from codespec_grammars import Place
 from codespec_grammars.registry import language_names
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, TextPosition
@@ -54,7 +56,7 @@ def test_a_document_at_rest_has_the_tree_of_its_text(monkeypatch: pytest.MonkeyP
 
     async def scenario() -> None:
         buffer = Buffer(BROKEN)
-        document = DocumentSyntax("ruby", lambda: buffer.text, Trees(), lambda: None)
+        document = DocumentSyntax("ruby", partial(Place, "ruby"), lambda: buffer.text, Trees(), lambda: None)
         tree = document.tree
         await until(lambda: tree.parsed == 1)
         document.edited(buffer.replace(END_OF_CODE, END_OF_CODE, '"'))

@@ -1,0 +1,118 @@
+"""Code inside another language's file ends where the same code ends in a file of its own."""
+
+from __future__ import annotations
+
+import pytest
+from codespec_grammars import find_place
+
+from codespec.contract.types import CompletionRequest
+from codespec.text.ending import begin_endings
+
+SCRIPT = (
+    "function total(items) {\n",
+    "  let sum = 0;\n  for (const item of items) {\n    sum += item;\n  }\n  return sum;\n}\n\nnext();\n",
+)
+PYTHON = (
+    "def total(items):\n    ",
+    "result = 0\n    for item in items:\n        result += item\n    return result\n\n\nprint(1)\n",
+)
+STYLE = (".box {\n", "  color: red;\n  margin: 0;\n}\n\n.other {\n  color: blue;\n}\n")
+SHELL = ("for file in *.py; do\n", '  echo "$file"\n  wc -l "$file"\ndone\n\nls\n')
+PHP = (
+    "<?php\nfunction total($items) {\n",
+    "    $sum = 0;\n    foreach ($items as $item) {\n        $sum += $item;\n    }\n    return $sum;\n}\n\nnext();\n",
+)
+PLACES = [
+    # file, before, after, the same code's file, its text
+    ("a.html", "<html>\n<script>\n", "\n</script>\n</html>\n", "a.js", SCRIPT),
+    ("a.html", '<script type="module" async>\n', "\n</script>\n", "a.js", SCRIPT),
+    ("a.html", "<!-- <script> -->\n<style>\n", "\n</style>\n", "a.css", STYLE),
+    ("a.html", "<style>\na { b: c }\n</style>\n<script>\n", "\n</script>\n", "a.js", SCRIPT),
+    ("a.vue", "<template>\n  <a/>\n</template>\n<script setup lang=\"ts\">\n", "\n</script>\n", "a.ts", SCRIPT),
+    ("a.vue", "<script>\n</script>\n<style scoped>\n", "\n</style>\n", "a.css", STYLE),
+    ("a.svelte", "<script lang='ts'>\n", "\n</script>\n<h1>x</h1>\n", "a.ts", SCRIPT),
+    ("a.astro", "---\n", "\n---\n<h1>x</h1>\n", "a.ts", SCRIPT),
+    ("a.astro", "---\nconst a = 1;\n---\n<script>\n", "\n</script>\n", "a.js", SCRIPT),
+    ("a.md", "# Title\n\n```python\n", "\n```\n", "a.py", PYTHON),
+    ("a.md", "```js\nx\n```\n\n~~~~ {.python}\n", "\n~~~~\n", "a.py", PYTHON),
+    ("a.md", "```sh\n", "\n```\n", "a.sh", SHELL),
+    ("a.md", "> ```bash\n", "\n> ```\n", "a.sh", SHELL),
+    ("a.md", "````markdown\n```\n````\n```ts\n", "\n```\n", "a.ts", SCRIPT),
+    ("a.md", "```html\n<script>\n", "\n</script>\n```\n", "a.js", SCRIPT),
+    ("a.php", "<html>\n<?php if ($a): ?>\n<script>\n", "\n</script>\n<?php endif ?>\n", "a.js", SCRIPT),
+    ("a.md", "```php\n", "\n```\n", "a.php", PHP),
+]  # fmt: skip
+
+
+def end(path: str, prefix: str, suffix: str, text: str) -> tuple[int | None, str]:
+    """Return the end of a text, and why."""
+    ending = begin_endings(CompletionRequest(prefix=prefix, suffix=suffix, path=path, shape="auto"))[0]
+    assert ending is not None
+    assert not ending.idle
+    ending.advance(text.encode())
+    ending.finish()
+    return ending.cut, ending.reason
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["lf", "crlf"])
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place[0]}-{place[1][-24:]!r}")
+def test_it_ends_as_in_a_file_of_its_own(place: tuple[str, str, str, str, tuple[str, str]], returns: bool) -> None:
+    path, before, after, own, (code, text) = place
+    if returns:
+        before, code, after = (part.replace("\n", "\r\n") for part in (before, code, after))
+    alone, inside = end(own, code, "\n", text), end(path, before + code, after, text)
+    assert inside == alone
+    assert text[: alone[0]].count("\n") >= 1, "several lines"
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [
+        ("a.html", "<p>text\n"),
+        ("a.html", "<script>\nx\n</script>\n<p>\n"),
+        ("a.html", "<script la"),
+        ("a.html", "<!-- <script>\n"),
+        ("a.html", '<script type="text/x-template">\n<p>'),
+        ("a.vue", "<template>\n  <p>\n"),
+        ("a.astro", "---\nconst a = 1;\n---\n<p>\n"),
+        ("a.md", "Some `code` and\n"),
+        ("a.md", "```py"),
+        ("a.md", "```\nx = 1\n"),
+        ("a.md", "```unheard-of\nx = 1\n"),
+        ("a.md", "```py\nx = 1\n```\ntext\n"),
+        ("a.py", "x = '''<script>\n"),
+        ("a.php", "<?php\n$a = '<script>';\n"),
+        ("a.php", "function f() {\n"),
+    ],
+)
+def test_the_hosts_own_part_stays_as_it_is(path: str, prefix: str) -> None:
+    place = find_place("", path, prefix.encode(), b"\n")
+    assert not place.inside and place.prefix == prefix.encode()
+
+
+def test_php_around_a_page_is_blank() -> None:
+    place = find_place("php", "", b"<p><?php\n echo 1 ?>\n<b", b"</b>")
+    assert (place.language, place.prefix) == ("html", b"<p>     \n          \n<b")
+
+
+def test_a_region_that_begins_above_the_text() -> None:
+    suffix = b"\n</script>\n<script>\n</script>"
+    place = find_place("html", "", b"let a = 1;\n", suffix)
+    assert (place.language, place.suffix) == ("javascript", b"\n")
+    assert not find_place("html", "", b"text\n", b"<script>\n</script>").inside
+    assert find_place("markdown", "", b"x = 1\n", b"\n", known="python").language == "python"
+    assert find_place("markdown", "", b"x = 1\n", b"\n", known="nothing").language == "markdown"
+
+
+def test_its_language_is_an_id_or_a_suffix() -> None:
+    def fenced(info: str) -> str:
+        return find_place("markdown", "", f"```{info}\nx".encode(), b"").language
+
+    known = {"py": "python", "Python": "python", "rs": "rust", "c++": "cpp", "typescriptreact": "tsx", "yml": "yaml"}
+    assert {info: fenced(info) for info in known} == known
+
+
+def test_each_mark_is_read_once() -> None:
+    """A page of comments, in which the script's mark never comes."""
+    text = b"<!-- a -->\n" * 20_000
+    assert not find_place("html", "", text, b"").inside
