@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from codespec.errors import install_mend
 from codespec.store import pull as pulls
 from codespec.store.catalogue import (
     OWN_DRAFTERS,
@@ -24,7 +26,7 @@ from codespec.store.catalogue import (
     read_advice,
     read_catalogue,
 )
-from codespec.store.choice import LARGER, SMALLER, predict_step, pull_command, recommend, takes_larger
+from codespec.store.choice import LARGER, SMALLER, is_native, predict_step, pull_command, recommend, takes_larger
 from codespec.store.disk import say, written
 from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
 from codespec.store.pulled import find_pulled, models_home, pulled
@@ -92,9 +94,7 @@ def run_pull(options: argparse.Namespace) -> int:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None
         model = pulls.pull(sources, say, arrived)
         if is_gguf(model.model):
-            here = resolve(model.name)
-            if here.dtype != "native":  # the kernels read the file itself
-                here.folder(here.dtype)
+            _convert(model.name)
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
@@ -119,6 +119,17 @@ def _advise(name: str) -> None:
     best = recommend()
     if best.model != name:
         say(f"{best.model} suits this machine better, since {best.why}: {pull_command(best.model)}")
+
+
+def _convert(name: str) -> None:
+    """Convert a pulled GGUF file now rather than at the first start, unless the native kernels read the file itself."""
+    here = resolve(name)
+    if here.dtype == "native" or (here.entry is None and is_native(name)):
+        return
+    if importlib.util.find_spec("torch") is None:
+        say(f"{name} needs torch: {install_mend('torch')}")
+    else:
+        here.folder(here.dtype)
 
 
 def _percent(name: str, percent: int) -> None:

@@ -5,6 +5,7 @@ tests/store tests downloads with a hub and wheels.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -25,7 +26,8 @@ from codespec.store.resolve import ModelRef
 from codespec.store.source import ModelSource
 from tests.cli.conftest import Command
 from tests.cli.processes import run
-from tests.cli.test_light import HEAVY
+from tests.cli.test_light import HEAVY, MEND
+from tests.models.gguf.files import write_model
 
 COLUMNS = ["name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
 
@@ -168,6 +170,18 @@ def test_a_file_is_converted_at_once(command: Command, gguf: Path, home: Path, c
         [f"mine: {home / 'mine' / 'tiny.gguf'}", "use it: codespec serve --target mine"],
     )
     assert converted == ["mine float32"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_file_that_needs_no_conversion_and_one_that_has_no_torch(
+    command: Command, gguf: Path, tmp_path: Path, converted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("models", "pull", write_model(tmp_path / "native.gguf", "qwen2", "Q8_0")).code == 0
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
+    done = command("models", "pull", gguf)
+    assert done.code == 0 and f"codespec: tiny needs torch: {MEND}\n" in done.err
+    assert converted == []
 
 
 @pytest.mark.parametrize(
