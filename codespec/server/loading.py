@@ -238,5 +238,6 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 def public_name(model: str) -> str:
     """Return a model's name for clients: its hub id, or its folder's name without the path."""
     if Path(model).is_relative_to(SHIPPED):
-        return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
+        name = Path(model).name
+        return {"target": "codespec-starter", "drafter": "codespec-starter-drafter"}.get(name, f"codespec-{name}")
     return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

@@ -49,4 +49,5 @@ def test_who_asks_is_told_them() -> None:
 
 def test_a_folder_beside_ours_is_not_ours() -> None:
     assert public_name(str(SHIPPED / "target")) == "codespec-starter"
+    assert public_name(str(SHIPPED / "qwen-drafter")) == "codespec-qwen-drafter", "it is not the starter pair's"
     assert public_name(f"{SHIPPED}-of-mine/target") == "target"
