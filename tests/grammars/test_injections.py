@@ -7,6 +7,7 @@ from codespec_grammars import find_place
 
 from codespec.contract.types import CompletionRequest
 from codespec.text.ending import begin_endings
+from tests.processor_time import least
 
 SCRIPT = (
     "function total(items) {\n",
@@ -116,3 +117,14 @@ def test_each_mark_is_read_once() -> None:
     """A page of comments, in which the script's mark never comes."""
     text = b"<!-- a -->\n" * 20_000
     assert not find_place("html", "", text, b"").inside
+
+
+@pytest.mark.parametrize("mark", ["<script ", "<!--", "```", "- ", "<?php ?>", "> ", "`", "<style"])
+def test_any_number_of_marks_is_read_in_the_time_of_their_length(mark: str) -> None:
+    """Without an end a mark must not be looked for again and again."""
+    for host in ("html", "markdown", "php"):
+        few, many = (
+            least(lambda count=count, host=host: find_place(host, "", (mark * count).encode(), b""))
+            for count in (4000, 16_000)
+        )
+        assert many < 8 * few + 0.05
