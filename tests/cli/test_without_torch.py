@@ -37,6 +37,6 @@ def test_a_conversation_is_rendered() -> None:
 
 def test_a_gguf_file(tmp_path: Path, source: Path) -> None:
     file = write_model(tmp_path / "m.gguf", "qwen2", "Q8_0")
-    for words in (("complete", f"{source}:2:1", "--local"), ("doctor", "--no-probe")):
+    for words in (("complete", f"{source}:2:1", "--local"), ("doctor",)):
         done = fork(*words, "--target", str(file), before=WITHOUT)
         assert done.returncode == 0, done.stderr + done.stdout

@@ -72,7 +72,7 @@ def test_torch_holds_the_base_and_cuda_holds_the_rest() -> None:
     assert {name: pin.hashes for name, pin in base.items()}.items() <= {
         name: pin.hashes for name, pin in torch.items()
     }.items()
-    assert not base.keys() & {"torch", "transformers", "peft", "safetensors", "gguf"}
+    assert not base.keys() & {"torch", "transformers", "peft", "safetensors"}
     assert not torch.keys() & cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
     assert all("linux" in pin.marker.lower() for pin in cuda.values())
 

@@ -18,8 +18,8 @@ from codespec.finding import Finding, failed, from_fault, warning, well
 from codespec.store.machine import computes_bfloat16, require_kernels
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
-ENGINE_PACKAGES = ("numpy", "aiohttp")
-TORCH_PACKAGES = ("torch", "transformers", "safetensors", "gguf")  # for models that the native kernels do not compute
+ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # for models that the native kernels do not compute
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 

@@ -168,4 +168,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError("This GGUF file needs the package gguf", install_mend("torch")) from error
+        raise ModelError("A GGUF file needs the package gguf", install_mend()) from error
