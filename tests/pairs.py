@@ -18,8 +18,7 @@ from codespec.engine.engine import Engine
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import wrap
-from codespec.proposers.base import NOTHING, Proposer
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import NOTHING, ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.startup.call_search import SearchResult

@@ -29,7 +29,7 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
 from codespec.errors import DaemonError
 from codespec.text.ending import Ending
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
 SHAPES = ("nothing", "line", "block")

@@ -18,7 +18,7 @@ from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.contract.hosts import is_host
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import Absent, ConfigError
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 SECONDS = 3.0  # timeout for each step of a short reply
 

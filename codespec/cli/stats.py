@@ -16,7 +16,7 @@ from typing import Any
 from codespec.cli.daemon_call import Address, add_address_options, find_address
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError
-from codespec.speculation.store import LearnedRow, forget, learned_folder, learned_rows
+from codespec.speculation.acceptance_model import LearnedRow, forget, learned_folder, learned_rows
 from codespec.store.disk import say
 
 ABSENT = {

@@ -14,7 +14,7 @@ from codespec.contract.declared import check_values, setting
 from codespec.contract.hosts import is_host, is_loopback
 from codespec.contract.levels import SettingsFile, read_levels
 from codespec.errors import ConfigError
-from codespec.token_file import TOKEN_VARIABLE
+from codespec.user_folders import TOKEN_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

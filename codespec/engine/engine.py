@@ -19,8 +19,7 @@ from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Job, Queue, share_rows
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse, SlotPool
-from codespec.proposers.base import Proposer
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer, Proposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.verify.acceptance import AcceptanceRule, MatchRule

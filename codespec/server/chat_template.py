@@ -23,7 +23,7 @@ from codespec.errors import RequestError
 from codespec.server.chat_template_process import MOST_ADDED, SECONDS
 from codespec.server.wire import clip
 from codespec.text.control_tokens import token_content
-from codespec.token_file import TOKEN_VARIABLE
+from codespec.user_folders import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from codespec.text.tokenizer import TextTokenizer

@@ -26,8 +26,7 @@ from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Source
 from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import Access, proof_keys
-from codespec.token_file import read_token
-from codespec.user_folders import named_path
+from codespec.user_folders import named_path, read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
 REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping

@@ -10,8 +10,7 @@ from codespec.errors import ConfigError
 from codespec.models.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
-from codespec.proposers.base import Proposer
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer

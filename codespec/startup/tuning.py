@@ -18,6 +18,7 @@ from codespec.contract.types import PREDICTION
 from codespec.json_store import Kept, digest
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
+from codespec.speculation.acceptance_model import Learned
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import (
@@ -26,7 +27,6 @@ from codespec.speculation.policy import (
     FixedLength,
     UserCapped,
 )
-from codespec.speculation.store import Learned
 from codespec.startup.costs import kept_table, price
 from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, time_forward
 from codespec.store.processor import processor

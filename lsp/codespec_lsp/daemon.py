@@ -21,7 +21,7 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
 from codespec.errors import Absent, ConfigError, DaemonError
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion
 from codespec_lsp.settings import EditorSettings
 
@@ -185,29 +185,27 @@ class Streamer:
                     completion.stop()
 
     async def _until_done(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        """Retry until an answer is complete. If the daemon dies in mid-completion, the next request gets the rest."""
-        for _ in range(MOST_LOST):
+        """Retry while the daemon requests it, and start another if it dies, until an answer is complete.
+
+        If the daemon dies in mid-completion, the next request gets the rest.
+        """
+        lost = 0
+        while lost < MOST_LOST:
             try:
-                await self._once_ready(completions, body, newline)
+                await self._read(completions, body, newline)
                 return
             except Absent:
+                lost += 1
                 self._report("starting", "The daemon does not answer, so one is started.")
                 await self._daemon.ensure()
                 if any(completion.text for completion in completions):
                     return
-        raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
-
-    async def _once_ready(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
-        """Stream one answer. Retry while the daemon requests it."""
-        while True:
-            try:
-                await self._read(completions, body, newline)
-                return
             except DaemonError as error:
                 if error.again is None:
                     raise
                 self._report("starting", str(error))
                 await asyncio.sleep(min(error.again, MOST_WAIT))
+        raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
 
     async def _read(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
         line_ends = [IncrementalNewlineDecoder(None, translate=True) for _ in completions]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from codespec.cli.stats import Figures, render
-from codespec.speculation.acceptance_model import AcceptanceModel
-from codespec.speculation.store import Learned
+from codespec.speculation.acceptance_model import AcceptanceModel, Learned
 from codespec.user_folders import read_secret
 from tests.cli.conftest import Command, Models
 from tests.cli.processes import TOKEN

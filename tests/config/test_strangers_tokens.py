@@ -8,7 +8,7 @@ import pytest
 
 from codespec.errors import ConfigError
 from codespec.keys_file import add_key, read_keys
-from codespec.token_file import TOKEN_VARIABLE, read_token
+from codespec.user_folders import TOKEN_VARIABLE, read_token
 
 TOKEN = "abcdefgh-0123 ABCDEFGH"
 

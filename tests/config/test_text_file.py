@@ -17,7 +17,7 @@ from codespec.errors import CodespecError
 from codespec.ignore_files import IgnoreFiles
 from codespec.regular_file import NotUtf8, decode_text, read_text
 from codespec.store.choice import resolve_engine
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 TOKEN = "a-token-of-some-length"
 # A text as saved by Notepad, PowerShell and editors.

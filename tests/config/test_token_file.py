@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 
 def make_zero(file: Path) -> None:

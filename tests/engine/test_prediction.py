@@ -14,7 +14,7 @@ from codespec.contract.limits import MOST_PREDICTION
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point

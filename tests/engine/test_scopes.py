@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from tests.pairs import build, model, prompts
 

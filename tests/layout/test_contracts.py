@@ -76,7 +76,6 @@ def make_tree(tmp_path: Path) -> Path:
         "bounded_json",
         "secret_files",
         "secret_text",
-        "token_file",
         "proof",
         "user_folders",
         "json_store",

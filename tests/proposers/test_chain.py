@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.sequence import Cap, Draft, Sequence
 from tests.pairs import Scripted
 from tests.proposers.test_lookup import sequence_of

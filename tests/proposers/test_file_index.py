@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.contract.types import CompletionRequest, Owner
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import GRAM, FileIndex, KeptFiles, SuffixProposer, longest_match
 from codespec.sequence import Cap, Sequence
 from codespec.text.filters import StopFinder

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.contract.types import CompletionRequest, Snippet
-from codespec.proposers.base import NOTHING
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import NOTHING, ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codespec.contract.types import Completion, CompletionRequest
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401

@@ -12,7 +12,7 @@ from codespec.contract.hosts import is_loopback
 from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.secret_files import is_secret
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 from tests.cli.processes import TOKEN
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine

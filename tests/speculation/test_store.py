@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from codespec import json_store
-from codespec.speculation.acceptance_model import AcceptanceModel
-from codespec.speculation.store import Learned, forget
+from codespec.speculation.acceptance_model import AcceptanceModel, Learned, forget
 
 
 @pytest.fixture(autouse=True)

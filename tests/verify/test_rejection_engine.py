@@ -22,7 +22,7 @@ from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates

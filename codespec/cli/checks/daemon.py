@@ -14,8 +14,7 @@ from codespec.client.daemon_client import Found
 from codespec.contract.serve_config import ServeConfig, check_bind
 from codespec.errors import ConfigError, DaemonError
 from codespec.finding import Finding, State, failed, from_fault, warning, well
-from codespec.token_file import read_token
-from codespec.user_folders import named_path
+from codespec.user_folders import named_path, read_token
 
 PROBE_SECONDS = 60.0  # for a daemon that is busy
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"

@@ -19,7 +19,7 @@ from codespec.finding import Finding, from_fault, well
 from codespec.pair.facts import ModelFacts
 from codespec.pair.report import check_fill_in
 from codespec.store.choice import ModelChoice, offer_note
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 Sides = tuple[ModelFacts, ModelFacts | None]
 

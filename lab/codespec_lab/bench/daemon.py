@@ -27,7 +27,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import PREFIX
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.store.processor import processor
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
 MOST = 1024  # concurrent requests

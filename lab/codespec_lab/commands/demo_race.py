@@ -17,7 +17,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.startup.tuning import MOST_CHUNK, choose_policy
 from codespec_lab.bench.harness import first_difference

@@ -27,7 +27,7 @@ from codespec import proof
 from codespec.client.connections import as_object
 from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 from codespec_scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json
 
 Gather = Callable[[str], Awaitable[Mapping[str, bytes]]]

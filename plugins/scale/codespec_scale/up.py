@@ -19,7 +19,7 @@ from ray import serve
 from codespec.client.starter import absolute_environment
 from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 from codespec_scale.application import app
 
 STORE_BYTES = 100 << 20  # for Ray's object store, which holds no text

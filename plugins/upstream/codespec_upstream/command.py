@@ -13,7 +13,7 @@ from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError
 from codespec.finding import Finding, from_fault, warning, well
 from codespec.store.disk import say
-from codespec.token_file import read_token
+from codespec.user_folders import read_token
 from codespec_upstream.client import UpstreamClient
 from codespec_upstream.probe import Facts, look
 from codespec_upstream.source import Upstream

@@ -11,8 +11,7 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ModelError, TokenizerError
 from codespec.models.loader import load_drafter
 from codespec.models.text_tokenizer import load_tokenizer
-from codespec.proposers.base import Proposer
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point

@@ -24,8 +24,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.torch_model import TorchModel
-from codespec.proposers.base import Proposer
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict

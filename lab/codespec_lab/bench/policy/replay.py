@@ -17,8 +17,7 @@ from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
-from codespec.proposers.base import NOTHING, Proposer, budget_bytes
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import NOTHING, ChainProposer, Proposer, budget_bytes
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
 from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer

@@ -12,7 +12,7 @@ from typing import Any
 
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, first_difference
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair

@@ -13,7 +13,7 @@ from codespec_lab.bench.sites import Site
 from codespec.contract.types import RoundEvent
 from codespec.engine.engine import Engine
 from codespec.models.torch_model import TorchModel
-from codespec.proposers.chain import ChainProposer
+from codespec.proposers.base import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy
 from tests.kin import cousin, sibling
 from tests.pairs import model, prompts
