@@ -12,11 +12,15 @@ CodespecError
 └── DaemonError       at the client: the daemon refuses a request or is not to be trusted
     ├── Absent            nothing listens, or the daemon went away
     └── Unproven          the peer has not proved that it is the user's daemon
+
+A `Finding` is a line of `codespec doctor` and `codespec check`: a subject, its state and the fix.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 FIELD = "\0"  # stands for the name of the field in a fault's `what`
 
@@ -167,3 +171,48 @@ class Unproven(DaemonError):
     def __init__(self, problem: Fault | str, mend: str = "", locked: bool = False) -> None:
         super().__init__(problem, mend)
         self.locked = locked
+
+
+State = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result; `mend` says what to do, or is "" if nothing is needed."""
+
+    name: str
+    state: State
+    said: str
+    mend: str = ""
+
+    @property
+    def line(self) -> str:
+        """The printed line."""
+        said = f"{self.said}: {self.mend}" if self.mend else self.said
+        return f"{self.state:<9}{self.name:<14}{' '.join(said.split())}"
+
+
+def well(name: str, said: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(name, "ok", said)
+
+
+def warning(name: str, said: str, mend: str) -> Finding:
+    """Return a finding for something that works with limitations."""
+    return Finding(name, "warning", said, mend)
+
+
+def failed(name: str, said: str, mend: str) -> Finding:
+    """Return a finding for something that does not work until it is fixed."""
+    return Finding(name, "failed", said, mend)
+
+
+def from_fault(name: str, fault: Fault) -> Finding:
+    """Convert a fault to a failed finding."""
+    return Finding(name, "failed", fault.problem, fault.mend)
+
+
+def as_json(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Return what `--json` prints: whether nothing failed, and every finding."""
+    checks = [asdict(finding) for finding in findings]
+    return {"ok": all(check["state"] != "failed" for check in checks), "checks": checks}

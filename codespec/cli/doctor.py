@@ -10,7 +10,7 @@ from codespec.cli.daemon_call import add_address_options
 from codespec.cli.options import add_engine_options, add_flag
 from codespec.cli.parser import Parser
 from codespec.contract.serve_config import ServeConfig
-from codespec.finding import as_json
+from codespec.errors import as_json
 
 
 def add_parser(commands: Any) -> None:

@@ -17,7 +17,7 @@ from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
     from codespec.contract.serve_config import ServeConfig
-    from codespec.finding import Finding
+    from codespec.errors import Finding
     from codespec.server.loading import Source
 
 GROUP = "codespec.commands"

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from codespec.errors import Fault
-from codespec.finding import Finding, as_json, from_fault, warning, well
+from codespec.errors import Fault, Finding, as_json, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
 from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
 from codespec.pair.sample import Sample

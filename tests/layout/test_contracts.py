@@ -69,7 +69,6 @@ def make_tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     contract = ("limits", "hosts", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = (
-        "finding",
         "regular_file",
         "git_ignore",
         "ignore_files",

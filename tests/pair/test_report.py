@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codespec.finding import Finding
+from codespec.errors import Finding
 from codespec.pair.facts import read_facts
 from codespec.pair.report import PairReport, check_pair
 from codespec.store.resolve import resolve

@@ -12,8 +12,7 @@ from codespec.cli.checks.engine import ARITHMETIC, DIFFER, FAST_SET, PROMPT, TOK
 from codespec.cli.daemon_call import Address
 from codespec.client.daemon_client import Found
 from codespec.contract.serve_config import ServeConfig, check_bind
-from codespec.errors import ConfigError, DaemonError
-from codespec.finding import Finding, State, failed, from_fault, warning, well
+from codespec.errors import ConfigError, DaemonError, Finding, State, failed, from_fault, warning, well
 from codespec.user_folders import named_path, read_token
 
 PROBE_SECONDS = 60.0  # for a daemon that is busy

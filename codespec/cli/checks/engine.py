@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from codespec.cli.checks.models import needed_bytes
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import Completion, CompletionRequest, Stats
-from codespec.errors import CodespecError
-from codespec.finding import Finding, failed, from_fault, warning, well
+from codespec.errors import CodespecError, Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts
 from codespec.user_folders import cache_folder
 

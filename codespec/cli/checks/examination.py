@@ -14,8 +14,7 @@ from codespec.cli.parts import find_back_end
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import user_file
 from codespec.contract.serve_config import ServeConfig, resolve_serve
-from codespec.errors import ConfigError
-from codespec.finding import Finding, from_fault, well
+from codespec.errors import ConfigError, Finding, from_fault, well
 from codespec.pair.facts import ModelFacts
 from codespec.pair.report import check_fill_in
 from codespec.store.choice import ModelChoice, offer_note

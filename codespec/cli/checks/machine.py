@@ -13,8 +13,7 @@ from pathlib import Path
 from codespec import __version__
 from codespec.cli.options import require_kernels_or_torch, require_torch
 from codespec.contract.engine_config import EngineConfig
-from codespec.errors import ConfigError, install_mend
-from codespec.finding import Finding, failed, from_fault, warning, well
+from codespec.errors import ConfigError, Finding, failed, from_fault, install_mend, warning, well
 from codespec.store.machine import computes_bfloat16, require_kernels
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 

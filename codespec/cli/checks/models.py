@@ -12,8 +12,7 @@ from dataclasses import replace
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.machine import gigabytes
 from codespec.contract.engine_config import EngineConfig
-from codespec.errors import CodespecError, ModelError
-from codespec.finding import Finding, failed, from_fault, warning, well
+from codespec.errors import CodespecError, Finding, ModelError, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair, describe
 from codespec.store.catalogue import BYTES

@@ -10,8 +10,7 @@ from codespec.cli.serve import PAIR
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig
-from codespec.errors import CodespecError, ConfigError
-from codespec.finding import Finding, from_fault, warning, well
+from codespec.errors import CodespecError, ConfigError, Finding, from_fault, warning, well
 from codespec.store.disk import say
 from codespec.user_folders import read_token
 from codespec_upstream.client import UpstreamClient
