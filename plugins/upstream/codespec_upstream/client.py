@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -30,6 +31,13 @@ MOST_SECONDS = 600.0  # for one stream
 MOST_RETRY_AFTER = 60  # seconds; a longer Retry-After is cut
 MOST_QUOTED = 200  # characters of a server's message that an error quotes
 EVENTS, JSON = "text/event-stream", "application/json"
+MOST_COUNT = 1 << 31  # tokens
+MOST_MESSAGE = 1000  # characters of a server's message that are read
+_TOO_LONG = re.compile(
+    r"maximum context length is (\d{1,9}) tokens.*?"
+    r"(?:\((\d{1,9}) in (?:your|the) |has (\d{1,9}) input tokens|contains at least (\d{1,9}) |resulted in (\d{1,9}) )",
+    re.DOTALL,
+)
 CHECK_SERVER = "check that it is an OpenAI-compatible server"
 
 
@@ -47,11 +55,32 @@ def base_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path if path.endswith('/v1') else path + '/v1'}"
 
 
+class Excess(NamedTuple):
+    """The tokens of a prompt that was too long, and the tokens of the model's context."""
+
+    prompt: int
+    context: int
+
+    @classmethod
+    def read(cls, report: Mapping[str, Any]) -> Excess | None:
+        """Read a server's error: llama-server's two numbers, or the sentence of OpenAI and vLLM. None for others."""
+        error = report.get("error", report)
+        if not isinstance(error, dict):
+            return None
+        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
+        if type(prompt) is not int or type(context) is not int:
+            said = _TOO_LONG.search(str(error.get("message", ""))[:MOST_MESSAGE])
+            if said is None:
+                return None
+            prompt, context = int(next(filter(None, said.groups()[1:]))), int(said[1])
+        return cls(prompt, context) if 0 < context < MOST_COUNT and 0 < prompt < MOST_COUNT else None
+
+
 class UpstreamError(ServeError):
     """A failure of the server that writes for the daemon.
 
     `again`: the request did not reach the server or got no answer, so the daemon can repeat it. `unwell`: the fault is
-    the server's, so the next request would fail too.
+    the server's, so the next request would fail too. `excess`: the prompt was longer than the model's context.
     """
 
     party = "upstream"
@@ -62,6 +91,7 @@ class UpstreamError(ServeError):
         super().__init__(problem, status, retry_after)
         self.again = again
         self.unwell = unwell
+        self.excess: Excess | None = None
 
     @property
     def reason(self) -> str:
@@ -227,19 +257,21 @@ class UpstreamClient:
         if status >= 500:
             again = status in (502, 503, 504)
             return self._error(f"failed (status {status})", "look at its log", again=again)
-        message = await self._message(response)
-        what = f"refuses this request (status {status}{message})"
-        return self._error(what, "see what it accepts", status=400 if status in (400, 422) else 502, unwell=False)
-
-    async def _message(self, response: aiohttp.ClientResponse) -> str:
-        """Return the beginning of the server's own message, after a colon, or ""."""
-        try:
-            report = read_object(await self._body(response))
-        except (NotAnObject, UpstreamError):
-            return ""
+        report = await self._report(response)
         error = report.get("error", report)
         said = error.get("message", "") if isinstance(error, dict) else error
-        return f": {' '.join(str(said).split())[:MOST_QUOTED]}" if said else ""
+        message = f": {' '.join(str(said).split())[:MOST_QUOTED]}" if said else ""
+        what = f"refuses this request (status {status}{message})"
+        refusal = self._error(what, "see what it accepts", status=400 if status in (400, 422) else 502, unwell=False)
+        refusal.excess = Excess.read(report)
+        return refusal
+
+    async def _report(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        """Return the server's own report of an error, or {} if it is no JSON object."""
+        try:
+            return read_object(await self._body(response))
+        except (NotAnObject, UpstreamError):
+            return {}
 
     def _unreached(self, error: Exception) -> UpstreamError:
         if isinstance(error, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError):

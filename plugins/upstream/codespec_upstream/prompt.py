@@ -6,16 +6,20 @@ for a model on this machine.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from codespec.contract.types import CompletionRequest, fills_in
+from codespec.contract.types import CompletionRequest, Owner, fills_in
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 
-BYTES_PER_TOKEN = 3  # of code, a low estimate
+BYTES_PER_TOKEN = 3.0  # of code, a low estimate
+MARGIN = 0.9  # of the bytes per token that were counted: the next part of a document may have fewer
+MIN_COUNTED = 64  # tokens of a prompt from which bytes per token are learned
+MAX_DOCUMENTS = 256  # documents whose bytes per token are kept
 ANY = "piped"  # a family without file separators, for servers with `suffix`, which get the prompt without markers
 
 
@@ -56,6 +60,11 @@ class Prompt:
     suffix: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the text and the suffix."""
+        return len(self.text.encode()) + len(self.suffix.encode())
+
 
 class PromptBuilder:
     """Builds the prompts for one model.
@@ -75,9 +84,22 @@ class PromptBuilder:
         known = {*markers, *(family_tokens(family) if family else ())}
         self._markers = sorted(known, key=len, reverse=True)
         self._layouts = Layouts()
+        self._density: OrderedDict[Owner, float] = OrderedDict()  # bytes per token
 
-    def build(self, request: CompletionRequest) -> Prompt:
-        """Return the prompt of a request, and update the layout of its document. Raises RequestError."""
+    def learn(self, owner: Owner, nbytes: int, tokens: int) -> None:
+        """Learn the bytes per token of a document from a prompt whose tokens the server has counted."""
+        if owner.document and tokens >= MIN_COUNTED:
+            self._density[owner] = nbytes / tokens
+            self._density.move_to_end(owner)
+            if len(self._density) > MAX_DOCUMENTS:
+                self._density.popitem(last=False)
+
+    def build(self, request: CompletionRequest, counted: float = 0.0) -> Prompt:
+        """Return the prompt of a request, and update the layout of its document. Raises RequestError.
+
+        `counted` are the bytes per token of this prompt's text, if a server has counted them; 0: those of its document.
+        """
+        density = min(BYTES_PER_TOKEN, MARGIN * (counted or self._density.get(request.owner, BYTES_PER_TOKEN / MARGIN)))
         fills = fills_in(request) and not isinstance(self._template, FimMissing)
         built = build_prompt(
             self.tokenizer,
@@ -86,7 +108,7 @@ class PromptBuilder:
             suffix=self._as_text(request.suffix),
             path=request.path,
             snippets=[(snippet.path, self._as_text(snippet.text)) for snippet in request.snippets],
-            budget=self._room(request) * BYTES_PER_TOKEN,
+            budget=int(self._room(request) * density),
             layout=self._layouts.of(request.owner),
             offset=request.prefix_offset,
             renew=request.max_tokens == 0,

@@ -19,6 +19,7 @@ from codespec.contract.hosts import is_loopback
 from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
+from codespec.sequence import Sequence as Text
 from codespec.server.dispatcher import computes
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.loading import Loaded, Result, Source
@@ -234,15 +235,36 @@ class Upstream(Source):
         sequence = work.job.sequences[choice]
         if not (sequence.ending and sequence.ending.idle):
             try:
-                async with aclosing(self.writer.write(self.client, sequence, prompt, work.session)) as pieces:
-                    async for _ in pieces:
-                        self._deliver(work)
+                await self._stream(work, choice, prompt)
                 self.circuit.succeed()
             except UpstreamError as error:
                 self.circuit.fail(error)
                 raise
         finish(self.writer, sequence, sequence.finish_reason or "stop")
         self._deliver(work)
+
+    async def _stream(self, work: Work, choice: int, prompt: Prompt) -> None:
+        """Write one choice; if the prompt turns out too long for the model's context, write it for a shorter one."""
+        assert self.writer is not None and self._loop is not None
+        sequence, prompts = work.job.sequences[choice], self.writer.prompts
+        try:
+            await self._pieces(work, sequence, prompt)
+        except UpstreamError as error:
+            if error.excess is None:
+                raise
+            prompts.context = min(prompts.context, error.excess.context)
+            counted = prompt.nbytes / error.excess.prompt
+            prompts.learn(sequence.request.owner, prompt.nbytes, error.excess.prompt)
+            prompt = await self._loop.run_in_executor(self._builder, prompts.build, sequence.request, counted)
+            await self._pieces(work, sequence, prompt)
+        if tokens := sequence.stats.prompt_tokens:
+            prompts.learn(sequence.request.owner, prompt.nbytes, tokens)
+
+    async def _pieces(self, work: Work, sequence: Text, prompt: Prompt) -> None:
+        assert self.writer is not None
+        async with aclosing(self.writer.write(self.client, sequence, prompt, work.session)) as pieces:
+            async for _ in pieces:
+                self._deliver(work)
 
     async def _expire(self, work: Work) -> None:
         """End a completion when one of its time limits has passed."""
