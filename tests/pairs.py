@@ -84,8 +84,8 @@ def wrapped(
     network: Any, tokenizer: TextTokenizer, name: str, dtype: str = "float32", exact: bool = True
 ) -> TorchModel:
     """Wrap the network as a TorchModel of the given dtype."""
-    kind, int8 = (torch.float32, True) if dtype == "int8" else (getattr(torch, dtype), False)
-    return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact, int8=int8)
+    kind, native = (torch.float32, True) if dtype == "native" else (getattr(torch, dtype), False)
+    return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact, native=native)
 
 
 def build(

@@ -20,7 +20,6 @@ from codespec.store.catalogue import (
     OWN_DRAFTERS,
     Entry,
     Index,
-    Rounding,
     find_entry,
     is_gguf,
     read_advice,
@@ -169,8 +168,6 @@ def render(listed: Mapping[str, Any]) -> list[str]:
     for row in listed["models"]:
         if row.get("packaging"):
             lines.append(f"{row['name']} on the package index: {row['packaging']}")
-    for row in listed["models"]:
-        lines += [f"{row['name']}: {Rounding(**figures)}" for figures in row.get("int8", ())]
     return [*lines, "", "get one: codespec models pull NAME"]
 
 
@@ -198,7 +195,6 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "packaging": _packaging(entry),
         "card": entry.card,
         "gated": entry.gated,
-        "int8": [asdict(figures) for figures in entry.int8],
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import read_caps
+from codespec.contract.levels import RENAMED_VALUES, read_caps
 from codespec.errors import ConfigError, install_mend
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
@@ -72,7 +72,8 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
     if kind is bool:
         words["action"] = argparse.BooleanOptionalAction
     elif facts.choices:
-        words["choices"] = facts.choices
+        words["choices"] = (*facts.choices, *RENAMED_VALUES.get(name, ()))
+        words["metavar"] = "{" + ",".join(facts.choices) + "}"
     else:
         words |= {"metavar": facts.metavar, "type": count if facts.automatic else {dict: read_caps}.get(kind, kind)}
     flags = (f"--{name.replace('_', '-')}", *aliases)

@@ -21,7 +21,7 @@ from codespec.user_folders import at_home
 # the path does not exist.
 _WEIGHTS = importlib.util.find_spec("codespec_weights")
 SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
-DTYPES = ("float32", "bfloat16", "float16", "int8", "native")
+DTYPES = ("float32", "bfloat16", "float16", "native")
 MODES = ("exact", "fast")
 POLICIES = ("cost+syntax", "cost", "fixed", "ds4-80")
 MOST_THREADS = 256  # torch crashes if it cannot start its threads
@@ -65,8 +65,8 @@ class EngineConfig:
     drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
     dtype: str = setting(
         "float32",
-        "the target's number format; int8 and native only on a CPU; a model and a GPU have their own defaults",
-        page="the target's number format: `float32`, `bfloat16`, `float16`, on a CPU `int8` and `native`: a GGUF "
+        "the target's number format; native only on a CPU; a model and a GPU have their own defaults",
+        page="the target's number format: `float32`, `bfloat16`, `float16`, on a CPU `native`: a GGUF "
         "file's own bits, or a folder's weights in eight bits, in codespec's kernels. That is the default of the "
         "starter pair and of GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` "
         "unless `dtype` is set. A `model` uses the format that suits it, if this processor supports that format",
@@ -199,10 +199,10 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
     for name in ("target", "drafter"):
         if name in settings:
             settings[name] = at_home(settings[name])
-    # The bundled drafters are so small that no dtype is faster than float32, but int8 and native load sooner. The
-    # native kernels compute only some of the others.
+    # The bundled drafters are so small that no dtype is faster than float32, but native loads sooner.
     shipped, dtype = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED), settings.get("dtype", "")
-    if dtype and (dtype == "int8" or shipped == (dtype == "native")):
+    on_gpu = settings.get("drafter_device", "").startswith("cuda")
+    if (dtype == "native" and not on_gpu) or (dtype and dtype != "native" and not shipped):
         settings.setdefault("drafter_dtype", dtype)
     return EngineConfig(**settings)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ REMOVED: Mapping[str, Mapping[str, str]] = {
 }
 # Values of earlier versions by setting, up to a colon. They have no effect either.
 REMOVED_VALUES: Mapping[str, tuple[str, ...]] = {"policy": ("confidence", "plus2minus1")}
+# Old names of values by setting, for one version: old -> new.
+RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {name: {"int8": "native"} for name in ("dtype", "drafter_dtype")}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -77,11 +79,14 @@ def read_levels(
         [] if notes is None else notes,
     )
     set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
-    return (
+    levels = (
         Level(source.place, _from_file(schema, source, table, messages)),
         Level("the environment", _from_environment(schema, variables, table, messages)),
         Level("the command line", set_by_flags),
     )
+    for level in levels:
+        messages.extend(_rename(level))
+    return levels
 
 
 def user_file() -> Path | None:
@@ -147,6 +152,14 @@ def _without_removed(
             removed[key] = "remove it; `codespec bench policy` compares it with the others"
     notes.extend(f"{label} has no effect any more: {removed[key]}" for key, label in labels.items() if key in removed)
     return {key: label for key, label in labels.items() if key not in removed}
+
+
+def _rename(level: Level) -> Iterator[str]:
+    """Replace old names of values in a level, and yield a note for each."""
+    for key, names in RENAMED_VALUES.items():
+        if new := names.get(level.values.get(key, "")):
+            yield f"{key} = {level.values[key]!r} of {level.place} is an old name: write {new!r}"
+            level.values[key] = new
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:

@@ -270,6 +270,6 @@ def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slic
 
 def register() -> None:
     """Register `attend` with transformers. No mask function is registered, so transformers builds no mask."""
-    from transformers import AttentionInterface  # slow (seconds), and int8 networks call `attend` directly
+    from transformers import AttentionInterface  # slow: seconds
 
     AttentionInterface.register(NAME, attend)

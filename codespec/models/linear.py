@@ -223,8 +223,8 @@ def replace_modules(model: nn.Module, make: Callable[[nn.Module], nn.Module | No
     """Replace every module for which `make` returns another, a shared one once. Return the new modules."""
     made: dict[int, nn.Module | None] = {}
     for parent in [m for m in model.modules() if m._modules]:  # listing leaves would keep all plain weights alive
-        for name, child in list(parent._modules.items()):  # named_children omits a layer's second name
-            if child is None:
+        for name in list(parent._modules):  # named_children omits a layer's second name
+            if (child := parent._modules[name]) is None:
                 continue
             if id(child) not in made:
                 made[id(child)] = make(child)

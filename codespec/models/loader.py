@@ -6,10 +6,11 @@ The native kernels need no torch: it is imported only for a model that they do n
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, install_mend
 from codespec.models.language_model import LanguageModel
 from codespec.store.machine import require_kernels
 from codespec.store.resolve import resolve
@@ -27,7 +28,8 @@ def load_model(
     """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id.
 
     Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
-    folder, an architecture that fails the check of its attention, an unknown dtype or device.
+    folder, an architecture that fails the check of its attention, an unknown dtype or device. With dtype "native" the
+    kernels compute whole steps of a Llama-shaped model, and the products alone of any other.
     """
     if dtype == NATIVE:
         if device not in ("cpu", "auto"):
@@ -67,5 +69,13 @@ def model_facts(model: LanguageModel) -> dict[str, Any]:
 def _load_native(name: str, exact: bool) -> LanguageModel:
     require_kernels()
     from codespec.models.native.model import load_native_model
+    from codespec.models.native.weights import Unsupported
 
-    return load_native_model(resolve(name), exact)
+    try:
+        return load_native_model(resolve(name), exact)
+    except Unsupported as unsupported:
+        if importlib.util.find_spec("torch") is None:
+            raise ModelError(unsupported.fault.what, f"for torch, {install_mend('torch')}") from unsupported
+    from codespec.models.torch_loader import load_torch_model
+
+    return load_torch_model(name, dtype=NATIVE, exact=exact)

@@ -2,7 +2,7 @@
 
 A refusal is one sentence with the numbers and the setting to change. Sizes of caches and weights are exact. The memory
 of a running step is an upper bound. Driver memory, which can't be queried beforehand, gets an allowance (GRAPH_LAYER,
-RUNTIME). On a CPU only int8 weights are checked; other allocations that do not fit fail with their own error.
+RUNTIME). On a CPU only a GGUF file's own bits are checked; other allocations that do not fit fail with their own error.
 """
 
 from __future__ import annotations

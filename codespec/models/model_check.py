@@ -67,10 +67,10 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
     compared = [("one sequence alone", ragged, alone)]
     if reference is not None:
         compared.insert(0, ("its own attention", whole, reference))
-    # int8 products are exact, but attention is float32 and its call shape is not settled yet: its last bits may
+    # Native products are exact, but attention is float32 and its call shape is not settled yet: its last bits may
     # depend on the call, and a value near a rounding boundary may get another code. Exact mode compares bits once the
     # shape is settled (`call_search.settle`). This check detects a wrong seam, in fast mode too.
-    form = torch.bfloat16 if model.spec.dtype == "int8" else model.dtype
+    form = torch.bfloat16 if model.spec.dtype == "native" else model.dtype
     for name, got, wanted in compared:
         difference = gap(got, wanted.to(got.device), form)
         if not difference <= TOLERANCE[form]:

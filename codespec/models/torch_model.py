@@ -86,7 +86,7 @@ class TorchModel(LanguageModel):
         return (
             *(torch.__version__, torch.get_num_threads(), str(self.device), gpu, self.steps, self.exact, spec),
             *(str(self.dtype), sorted(self.shapes.items()), sorted(map(repr, self.heads)), sorted(kinds)),
-            *sorted(map(repr, self.states.items())),
+            *(self.kernel, *sorted(map(repr, self.states.items()))),
         )
 
     @property

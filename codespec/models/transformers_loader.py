@@ -23,13 +23,12 @@ from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
 from codespec.models.experts import tile_routers, unstack_experts
-from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.linear import quantize_linears
 from codespec.models.language_model import ModelSpec
 from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, replace_modules, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
+from codespec.models.native_linear import pack_linears
 from codespec.models.recurrent.gated_delta import GatedDeltaNet
 from codespec.models.recurrent.layer import RecurrentLayer
 from codespec.models.recurrent.short_convolution import ShortConvolution
@@ -55,9 +54,10 @@ def load_float_model(
 ) -> TorchModel:
     """Load the model of a folder in the Hugging Face layout, in the format `form`.
 
-    "int8" quantizes its matrices after loading. Raises ModelError as `loader.load_model` does.
+    "native" packs its matrices for the native kernels after loading. Raises ModelError as `loader.load_model` does.
     """
-    dtype = torch.float32 if form == "int8" else getattr(torch, form)
+    native = form == "native"
+    dtype = torch.float32 if native else getattr(torch, form)
     _check_files(folder)
     register()
     config = read_config(folder)
@@ -70,7 +70,7 @@ def load_float_model(
         raise ModelError(f"{name} has recurrent layers, which run on a CPU", "use device cpu")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
-    return wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, int8=form == "int8")
+    return wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, native=native)
 
 
 def wrap(
@@ -82,35 +82,35 @@ def wrap(
     dtype: torch.dtype,
     exact: bool,
     lean: bool = True,
-    int8: bool = False,
+    native: bool = False,
     steps: Steps | None = None,
 ) -> TorchModel:
     """Pack, check and wrap a transformers model that was loaded with our attention.
 
-    `lean=False` keeps transformers' layers even if lean ones are possible; `int8` quantizes its matrices; `steps`
-    defaults to the device's kind.
+    `lean=False` keeps transformers' layers even if lean ones are possible; `native` computes its products with the
+    native kernels; `steps` defaults to the device's kind.
     """
     register()
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
     notes: tuple[str, ...] = slow_products(device)
-    if int8:
-        choice = choose_kernel()
+    kernel = ""
+    if native:
         unstack_experts(network)
-        quantize_linears(network, choice)
-        spec, notes = replace(spec, dtype="int8"), choice.notes
+        kernel, spec = pack_linears(network).label, replace(spec, dtype="native")
     reference = reference_logits(network)
     seam = Seam()
     replace_modules(network, _recurrent)
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    lean_network = make_lean(network, seam) if lean and rotary is None and not int8 else None
+    lean_network = make_lean(network, seam) if lean and rotary is None and not native else None
     running = lean_network if lean_network is not None else network
     packed, problems = _pack(running, device, dtype, exact)
     notes += problems
-    spec = replace(spec, lean=lean_network is not None, packed=packed or int8, notes=notes)
+    spec = replace(spec, lean=lean_network is not None, packed=packed or native, notes=notes)
     model = TorchModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
+    model.kernel = kernel
     model.states = {part.layer_idx: part.shape for part in running.modules() if isinstance(part, RecurrentLayer)}
     check_seam(model, reference)
     return model

@@ -75,7 +75,7 @@ class Writer(Protocol):
 
     @property
     def kernel(self) -> str:
-        """The kernel for int8 weights, or ""."""
+        """The native kernels of the target's products, or ""."""
 
     @property
     def prompt_budget(self) -> int:

@@ -13,10 +13,9 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from codespec.models.int8.linear import Int8Linear
-from codespec.models.int8.network import Int8Network
 from codespec.models.lean import LeanNetwork
 from codespec.models.linear import TiledLinear
+from codespec.models.native_linear import NativeLinear
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
 
@@ -73,10 +72,10 @@ def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
     length = min(length, model.spec.max_length, model.cache.capacity)
     if model.device.type != "cpu":
         return length, 0
-    layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | Int8Linear)]
+    layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | NativeLinear)]
     matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
     weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head, which sees few rows
-    if isinstance(model.network, LeanNetwork | Int8Network):
+    if isinstance(model.network, LeanNetwork):
         blocks = len(model.network.blocks)
         most = blocks if length > SAMPLED else SAMPLED_LAYERS
         return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
@@ -85,15 +84,13 @@ def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: TorchModel, layers: int) -> Iterator[None]:
-    """Keep only the first `layers` layers (0: all) inside the context, and drop a float head, which is tested apart."""
+    """Keep only the first `layers` layers (0: all) inside the context, and drop the head, which is tested apart."""
     network, shapes = model.network, model.shapes
-    if not isinstance(network, LeanNetwork | Int8Network) or not 0 < layers < len(network.blocks):
+    if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
         yield
         return
     blocks, head = network.blocks, network.head
-    network.blocks = blocks[:layers]
-    if isinstance(network, LeanNetwork):
-        network.head = nn.Identity()
+    network.blocks, network.head = blocks[:layers], nn.Identity()
     model.shapes = {layer: shape for layer, shape in shapes.items() if layer < layers}
     try:
         yield

@@ -24,7 +24,6 @@ from torch import Tensor
 from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
 from codespec.models.grouping import Group, Scoring, Span
-from codespec.models.int8.linear import integer_kernels
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
 from codespec.models.torch_model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
@@ -99,7 +98,7 @@ def find_calls(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) 
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
     found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []
-    found += [f"integer products by {name}, which need no trial" for name in integer_kernels(model.network)]
+    found += ["native products, which need no trial"] if model.spec.dtype == "native" else []
     tried = f"{', '.join(found)}, {len(model.heads)} of attention"
     calls = replace(products, queries=attention.queries, most_queries=attention.most_queries, sizes=attention.sizes)
     return SearchResult(calls, tried=tried)

@@ -16,7 +16,7 @@ from typing import Any
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 # native: an upper bound, since most files have five bits
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "native": 1}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "native": 1}
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a model, and of an owner of the hub
 _HUB_ID = re.compile(f"{NAME}/{NAME}")
 ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
@@ -76,30 +76,6 @@ class Hub:
         return self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """Quality loss of a model in int8, from `codespec bench divergence --dtype int8`.
-
-    Means over `tokens` predicted tokens of held-out code.
-
-    most        the weights are within ± this: 127, or 63 if a processor adds products in 16 bits
-    kl          KL(float32 ‖ int8) of the next token, in nats
-    same_first  share of tokens for which both formats rank the same token first
-    date        of the measurement, in ISO format
-    """
-
-    most: int
-    kl: float
-    same_first: float
-    tokens: int
-    date: str
-
-    def __str__(self) -> str:
-        same = f"the first choice is the same in {100 * self.same_first:.1f} %"
-        how = f"weights within ±{self.most}, {self.tokens:,} tokens, {self.date}"
-        return f"int8 differs from float32 by {self.kl:.4f} nat; {same} ({how})"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One model of the catalogue.
@@ -119,7 +95,6 @@ class Entry:
     gated       whether its authors require a login and a click
     adapter     adapter merged into it at load time, a folder of `codespec_weights`; "": none
     file        its single file; None for a folder in the Hugging Face layout
-    int8        its quality loss in int8, for each measured range of weights
     """
 
     name: str
@@ -137,7 +112,6 @@ class Entry:
     gated: bool = False
     adapter: str = ""
     file: ModelFile | None = None
-    int8: tuple[Rounding, ...] = ()
 
     @property
     def hub(self) -> Hub | None:
@@ -201,12 +175,11 @@ def _read() -> dict[str, Any]:
 
 
 def _entry(name: str, table: Mapping[str, Any]) -> Entry:
-    facts = {key: value for key, value in table.items() if key not in ("hub", "revision", "file", "index", "int8")}
+    facts = {key: value for key, value in table.items() if key not in ("hub", "revision", "file", "index")}
     file = ModelFile(**table["file"]) if "file" in table else None
     sources: list[Hub | Index] = [Hub(table["hub"], table.get("revision", ""))] if "hub" in table else []
     sources += [_index(index) for index in table.get("index", ())]
-    int8 = tuple(Rounding(**figures) for figures in table.get("int8", ()))
-    return Entry(name=name, sources=tuple(sources), file=file, int8=int8, **facts)
+    return Entry(name=name, sources=tuple(sources), file=file, **facts)
 
 
 def _index(table: Mapping[str, Any]) -> Index:

@@ -91,10 +91,10 @@ def _configure(values: Mapping[str, Any], place: str) -> tuple[EngineConfig, str
     if name:
         return _with_pair(values, name), f"named by {place}"
     if "target" in values:
-        return _make(_with_format(values)), "target and drafter are named one by one"
+        return make_config(_with_format(values)), "target and drafter are named one by one"
     name, recommended = default_model(), recommend().model
     if name == STARTER_NAME:
-        return _make(_with_starter(values)), f"{recommended} has not been pulled"
+        return make_config(_with_starter(values)), f"{recommended} has not been pulled"
     why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
     return _with_pair(values, name), f"the default, since {why}"
 
@@ -247,13 +247,7 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
             settings.setdefault("dtype", dtype)
     if "drafter" not in values:
         settings["drafter"] = _on_this_machine(pair.drafter)
-    return _make(settings)
-
-
-def _make(settings: Mapping[str, Any]) -> EngineConfig:
-    """Return the configuration; a GGUF file that drafts for a native target is computed natively, too."""
-    follows = settings.get("dtype") == NATIVE and is_native(settings.get("drafter", ""))
-    return make_config({"drafter_dtype": NATIVE, **settings} if follows else settings)
+    return make_config(settings)
 
 
 def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -291,10 +285,6 @@ def _fitting_format(dtype: str, device: str) -> str:
     The device `auto` may turn out to be the processor.
     """
     on_gpu = device.startswith("cuda")
-    if dtype == NATIVE and (on_gpu or (device == "auto" and has_gpu())):
+    if dtype == NATIVE and (on_gpu or (device == "auto" and has_gpu()) or not has_native()):
         dtype = "bfloat16"
-    if dtype == NATIVE and not has_native():
-        dtype = "int8"
-    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu())):
-        dtype = "bfloat16"  # int8 runs only on processors
     return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

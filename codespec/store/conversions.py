@@ -1,7 +1,7 @@
 """Create model folders that need a conversion before they can be loaded, each once (`store.conversion_cache`).
 
-A folder is converted from a GGUF file, rounded to int8, or merged from a model and a peft adapter. The converters
-run in separate processes.
+A folder is converted from a GGUF file, or merged from a model and a peft adapter. The converters run in separate
+processes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from typing import Any
 from codespec.errors import ModelError
 from codespec.regular_file import open_regular
 from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
-from codespec.store.model_config import INT8_GGUF, fits_int8
 from codespec.store.pulled import MANIFEST
-from codespec.store.weights import read_header, weight_files
+from codespec.store.weights import read_header
 from codespec.text.control_tokens import read_json
 
-INT8_CONVERTER = "codespec.models.int8.convert"
-INT8_RECIPE = "int8 2"  # changing the recipe forces a new conversion
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
 GGUF_TEXTS = "codespec.models.gguf.texts"
 # Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
@@ -58,7 +55,7 @@ def texts_of(file: Path) -> Path:
         if kept := kept_folder(hash_once(file)):  # the float folder has them, too
             return kept
         conversion = Conversion(
-            _digest("texts 1", file),
+            hashlib.sha256(f"texts 1\n{file.name} {hash_once(file)}".encode()).hexdigest(),
             GGUF_TEXTS,
             (str(file.absolute()),),
             progress="",
@@ -70,54 +67,11 @@ def texts_of(file: Path) -> Path:
         return convert_once(conversion)
 
 
-def convert_to_int8(source: Path) -> Path | None:
-    """Return the int8 folder of a GGUF file or of a folder with float weights, converted now unless cached.
-
-    Returns None for an architecture that is quantized on loading. Raises ModelError.
-    """
-    with _readable(source):
-        if not _fits_int8(source):
-            return None
-        files, texts = ([source], []) if source.is_file() else (weight_files(source), text_files(source))
-        for file in files if source.is_dir() else ():
-            read_header(file)  # raises at once if truncated
-        conversion = Conversion(
-            _digest(INT8_RECIPE, *files, *texts),
-            INT8_CONVERTER,
-            (str(source.absolute()),),
-            progress=f"converting {source.name} to int8 (once)",
-            waiting="another process converts this model: waiting for it",
-            failed=f"{source} could not be converted to int8",
-            mend="use dtype bfloat16",
-            nbytes=sum(file.stat().st_size for file in files),
-        )
-        return convert_once(conversion)
-
-
-def _digest(recipe: str, *files: Path) -> str:
-    """Return the digest of a conversion: of its recipe and of all files that it reads."""
-    parts = [recipe, *(f"{file.name} {hash_once(file)}" for file in files)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _fits_int8(source: Path) -> bool:
-    if source.is_dir():
-        config = read_json(source / "config.json")
-        return fits_int8(config) and not int8_recipe(config)
-    return gguf_architecture(source) in INT8_GGUF
-
-
 def gguf_architecture(file: Path) -> str:
     """Return the architecture that a GGUF file names near its beginning, or "" if it names none. Raises OSError."""
     with open_regular(file) as stream:
         match = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
     return match[2][: match[1][0]].decode() if match is not None else ""
-
-
-def int8_recipe(config: Any) -> str:
-    """Return the recipe of a folder's int8 conversion, from its config.json, or "" for float weights."""
-    source = config.get(SOURCE)
-    return str(source.get("recipe", "")) if isinstance(source, dict) else ""
 
 
 def source_parameters(config: Any) -> int:

@@ -39,11 +39,9 @@ _QUANTIZED = "quantization_config"
 DEQUANTIZED = ("fp8", "mxfp4")  # forms of quantized weights that transformers turns into plain ones while it loads them
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
-# Classes with blocks of attention and a gated feed-forward, each after a root-mean-square norm.
-INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-NATIVE_GGUF = ("llama", "qwen2", "qwen3", "granite", "phi3")  # architectures of a GGUF file that native kernels compute
-INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same architectures in a GGUF file
-_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings with frequencies that depend on a request's length
+# Llama-shaped models, whose whole step the native kernels compute: architectures of a GGUF file, types of a folder.
+NATIVE_GGUF = ("llama", "qwen2", "qwen3", "granite", "phi3")
+NATIVE_TYPES = (*NATIVE_GGUF, "mistral")
 
 HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
 _LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
@@ -110,18 +108,6 @@ def _has_recurrent(config: Config, kind: str) -> bool:
 def _runs_recurrent(config: Config) -> bool:
     """Return whether the recurrent layers of a configuration are of a kind that `models.recurrent` computes."""
     return any(all(name in config for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION))
-
-
-def fits_int8(config: Config) -> bool:
-    """Return whether a whole model can be converted to int8 (`models.int8.recipe`); others are quantized on loading."""
-    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rotary, Mapping):
-        return False
-    kind = rotary.get("rope_type") or rotary.get("type") or "default"
-    whole = all(part.get("partial_rotary_factor") in (None, 1.0) for part in (config, rotary))
-    silu = config.get("hidden_act") in ("silu", "swish")
-    whole = whole and not quantization_of(config)
-    return architecture(config) in INT8_CLASSES and silu and whole and kind not in _CHOSEN_ROTARY
 
 
 def context_length(config: Config) -> int | None:

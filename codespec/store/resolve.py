@@ -20,8 +20,6 @@ from codespec.store.conversions import (
     base_model_name,
     check_adapter,
     convert_gguf,
-    convert_to_int8,
-    int8_recipe,
     is_adapter,
     merge_adapter,
     texts_of,
@@ -69,26 +67,18 @@ class ModelRef:
     def folder(self, dtype: str = ANY) -> Path:
         """Return the folder of the model in a number format. Raises ModelError if the hub does not give it.
 
-        A GGUF file is converted once, which takes seconds to a minute: to int8 if that is the format and the
-        architecture allows it, else to float32. ANY needs no weights: a GGUF file's configuration and tokenizer. An
-        adapter is merged into its model, and so is the catalogue's adapter for a model. Other folders are converted
-        for int8 only.
+        A GGUF file is converted to float32 once, which takes seconds to a minute. ANY needs no weights: a GGUF file's
+        configuration and tokenizer. An adapter is merged into its model, and so is the catalogue's adapter for a model.
         """
-        if self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
-            if dtype == ANY:
-                return texts_of(self.path)
-            if dtype == "int8" and (converted := convert_to_int8(self.path)) is not None:
-                return converted
-        folder = self._float_folder()
-        if dtype not in ("int8", ANY):
-            return _demand_float(folder)
-        return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
+        if dtype == ANY and self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
+            return texts_of(self.path)
+        return self._float_folder()
 
     def source(self) -> Path:
         """Return what the native kernels read: the GGUF file itself, or the folder of the float weights."""
         if self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
             return self.path
-        return _demand_float(self._float_folder())
+        return self._float_folder()
 
     def base_folder(self) -> Path:
         """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.
@@ -114,7 +104,7 @@ class ModelRef:
         """Return the folder of the float weights, with an adapter merged in if there is one."""
         folder = self.base_folder()
         if is_adapter(folder):
-            return merge_adapter(_demand_float(resolve(base_model_name(folder)).base_folder()), folder)
+            return merge_adapter(resolve(base_model_name(folder)).base_folder(), folder)
         return merge_adapter(folder, SHIPPED / self.entry.adapter) if self.entry and self.entry.adapter else folder
 
 
@@ -165,13 +155,6 @@ def check_folder(folder: Path) -> None:
         raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
     for file in weights:
         read_header(file)
-
-
-def _demand_float(folder: Path) -> Path:
-    """Return the folder. Raises ModelError if its weights were converted to int8."""
-    if int8_recipe(read_json(folder / "config.json")):
-        raise ModelError(f"{folder} holds int8 weights", "set dtype int8, or give the model that it was made from")
-    return folder
 
 
 def _missing(name: str, path: Path) -> ModelError:

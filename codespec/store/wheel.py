@@ -66,10 +66,10 @@ class IndexSource:
 
 
 def converted_size(entry: Entry) -> int:
-    """Return the maximum bytes of disk that a model's file takes after conversion."""
-    made = 2 if entry.adapter else 1  # the converted model, and the one with the adapter merged into it
-    each = 2 * BYTES["int8"] if entry.dtype == "int8" else BYTES["float32"]  # an int8 model's embedding has 16 bits
-    return made * each * entry.parameters
+    """Return the bytes of disk that a model's file takes after conversion; the native kernels read the file itself."""
+    if entry.adapter:
+        return 2 * BYTES["float32"] * entry.parameters  # the converted model, and the one with the adapter merged in
+    return 0 if entry.dtype == "native" else BYTES["float32"] * entry.parameters
 
 
 def provenance(file: ModelFile) -> str:

@@ -9,8 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +18,6 @@ import torch
 
 from codespec.cli import main
 from codespec.models.call_shape import FAST
-from codespec.models.int8.convert import convert
 from codespec.startup.call_search import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
@@ -101,14 +99,6 @@ def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Pa
     return folder
 
 
-def write_light_model(folder: Path, kind: str, seed: int) -> Path:
-    """Write the model of `write_model` in int8."""
-    folder.mkdir()
-    with TemporaryDirectory() as whole:
-        convert(write_model(Path(whole), kind, seed), folder, "0" * 64)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """Return a pair with different tokenizers and different weights."""
@@ -116,22 +106,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     return Models(write_model(folder / "target", "gpt2", 0), write_model(folder / "drafter", "bytes", 1))
 
 
-@cache
-def convert_pair() -> Models:
-    """Write the same pair in int8, once in a run."""
-    own = Path(FOLDERS.name)
-    return Models(
-        write_light_model(own / "target", "gpt2", 0), write_light_model(own / "drafter", "bytes", 1), dtype="int8"
-    )
-
-
 @pytest.fixture(scope="session")
-def light_models() -> Models:
-    """Return the pair in int8, which a process loads without transformers: importing it is half of a start.
+def light_models(models: Models) -> Models:
+    """Return the pair for the native kernels, which a process loads without torch: importing it is most of a start.
 
     For processes of which a test checks something else than the model.
     """
-    return convert_pair()
+    return replace(models, dtype="native")
 
 
 @pytest.fixture

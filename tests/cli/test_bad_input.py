@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"complete {PLACE} --temperature warm", "--temperature: invalid float value: 'warm'"),
         (f"complete {PLACE} --shape round", "choose from 'auto', 'line', 'block', 'raw'"),
         (f"complete {PLACE} --dtype float8", "choose from 'float32', 'bfloat16', 'float16'"),
-        (f"complete {PLACE} --drafter-dtype int4", "choose from 'float32', 'bfloat16', 'float16', 'int8'"),
+        (f"complete {PLACE} --drafter-dtype int4", "choose from 'float32', 'bfloat16', 'float16', 'native'"),
         (f"complete {PLACE} --mode slow", "choose from 'exact', 'fast'"),
         (f"complete {PLACE} --proposers luck", "choose from 'chain', 'prediction', 'suffix', 'head', 'draft_model'"),
         ("check --bogus", "unrecognized arguments: --bogus; see `codespec check --help`."),
@@ -159,7 +159,7 @@ def test_distilling(line: str, words: str, command: Command) -> None:
         ("caps = 3", "caps in c.toml = 3: it must be a table."),
         ('[caps]\ncomment = "3"', "caps: comment = '3': it must be a whole number of tokens, 0 to 999."),
         ("[caps.python]\nprose = 3", "'python.prose' is not a context or language.context"),
-        ('dtype = "float8"', "dtype = 'float8' is unknown: choose one of float32, bfloat16, float16, int8, native."),
+        ('dtype = "float8"', "dtype = 'float8' is unknown: choose one of float32, bfloat16, float16, native."),
     ],
 )
 def test_configuration_files(toml: str, words: str, command: Command) -> None:

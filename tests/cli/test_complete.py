@@ -15,7 +15,6 @@ import pytest
 from codespec.cli.complete import why_empty
 from codespec.contract.types import Completion, CompletionRequest, Event, Stats
 from codespec.engine.engine import Engine
-from codespec.models.int8.kernels import HALF, Choice, choose_kernel
 from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 
 SUMMARY = re.compile(r"(\d+) tokens in (\d+) rounds, (\d+) of (\d+) drafted accepted, \d+ ms \(.*\)")
@@ -230,18 +229,6 @@ def test_what_the_engine_noticed_is_said(
     done = command("complete", place, *models.flags, "--max-tokens", "2")
     assert done.code == 0
     assert done.err.startswith("codespec: exact mode does not hold here (it varies)") and done.err.count("\n") == 1
-
-
-def test_weights_that_lose_a_bit_are_not_said(
-    place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user cannot change it; the doctor and the daemon's metrics report it."""
-    monkeypatch.setattr("codespec.store.resolve.convert_to_int8", lambda _: None)  # rounded after loading
-    monkeypatch.setattr(
-        "codespec.models.transformers_loader.choose_kernel", lambda: Choice(choose_kernel().kernel, HALF)
-    )
-    done = command("complete", place, *models.flags, "--dtype", "int8", "--drafter", "none", "--max-tokens", "2")
-    assert (done.code, done.err) == (0, "") and done.out.strip()
 
 
 def test_settings_from_a_file_reach_the_engine(

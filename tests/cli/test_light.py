@@ -105,7 +105,7 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(
     ("words", "missing"),
     [
         ("complete {source}:1:1 --dtype float32", "torch"),
-        ("complete {source}:1:1 --dtype int8", "transformers"),
+        ("complete {source}:1:1 --dtype bfloat16", "transformers"),
         ("train tokenizers", "torch"),
     ],
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from codespec.cli import models as models_command
 from codespec.errors import ConfigError
 from codespec.store import choice
 from codespec.store import pull as pulling
-from codespec.store.catalogue import Rounding, read_catalogue
+from codespec.store.catalogue import read_catalogue
 from codespec.store.choice import LARGER, SMALLER, pull_command, resolve_engine
 from codespec.store.disk import written
 from codespec.store.machine import write_step
@@ -126,18 +125,6 @@ def test_whose_packaging_it_is(command: Command) -> None:
     said = "qwen2.5-coder-1.5b-instruct on the package index: packed by third parties; the file is Qwen's own, by its "
     assert said + "SHA-256" in lines
     assert "smollm2-135m on the package index: packed by third parties; the file's SHA-256 is pinned here" in lines
-
-
-def test_what_int8_costs_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {name: replace(entry, int8=()) for name, entry in read_catalogue().items()}
-    monkeypatch.setattr(models_command, "read_catalogue", lambda: known)
-    assert not [line for line in models_command.render(models_command.overview()) if "float32" in line]
-    figures = Rounding(127, 0.0019, 0.981, 20_100, "2026-11-26")
-    known[SMALLER] = replace(known[SMALLER], int8=(figures,))
-    found = json.loads(json.dumps(models_command.overview()))
-    rows = {row["name"]: row for row in found["models"]}
-    assert rows[SMALLER]["int8"] == [asdict(figures)] and rows[LARGER]["int8"] == []
-    assert f"{SMALLER}: {figures}" in models_command.render(found)
 
 
 @pytest.mark.parametrize(

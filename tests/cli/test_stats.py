@@ -118,8 +118,8 @@ def test_which_kernel_multiplies(command: Command) -> None:
     with serving(engine) as served:
         url = f"http://127.0.0.1:{served.port}"
         assert "kernel: " not in command("stats", "--url", url).out
-        engine.kernel = "FBGEMM, weights within ±63"
-        assert command("stats", "--url", url).out.splitlines()[1] == "kernel: FBGEMM, weights within ±63"
+        engine.kernel = "native (avx2)"
+        assert command("stats", "--url", url).out.splitlines()[1] == "kernel: native (avx2)"
         assert served.ask("GET", "/health").json["kernel"] == engine.kernel
 
 

@@ -77,8 +77,8 @@ def variable(value: Any) -> str:
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings with default dtypes filled in.
 
-    A named drafter takes the target's dtype unless its own is set, and any drafter takes int8; a named target uses
-    bfloat16 on a GPU.
+    A named drafter takes the target's dtype unless its own is set, and any drafter on a processor takes native; a named
+    target uses bfloat16 on a GPU.
     """
     if "target" in values and str(values.get("device")).startswith("cuda") and "dtype" not in values:
         beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
@@ -87,7 +87,10 @@ def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
         values = {"dtype": "native", **values}
     if "dtype" not in values:
         return values
-    follows = values["dtype"] == "int8" or ("drafter" in values) != (values["dtype"] == "native")
+    if values["dtype"] == "native":
+        follows = not str(values.get("drafter_device")).startswith("cuda")
+    else:
+        follows = "drafter" in values
     return {"drafter_dtype": values["dtype"], **values} if follows else values
 
 

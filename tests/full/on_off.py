@@ -19,7 +19,6 @@ from codespec_lab.bench.sites import read_prompts, stdlib_sites
 
 from codespec.contract.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
-from codespec.models.int8.linear import integer_kernels
 from codespec.store.processor import HIDING
 from tests.full.report import ROOT
 
@@ -107,10 +106,9 @@ def run_on_off(variables: dict[str, str], *words: str, seconds: float) -> dict[s
 def main(dtype: str, model: str = "", tokens: str = str(TOKENS // 2), temperature: str = "0") -> None:
     """Print one row; by default greedy with half the tokens, which a slow instruction set can manage."""
     engine = load_drafting(dtype, model)
-    calls, kernels = engine.target.calls.label, integer_kernels(engine.target.network)
     row, stats = compare(engine, read_requests(int(tokens)), float(temperature))
     row["stats_batch_1"] = {"committed": stats.committed, "drafted": stats.drafted, "accepted": stats.accepted}
-    facts = {"calls": calls, "integer_kernels": kernels, "exact": engine.target.exact, "notes": engine.notes}
+    facts = {"calls": engine.target.calls.label, "exact": engine.target.exact, "notes": engine.notes}
     print(json.dumps({**row, **facts}))
 
 

@@ -27,7 +27,7 @@ def requests() -> list[CompletionRequest]:
     return read_requests()
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "native"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     return load_drafting(request.param)
 

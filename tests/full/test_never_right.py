@@ -33,7 +33,7 @@ def test_what_wrong_drafts_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(Path(os.environ["TEST_PULLED_MODELS"]).parent))
     if find_pulled(SMALLER) is None:
         pytest.skip(f"{SMALLER} has not been pulled")
-    engine = Engine.load(model=SMALLER, dtype="int8", first_answer_ms=0)
+    engine = Engine.load(model=SMALLER, dtype="native", first_answer_ms=0)
     engine.proposer = Spoiler(engine.proposer)
     requests = read_requests(TOKENS)
     engine.complete([requests[0]])  # warm both ways

@@ -48,22 +48,6 @@ def test_what_doctor_is_quoted_with_it_says() -> None:
     assert not [each for each in quoted if each.strip("`") not in said]
 
 
-def test_the_page_of_models_has_what_int8_costs() -> None:
-    rows = [
-        [
-            f"`{name}`",
-            f"±{one.most}",
-            f"{one.kl:.4f}",
-            f"{one.same_first:.1%}".replace("%", " %"),
-            f"{one.tokens:,}",
-            one.date,
-        ]
-        for name, entry in read_catalogue().items()
-        for one in entry.int8
-    ]
-    assert [row for row in table("docs/models.md", 6) if row[0].startswith("`")] == rows
-
-
 def expectations() -> list[list[str]]:
     """Return each expectation, its source, whether codespec meets it, and the evidence."""
     return [row for row in table("docs/checks/expectations.md", 4) if row[2].partition(":")[0] in STATES]

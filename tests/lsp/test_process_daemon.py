@@ -108,7 +108,7 @@ def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> Non
     (tmp_path / "clone" / "small").mkdir(parents=True)
     (tmp_path / "clone" / "big").symlink_to(models.target)
     (tmp_path / "clone" / "small" / "one").symlink_to(models.drafter)
-    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--dtype", "int8", "--warmup", "0"]
+    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--dtype", "native", "--warmup", "0"]
 
     async def scenario() -> None:
         async with editing(tmp_path, arguments, cwd=tmp_path / "clone") as here:
@@ -130,7 +130,7 @@ def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> No
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     shutil.copytree(models.drafter, tmp_path / "clone" / "owner" / "name")
     shutil.copytree(models.drafter, tmp_path / "clone" / "Qwen" / "Qwen2.5-Coder-0.5B")
-    arguments = ["--target", "owner/name", "--drafter", "none", "--dtype", "int8", "--warmup", "0"]
+    arguments = ["--target", "owner/name", "--drafter", "none", "--dtype", "native", "--warmup", "0"]
     where: dict[str, Any] = {"cwd": tmp_path / "clone", "variables": {"HF_HOME": str(tmp_path / "hub")}}
 
     async def scenario() -> None:

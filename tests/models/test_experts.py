@@ -11,8 +11,8 @@ from torch import Tensor
 
 from codespec.models import experts
 from codespec.models.experts import Experts, has_experts, unstack_experts
-from codespec.models.int8.linear import Int8Linear
 from codespec.models.linear import TiledLinear
+from codespec.models.native_linear import NativeLinear
 from codespec.models.transformers_loader import wrap
 from codespec.startup.batch_invariance import find_variance
 from tests.models.rounds import Replay, covering
@@ -44,8 +44,8 @@ def test_no_product_of_an_exact_model_is_left_to_torch(architecture: str) -> Non
     assert any("products.of float32" in name for name in names), "the router's"
 
 
-@pytest.mark.parametrize("architecture", ["mixtral"])
-def test_in_int8_experts_are_quantized_and_exact(architecture: str) -> None:
+@pytest.mark.parametrize("architecture", ["mixtral", "gpt_oss", "deepseek_v3"])
+def test_with_native_products_experts_are_packed_and_exact(architecture: str) -> None:
     model = wrap(
         tiny_network(architecture),
         None,  # type: ignore[arg-type]  # no text is read
@@ -53,9 +53,9 @@ def test_in_int8_experts_are_quantized_and_exact(architecture: str) -> None:
         device=torch.device("cpu"),
         dtype=torch.float32,
         exact=True,
-        int8=True,
+        native=True,
     )
-    assert any(".experts." in name and isinstance(part, Int8Linear) for name, part in model.network.named_modules())
+    assert any(".experts." in name and isinstance(part, NativeLinear) for name, part in model.network.named_modules())
     model.allocate(2, 128)
     assert Replay(model, LENGTH).play(covering(LENGTH)) == 0.0
 

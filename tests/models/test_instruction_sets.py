@@ -43,9 +43,7 @@ NAMES = {
 CHOSEN = (
     "tests/models/test_instruction_sets.py::test_the_variables_are_in_effect",
     "tests/models/test_linear.py::test_equals_linear",
-    "tests/models/int8/test_products.py::test_a_kernel_is_right_here",
-    "tests/models/int8/test_products.py::test_kernels_agree_to_the_bit[63]",
-    "tests/models/int8/test_models.py::test_on_equals_off[qwen2]",
+    "tests/models/test_native_linear.py::test_on_equals_off[gemma2]",
     "tests/models/test_linear.py::test_a_row_does_not_depend_on_the_others",
     "tests/models/test_linear.py::test_a_depth_that_lets_one_row_reach_another_is_padded",
     "tests/models/test_seam.py::test_ragged_chunks_equal_eager[llama]",

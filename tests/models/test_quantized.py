@@ -77,7 +77,7 @@ def write_folder(folder: Path, form: str, change: Callable[[Stored], None] = lam
     return network
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "native"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_model_is_the_one_that_the_weights_stand_for(form: str, dtype: str, tmp_path: Path) -> None:
     network = write_folder(tmp_path, form)
@@ -87,7 +87,7 @@ def test_the_model_is_the_one_that_the_weights_stand_for(form: str, dtype: str, 
     got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.spec.vocab_size]
     with torch.inference_mode():
         wanted = network(torch.tensor([IDS])).logits[0, :, : model.spec.vocab_size]
-    number = getattr(torch, dtype) if dtype != "int8" else torch.bfloat16
+    number = getattr(torch, dtype) if dtype != "native" else torch.bfloat16
     assert gap(got, wanted, number) < TOLERANCE[number]
 
 
@@ -104,7 +104,7 @@ def test_another_form_is_one_sentence(method: str, tmp_path: Path) -> None:
     write_folder(tmp_path, "fp8", quant_method=method, format="int-quantized", bits=4)
     sentence = f"its weights are quantized as {method}"
     assert sentence in read_facts(resolve(str(tmp_path))).reasons[0].sentence
-    for dtype in ("bfloat16", "int8"):
+    for dtype in ("bfloat16", "native"):
         with pytest.raises(ModelError, match=rf"can't be used, because {sentence}: use the model's GGUF file\.$"):
             load_model(str(tmp_path), dtype=dtype)
 

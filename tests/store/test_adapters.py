@@ -24,7 +24,7 @@ from codespec.store import conversion_cache, conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue
 from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
-from codespec.store.conversions import check_adapter, convert_to_int8, is_adapter, merge_adapter
+from codespec.store.conversions import check_adapter, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
 from tests.converters import convert_here
@@ -221,11 +221,7 @@ def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapt
     merged, of_file = merge_adapter(own, adapter), merge_adapter(resolve(str(base)).base_folder(), adapter)
     weights = {"model.safetensors": sha256_of(own / "model.safetensors")}
     for folder, key, value in ((merged, BASE_WEIGHTS, weights), (of_file, BASE_FILE, sha256_of(base))):
-        rounded = convert_to_int8(folder)
-        assert rounded is not None
-        for made in (folder, rounded):
-            source = json.loads((made / "config.json").read_text())[SOURCE]
-            assert source[key] == value
+        assert json.loads((folder / "config.json").read_text())[SOURCE][key] == value
 
 
 @pytest.mark.usefixtures("here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from codespec.store.catalogue import (
     ROOM,
     Entry,
     Index,
-    Rounding,
     find_entry,
     read_advice,
     read_catalogue,
@@ -55,29 +53,6 @@ def test_entry_is_whole(entry: Entry) -> None:
     else:
         quantized = entry.name == "gpt-oss-20b"
         assert (entry.size / entry.parameters in (2, 4)) != quantized  # bytes per weight
-
-
-@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
-def test_figures_of_int8_are_possible(entry: Entry) -> None:
-    assert entry.dtype == "native" or not entry.int8
-    assert len({figures.most for figures in entry.int8}) == len(entry.int8)
-    for figures in entry.int8:
-        assert figures.most in (127, 63) and figures.tokens >= 1000 and date.fromisoformat(figures.date)
-        assert 0 < figures.kl < 1 and 0.5 < figures.same_first < 1
-
-
-def test_figures_of_int8_are_read() -> None:
-    """The names are those of `codespec bench divergence --json`."""
-    name = "qwen2.5-coder-0.5b-instruct"
-    text = 'int8 = [{ most = 63, kl = 0.00434, same_first = 0.967, tokens = 20_100, date = "2026-11-26" }]'
-    table = catalogue._read()["model"][name]
-    entry = catalogue._entry(name, {**table, **tomllib.loads(text)})
-    assert entry.int8 == (Rounding(63, 0.00434, 0.967, 20_100, "2026-11-26"),)
-    said = (
-        "int8 differs from float32 by 0.0043 nat; the first choice is the same in 96.7 % (weights within ±63, 20,100 "
-    )
-    assert str(entry.int8[0]) == said + "tokens, 2026-11-26)"
-    assert catalogue._entry(name, {key: value for key, value in table.items() if key != "int8"}).int8 == ()
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ALL if _packed(entry)], ids=lambda entry: entry.name)

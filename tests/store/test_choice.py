@@ -219,10 +219,12 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
         ({"model": BETTER, "dtype": "bfloat16"}, ("bfloat16", "float32")),
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
-        ({"model": LARGE, "drafter_dtype": "int8"}, ("bfloat16", "int8")),
+        ({"model": LARGE, "drafter_dtype": "native"}, ("bfloat16", "native")),
+        ({"model": LARGE, "dtype": "int8"}, ("native", "native")),
         ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # recommended only for the model's own target
         ({"model": "starter"}, ("native", "native")),
-        ({"drafter": "a/folder"}, ("native", "float32")),  # the kernels may not compute it
+        ({"drafter": "a/folder"}, ("native", "native")),
+        ({"drafter": "a/folder", "drafter_device": "cuda"}, ("native", "float32")),
     ],
     ids=str,
 )
@@ -253,8 +255,9 @@ def test_a_number_format_that_the_processor_lacks_is_not_recommended(
     assert resolve_engine({"model": REFERENCE, "dtype": "bfloat16"}, environment={}).dtype == "bfloat16"
 
 
-def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the native kernels are not built, or on a GPU."""
+def test_bfloat16_where_the_native_kernels_are_not_built_or_on_a_gpu(
+    pull: Pull, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pull(BETTER)
     monkeypatch.setattr(choice, "has_gpu", lambda: False)
     monkeypatch.setattr(choice, "has_native", lambda: False)
@@ -262,9 +265,15 @@ def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest
     def dtype(**flags: str) -> str:
         return resolve_engine({"model": BETTER, **flags}, environment={}).dtype
 
-    assert dtype() == dtype(device="auto") == "int8" and dtype(device="cuda") == "bfloat16"
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: True)
+    assert dtype() == dtype(device="auto") == dtype(device="cuda") == "bfloat16"
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: False)
+    assert dtype() == "float32" and dtype(device="cuda") == "bfloat16"
+    monkeypatch.setattr(choice, "has_native", lambda: True)
+    assert dtype() == "native" and dtype(device="cuda") == "bfloat16"
     monkeypatch.setattr(choice, "has_gpu", lambda: True)
-    assert dtype() == "int8" and dtype(device="auto") == "bfloat16"
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: True)
+    assert dtype() == "native" and dtype(device="auto") == "bfloat16"
 
 
 def test_a_name_that_is_unknown(pull: Pull) -> None:
@@ -337,4 +346,4 @@ def test_the_starter_pair_is_native_on_a_processor_only(
     monkeypatch.setattr(choice, "has_gpu", lambda: True)
     assert dtype("cpu") == "native" != dtype("auto")
     monkeypatch.setattr(choice, "has_native", lambda: False)
-    assert dtype("cpu") in ("int8", "float32")
+    assert dtype("cpu") in ("bfloat16", "float32")

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from codespec.errors import ModelError
-from codespec.models.stored import write_tensors
+from codespec.models.converter import write_weights
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter
+from codespec.store.weights import StoredTensor
 
 CONVERSION = Conversion("ab" * 32, "a converter", (), "", "", failed="It failed", mend="use another", nbytes=1)
 FULL = "codespec: converting [########################] 100.0%"
@@ -71,9 +71,9 @@ def test_what_takes_too_long_is_never_taken_for_a_crash(tmp_path: Path, monkeypa
 
 
 def test_a_share_of_one_is_printed_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    tensors = {name: torch.zeros(size) for name, size in (("large", 100_000), ("small", 1), ("last", 1))}
-    planned = [(name, torch.float32, tuple(tensor.shape)) for name, tensor in tensors.items()]
-    write_tensors(tmp_path / "model.safetensors", planned, tensors.items(), "")
+    planned = [StoredTensor(name, "F32", (size,)) for name, size in (("large", 100_000), ("small", 1), ("last", 1))]
+    parts = [(tensor.name, memoryview(bytes(4 * tensor.count))) for tensor in planned]
+    write_weights(tmp_path / "model.safetensors", planned, parts)
     assert capfd.readouterr().out.split() == ["0.9999", "0.9999", "1.0000"]
 
 

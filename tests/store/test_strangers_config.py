@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codespec.errors import TokenizerError
-from codespec.store.model_config import context_length, fits_int8, read_layers, why_unsuitable
+from codespec.store.model_config import context_length, read_layers, why_unsuitable
 from codespec.text.control_tokens import read_json
 
 KEYS = (
@@ -28,7 +28,6 @@ def test_any_value_under_any_key(key: str) -> None:
     for value, more in itertools.product(ODD, ({}, {"attn_layer_period": 2}, {"model_type": "mamba"})):
         config = {**SOUND, **more, key: value}
         assert str(read_layers(config).rollback)
-        assert isinstance(fits_int8(config), bool)
         context_length(config)
         why_unsuitable(config)
 

@@ -25,7 +25,7 @@ from codespec.store.machine import (
     context_room,
     machine_memory,
 )
-from codespec.store.model_config import text_config
+from codespec.store.model_config import NATIVE_TYPES, text_config
 from codespec.store.resolve import resolve
 
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
@@ -119,4 +119,6 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     tokens = min(context, model.context or context)
     numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * tokens
-    return numbers * BYTES["float32" if dtype == "int8" else dtype]  # int8 is a format of weight matrices only
+    if dtype == "native":  # a format of weight matrices only
+        dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
+    return numbers * BYTES[dtype]

@@ -43,7 +43,7 @@ class Host:
         """Return the parts of a loaded target. Raise ModelError if they can't be found."""
         network: Any = model.network
         lean = hasattr(network, "blocks")
-        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # not int8
+        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()
         output = network.head if lean else network.get_output_embeddings()
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):

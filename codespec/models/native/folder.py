@@ -12,6 +12,7 @@ import numpy as np
 from codespec_native.library import Floats
 
 from codespec.models.native.weights import BF16, F16, F32, Shape, Stored, broken, refused
+from codespec.store.model_config import NATIVE_TYPES
 from codespec.store.weights import StoredTensor, read_layout, weight_files
 
 Json = Mapping[str, Any]
@@ -37,7 +38,6 @@ INNER = {
     "ffn_down": "mlp.down_proj",
 }
 FUSED = {"mlp.gate_up_proj": "ffn_up"}  # Phi-3's, as GGUF names it
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "granite", "phi3")
 
 
 def read_shape(folder: Path, config: Json) -> Shape:
@@ -50,7 +50,7 @@ def read_shape(folder: Path, config: Json) -> Shape:
 
 def _shape(folder: Path, config: Json) -> Shape:
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if family not in NATIVE_TYPES:
         raise refused(folder, f"the architecture {family!r}")
     if config.get("hidden_act", "silu") != "silu":
         raise refused(folder, f"the activation {config['hidden_act']!r}")

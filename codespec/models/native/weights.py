@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from codespec_native.library import FORMATS, Bytes, Floats, Layer, Matrix, NativeError, Pool, Weights, block_bytes
+from codespec_native.library import (
+    FORMATS,
+    GROUP,
+    Bytes,
+    Floats,
+    Layer,
+    Matrix,
+    NativeError,
+    Pool,
+    Weights,
+    block_bytes,
+)
 
 from codespec.errors import ModelError
 from codespec.models.gguf.settings import FACTORS
@@ -23,9 +34,14 @@ FLOATS: Mapping[int, Callable[[bytes], Floats]] = {
 }
 
 
-def refused(where: Path, feature: str) -> ModelError:
-    """Return the ModelError for an intact model with a feature that the kernels do not compute."""
-    return ModelError(f"{where} can't be computed by the native kernels (unsupported: {feature})", "use dtype bfloat16")
+class Unsupported(ModelError):
+    """An intact model whose whole step the kernels do not compute; torch may compute it with native products."""
+
+
+def refused(where: Path, feature: str) -> Unsupported:
+    """Return the error for an intact model with a feature that the kernels do not compute."""
+    what = f"{where} can't be computed by the native kernels (unsupported: {feature})"
+    return Unsupported(what, "use dtype bfloat16")
 
 
 def broken(where: Path, why: str) -> ModelError:
@@ -104,6 +120,8 @@ class Reader:
     def matrix(self, name: str, outputs: int, inputs: int, first: int = 0, whole: int = 0) -> Matrix:
         """Pack a matrix [outputs, inputs]: a tensor, or its rows from `first` on if it has `whole` rows."""
         tensor, rows = self.rows(name, inputs, whole or outputs)
+        if inputs % GROUP:
+            raise refused(self.where, f"the width {inputs} of {name}")
         part = np.ascontiguousarray(rows[first : first + outputs])
         return Matrix(self._pool, tensor.kind, outputs, inputs, part)
 
@@ -149,7 +167,7 @@ def load_weights(shape: Shape, reader: Reader) -> Weights:
     try:
         weights.check()
     except NativeError as error:
-        raise ModelError(f"{reader.where} can't be computed ({error})", "use another model") from error
+        raise Unsupported(f"{reader.where} can't be computed ({error})", "use another model") from error
     return weights
 
 

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from codespec import __version__
 from codespec.errors import ConfigError, ModelError
-from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.network import Blueprint, is_converted
 from codespec.models.language_model import LanguageModel, on_host
 from codespec.models.loader import load_model
 from codespec.models.reference import read_config
@@ -30,7 +28,6 @@ from codespec.store.machine import machine_memory
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
-from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.harness import Figures, Scenario, commit_name
 from codespec_lab.bench.quality.scenario import labels
@@ -62,7 +59,6 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
         "parameters": reference.spec.parameters,
         "reference": reference.spec.dtype,
         "candidate": candidate.spec.dtype,
-        "most": choose_kernel().most if candidate.spec.dtype == "int8" else None,
         "mode": bench.config.mode,
         "texts": "named files" if bench.files else STDLIB,
         "files": len(texts),
@@ -74,7 +70,6 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
 def report(found: Figures) -> list[str]:
     """Return the report as lines."""
     size = f"{found['parameters'] / 1e6:.1f} M"
-    weights = f", weights within ±{found['most']}" if found["most"] else ""
     rows = [
         ("KL divergence", f"{found['kl']:.5f} nats"),
         ("same first choice", f"{found['same_first']:.2%}"),
@@ -83,7 +78,7 @@ def report(found: Figures) -> list[str]:
     ]
     return [
         found["processor"],
-        f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode{weights}",
+        f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode",
         f"{found['tokens']:,} tokens of {found['windows']} windows, {found['texts']}",
         "",
         *table(rows),
@@ -124,12 +119,9 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
 
 def weight_bytes(name: str, dtype: str) -> int:
     """Return the memory that a model's weights take in a number format while it is loaded."""
-    if dtype == "native":
-        return resolve(name).source().stat().st_size
+    if dtype == "native" and (file := resolve(name).source()).is_file():
+        return file.stat().st_size
     folder = resolve(name).folder(dtype)
-    config = read_json(folder / "config.json")
-    if is_converted(config):
-        return Blueprint.read(config).parameters  # one byte each
     tied = read_config(folder).get_text_config().tie_word_embeddings
     return read_weights(folder, tied=tied).parameters * DTYPES[dtype].itemsize
 

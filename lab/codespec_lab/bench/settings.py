@@ -272,12 +272,12 @@ class StepBench(Bench):
     shape: str = shape_flag("random weights of this shape (without --model and --target: qwen2.5-0.5b)")
 
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
-        """Measure the named model, or else random weights; int8 needs a model."""
+        """Measure the named model, or else random weights; native needs a model."""
         own = self.shape == OWN
         named = own and bool(flags["model"] or flags["target"])
-        if flags["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("int8",) if named else ())}:
+        if flags["dtype"] or not set(self.dtypes) <= {*STEP_DTYPES, *(("native",) if named else ())}:
             raise ConfigError(
-                "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a "
+                "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and native of a "
                 "--model or --target."
             )
         return self if not own or named else replace(self, shape="qwen2.5-0.5b")

@@ -113,7 +113,7 @@ def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> 
     if isinstance(model, NativeModel):
         return model.weight_bytes + 2 * cached
     assert isinstance(model, TorchModel)
-    return weights * (1 if model.spec.dtype == "int8" else model.dtype.itemsize) + cached * model.dtype.itemsize
+    return weights * (1 if model.spec.dtype == "native" else model.dtype.itemsize) + cached * model.dtype.itemsize
 
 
 def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:

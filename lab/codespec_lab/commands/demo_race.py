@@ -135,11 +135,11 @@ class Theirs:
 def racers(engine: Engine, config: EngineConfig) -> list[Racer]:
     """Return all racers of one number format.
 
-    transformers loads the target once more, except for native bits and int8, which it cannot compute: its float weights
-    would take several gigabytes.
+    transformers loads the target once more, except for native bits, which it cannot compute: its float weights would
+    take several gigabytes.
     """
     ours: list[Racer] = [Ours(engine, config, speculate=False), Ours(engine, config, speculate=True)]
-    if config.dtype in ("int8", "native"):
+    if config.dtype == "native":
         return ours
     from codespec_lab.bench.decode.hugging_face import LOOKUP, LOOKUP_TOKENS, load_network
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from codespec_lab.bench import divergence
 from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weight_bytes
 
 from codespec.contract.engine_config import SHIPPED
-from codespec.models.int8.kernels import choose_kernel
 from codespec.pair.sample import held_out_files
-from codespec.store.catalogue import Rounding
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
@@ -41,24 +38,7 @@ def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Comm
     assert done.code == 0, done.err
     found = json.loads(out.read_text(encoding="utf-8"))
     assert 0 < found["kl"] < 0.01 and (found["reference"], found["candidate"]) == ("float32", "bfloat16")
-    assert "loss in bfloat16" in done.out and found["most"] is None
-
-
-@pytest.mark.usefixtures("few_files")
-def test_int8_says_how_far_its_weights_go(
-    models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The figures have the names used in the catalogue."""
-    monkeypatch.setattr(
-        "codespec.store.resolve.convert_to_int8", lambda _: None
-    )  # the model is rounded when it is loaded
-    out = tmp_path / "divergence.json"
-    words = ["--target", models.target, "--drafter", "none", "--tokens", "300", "--threads", "1", "--json", out]
-    done = command("bench", "divergence", "--dtype", "int8", *words)
-    found, most = json.loads(out.read_text(encoding="utf-8")), choose_kernel().most
-    assert done.code == 0 and f"int8 against float32, exact mode, weights within ±{most}\n" in done.out
-    figures = Rounding(**{field.name: found[field.name] for field in fields(Rounding)})
-    assert figures.most == most and 0 < figures.kl < 1
+    assert "loss in bfloat16" in done.out
 
 
 def test_windows_are_spread_and_never_join_texts() -> None:
@@ -97,12 +77,12 @@ def test_models_that_do_not_fit_are_refused(models: Models, command: Command, mo
 
 
 @pytest.mark.usefixtures("few_files")
-def test_int8_takes_a_byte_a_weight(models: Models, command: Command, tmp_path: Path) -> None:
+def test_native_bits_of_a_folder(models: Models, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "divergence.json"
     words = ["--target", models.target, "--drafter", "none", "--tokens", "600", "--threads", "1", "--json", out]
-    done = command("bench", "divergence", "--dtype", "int8", *words)
+    done = command("bench", "divergence", "--dtype", "native", *words)
     assert done.code == 0, done.err
     found = json.loads(out.read_text(encoding="utf-8"))
-    assert 0 < found["kl"] < 0.1 and (found["reference"], found["candidate"]) == ("float32", "int8")
-    sizes = [weight_bytes(str(models.target), dtype) for dtype in ("float32", "bfloat16", "int8")]
-    assert sizes == [found["parameters"] * width for width in (4, 2, 1)]
+    assert 0 < found["kl"] < 0.1 and (found["reference"], found["candidate"]) == ("float32", "native")
+    sizes = [weight_bytes(str(models.target), dtype) for dtype in ("float32", "bfloat16", "native")]
+    assert sizes[0] == 2 * sizes[1] == sizes[2] == 4 * found["parameters"]  # rounded as they are loaded

@@ -17,7 +17,7 @@ class Settings:
     """The settings, explained in README.md."""
 
     drafter: str = "auto"
-    dtype: str = "int8"
+    dtype: str = "native"
     device: str = "cpu"
     context: int = 1024
     most_rows: int = 32

@@ -39,7 +39,7 @@ HYBRIDS = ["qwen3_5"]
 FORMATS = ["float32", "bfloat16"]
 TWINS = ("qwen3_5_moe",)  # Qwen3.5's mixer beside Qwen3-Next's experts: one format tries the wiring
 CASES = [(name, dtype) for name in RECURRENT for dtype in FORMATS if dtype == "float32" or name not in TWINS]
-CASES += [(HYBRIDS[0], "int8")]
+CASES += [(HYBRIDS[0], "native")]
 NEAR = 64  # tokens that a keystroke may read again
 
 

@@ -15,7 +15,7 @@ from tests.models.rounds import SLOTS, Replay, gap, random_rounds, scripts
 from tests.tiny_models import RECURRENT, sample_ids, shaped, tiny_model, tiny_network
 
 LENGTH = 200
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "native": torch.float32}
 
 every_form = pytest.mark.parametrize("form", DTYPES)
 every_kind = pytest.mark.parametrize("architecture", RECURRENT)
@@ -23,12 +23,12 @@ every_kind = pytest.mark.parametrize("architecture", RECURRENT)
 
 def load(architecture: str, form: str = "float32") -> TorchModel:
     """Return a tiny model in a format, exact on this processor."""
-    if form != "int8":
+    if form != "native":
         return tiny_model(architecture, dtype=DTYPES[form])
     network = tiny_network(architecture)
     device = torch.device("cpu")
     return shaped(
-        wrap(network, None, architecture, device=device, dtype=torch.float32, exact=True, int8=True)  # type: ignore[arg-type]
+        wrap(network, None, architecture, device=device, dtype=torch.float32, exact=True, native=True)  # type: ignore[arg-type]
     )
 
 

@@ -36,7 +36,7 @@ def network(architecture: str, **change: Any) -> Any:
     return tiny_network(architecture, vocab_size=toy_tokenizer(KIND).vocab_size, attention="eager", **change)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "native"])
 @pytest.mark.parametrize("architecture", ["qwen3_5", "olmo_hybrid", "lfm2"])
 def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     plain = network(architecture)
@@ -46,7 +46,7 @@ def test_every_format(architecture: str, dtype: str, tmp_path: Path) -> None:
     got = model.forward([Rows(0, 0, IDS, keep=len(IDS))])[:, : model.spec.vocab_size]
     with torch.inference_mode():
         wanted = plain(torch.tensor([IDS])).logits[0, :, : model.spec.vocab_size]
-    form = getattr(torch, dtype) if dtype != "int8" else torch.bfloat16
+    form = getattr(torch, dtype) if dtype != "native" else torch.bfloat16
     assert gap(got, wanted, form) < TOLERANCE[form]
 
 

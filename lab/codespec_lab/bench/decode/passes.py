@@ -158,7 +158,7 @@ class References:
         nothing to compare with.
 
         Another program's plain contestant is compared with codespec off, in a float format if its own format is not a
-        float: another program's int8 or Q4_K_M rounds differently from codespec's int8. Two programs that round
+        float: another program's Q4_K_M rounds differently from codespec's native bits. Two programs that round
         differently may write different texts, but a wrong weight or prompt would show.
         """
         plain = self._lineup.plain(contestant.reference)

@@ -251,8 +251,8 @@ def test_each_target_is_looked_for_in_its_own_formats(monkeypatch: pytest.Monkey
     run._contestants(QualityBench(config=config, compare=["c/d"]))
     assert asked == [("a/b", "bfloat16"), ("c/d", "bfloat16")]
     asked.clear()
-    run._contestants(QualityBench(config=config, compare=["c/d"], formats=["int8"]))
-    assert asked == [("a/b", "bfloat16"), ("a/b", "int8"), ("c/d", "bfloat16")]
+    run._contestants(QualityBench(config=config, compare=["c/d"], formats=["native"]))
+    assert asked == [("a/b", "bfloat16"), ("a/b", "native"), ("c/d", "bfloat16")]
 
 
 def test_labels_tell_targets_apart() -> None:
