@@ -49,7 +49,8 @@ def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> 
     """Return the ids that spell no text: control-like tokens, added or not, and the unknown token."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
     model = document.get("model") or {}
-    names = {name for name in vocabulary if is_marker(name) and name not in added}
+    possible = [name for name in vocabulary if name.startswith(_FIRST) or name[:1].isspace()]
+    names = {name for name in possible if is_marker(name) and name not in added}
     names -= _learned(model, names)
     names |= {name for name, declared in added.items() if is_control(name, declared=declared)}
     names |= set(named_tokens(config)) & added.keys()
@@ -105,8 +106,10 @@ def _learned(model: Json, names: set[str]) -> set[str]:
     """Return the names that a merge produces from text: words of the corpus, not control tokens."""
     if not names or model.get("ignore_merges"):
         return names
-    pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges") or ())
-    return names & set(map("".join, pairs))
+    pairs = model.get("merges") or ()
+    if str in set(map(type, pairs)):  # as older documents write them
+        pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in pairs]
+    return names.intersection(map("".join, pairs))
 
 
 def _unknown_token(model: Json) -> Iterable[str]:

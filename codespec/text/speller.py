@@ -37,12 +37,13 @@ def token_bytes_table(
     added = {token["content"] for token in document.get("added_tokens") or ()}
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
     if facts.kind == "byte-level":
-        written = {token: number for token, number in vocabulary.items() if number not in control}
-        plain = [token for token in written if token not in added]
+        plain = [token for token in vocabulary if token not in added]
         for token, data in zip(plain, _byte_level_bytes(plain), strict=True):
-            table[written[token]] = data
-        for token in written.keys() & added:
-            table[written[token]] = _piece_bytes(token, facts)
+            table[vocabulary[token]] = data
+        for token in vocabulary.keys() & added:
+            table[vocabulary[token]] = _piece_bytes(token, facts)
+        for number in control:
+            table[number] = b""
         return table
     for token, number in vocabulary.items():
         if number not in control:
@@ -55,9 +56,8 @@ def single_byte_ids(table: Sequence[bytes]) -> dict[int, int]:
     return {table[number][0]: number for number in reversed(range(len(table))) if len(table[number]) == 1}
 
 
-def missing_bytes(table: Sequence[bytes]) -> list[int]:
-    """Return the bytes that occur in UTF-8 text but have no single-byte token."""
-    single = single_byte_ids(table)
+def missing_bytes(single: Collection[int]) -> list[int]:
+    """Return the bytes that occur in UTF-8 text but are not among those with a single-byte token."""
     return [byte for byte in range(256) if byte not in single and byte not in _NEVER_IN_UTF8]
 
 
@@ -88,12 +88,15 @@ _SHORT = 256  # characters
 
 
 class Speller:
-    """Encoder of bytes from inside a longer text: no dummy prefix, no special token, no change."""
+    """Encoder of bytes from inside a longer text: no dummy prefix, no special token, no change.
+
+    byte_ids   the lowest id that spells a byte alone, by byte
+    """
 
     def __init__(self, backend: Tokenizer, token_bytes: Sequence[bytes], trouble: re.Pattern[str]) -> None:
         self._backend = backend
         self._token_bytes = token_bytes
-        self._byte_ids = single_byte_ids(token_bytes)
+        self.byte_ids = single_byte_ids(token_bytes)
         self._trouble = trouble
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
@@ -142,9 +145,9 @@ class Speller:
                 ids += encoded[step]
                 continue
             for byte in step:
-                if byte not in self._byte_ids:
+                if byte not in self.byte_ids:
                     return ids
-                ids.append(self._byte_ids[byte])
+                ids.append(self.byte_ids[byte])
         return ids
 
     def _matching(self, ids: list[int], expected: bytes) -> list[int]:

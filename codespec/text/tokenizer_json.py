@@ -8,7 +8,6 @@ as special, and source text stays text.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -62,8 +61,8 @@ def read_facts(document: Document) -> TokenizerFacts:
     )
 
 
-def private_copy(document: Document) -> str:
-    """Return the JSON of the private copy: it encodes ordinary text only, byte for byte, without a dummy prefix."""
+def private_copy(document: Document) -> dict[str, Any]:
+    """Return the private copy: it encodes ordinary text only, byte for byte, without a dummy prefix."""
     changed = dict(document)
     changed.update(truncation=None, padding=None)
     changed["normalizer"] = _without(document.get("normalizer"), {"NFC", "Prepend"})
@@ -71,7 +70,7 @@ def private_copy(document: Document) -> str:
     changed["added_tokens"] = [_as_text_or_special(token) for token in document.get("added_tokens") or ()]
     if (document.get("model") or {}).get("dropout") is not None:
         changed["model"] = {**document["model"], "dropout": None}
-    return json.dumps(changed, ensure_ascii=False)
+    return changed
 
 
 def _as_text_or_special(token: Document) -> dict[str, Any]:

@@ -218,6 +218,25 @@ def write_folder(folder: Path, config: dict[str, object]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_vocabulary_is_the_librarys_with_tokens_added_beyond_it(kind: str) -> None:
+    backend = Tokenizer.from_str(toy_backend(kind).to_str())
+    backend.add_tokens(["addedword", AddedToken("<|added_marker|>", special=True)])
+    tokenizer = TextTokenizer.from_backend(backend)
+    assert tokenizer.vocab == backend.get_vocab(with_added_tokens=True)
+    assert tokenizer.vocab["<|added_marker|>"] in tokenizer.special_ids
+
+
+def test_merges_may_be_pairs_or_older_texts() -> None:
+    document = json.loads(toy_backend("gpt2").to_str())
+    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in document["model"]["merges"]]
+    text, ids = held_out_texts()[0], []
+    for merges in (pairs, [tuple(pair) for pair in pairs], [" ".join(pair) for pair in pairs]):
+        changed = {**document, "model": {**document["model"], "merges": merges}}
+        ids.append(TextTokenizer(changed, config={}).encode(text))
+    assert ids[0] == ids[1] == ids[2] == toy_tokenizer("gpt2").encode(text)
+
+
 def test_long_texts_are_remembered_and_given_out_as_copies() -> None:
     tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
     text = "def f(x):\n    return x + 1\n" * 40

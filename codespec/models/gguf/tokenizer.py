@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import add
 from typing import Any
 
 from codespec.errors import ModelError
@@ -139,7 +141,7 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
     if not tokens:
         raise ModelError(f"{header.file} has no vocabulary", "use a file that contains the whole model")
     kinds = kinds or [NORMAL] * len(tokens)
-    if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
+    if len(kinds) != len(tokens) or set(map(type, tokens)) != {str}:
         raise broken(header.file, "its tokens and their types do not match")
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are equal")
@@ -159,16 +161,16 @@ def _token_id(header: Header, name: str, size: int) -> int | None:
 def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Json, bool]:
     family = _family(header)
     listed = header.items("tokenizer.ggml.merges")
-    if not all(isinstance(merge, str) for merge in listed):
+    if not set(map(type, listed)) <= {str}:
         raise broken(header.file, "its merges are not texts")
-    merges = [_halves(merge) for merge in listed]
-    made = {left + right for left, right in merges}
-    vocab = {
-        token: number
-        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if kind != UNUSED or token in made
-    }
-    if not all(left in vocab and right in vocab for left, right in merges) or not made <= vocab.keys():
+    gaps = [merge.find(" ", 1) for merge in listed]
+    lefts = [merge[:gap] for merge, gap in zip(listed, gaps, strict=True)]
+    rights = [merge[gap + 1 :] for merge, gap in zip(listed, gaps, strict=True)]
+    merges, made = list(zip(lefts, rights, strict=True)), set(map(add, lefts, rights))
+    vocab = dict(zip(tokens, range(len(tokens)), strict=True))
+    for token in {token for token, kind in zip(tokens, kinds, strict=True) if kind == UNUSED} - made:
+        del vocab[token]
+    if not all(map(vocab.__contains__, chain(lefts, rights, made))):
         raise broken(header.file, "its merges do not fit its vocabulary")
     splits = [
         {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
@@ -195,11 +197,6 @@ def _family(header: Header) -> Family:
         f"{header.file} splits text as {name!r}, which can't be reproduced exactly",
         "use the model's folder in the Hugging Face layout",
     )
-
-
-def _halves(merge: str) -> tuple[str, str]:
-    at = merge.find(" ", 1)
-    return merge[:at], merge[at + 1 :]
 
 
 def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> Json:
@@ -291,7 +288,7 @@ def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]
 def _bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], **settings: Any) -> Json:
     plain: Json = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
     plain |= {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
-    return {"type": "BPE", **plain, **settings, "vocab": dict(vocab), "merges": [list(pair) for pair in merges]}
+    return {"type": "BPE", **plain, **settings, "vocab": dict(vocab), "merges": list(merges)}
 
 
 def _document(model: Json, added: list[Json]) -> Json:

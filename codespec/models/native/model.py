@@ -6,9 +6,11 @@ to try at start. Keys and values stay in the library's own layout.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 
@@ -131,7 +133,7 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
             config = read_json(source / "config.json")
             shape, architecture = folders.read_shape(source, config), str(config["model_type"])
             tensors, read_tokenizer = folders.map_tensors(source), partial(load_tokenizer, source)
-        with ThreadPoolExecutor(1) as beside:  # packing holds no interpreter lock
+        with ThreadPoolExecutor(1) as beside, _no_collection():  # packing holds no interpreter lock
             packed = beside.submit(load_weights, shape, Reader(source, tensors, pool))
             tokenizer = read_tokenizer()
             weights = packed.result()
@@ -141,6 +143,18 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
     loaded = NativeModel(model.name, architecture, shape, weights, tokenizer, exact)
     loaded.folder = source
     return loaded
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Do not search for cycles while a vocabulary is read: its 300,000 pairs would be searched again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _tokenizer_of(header: Header) -> TextTokenizer:

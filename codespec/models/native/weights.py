@@ -147,7 +147,9 @@ def load_weights(shape: Shape, reader: Reader) -> Weights:
     """Pack a model's weights. Raises ModelError for a model that the kernels can't compute."""
     embedding, rows = reader.rows("token_embd.weight", shape.hidden)
     untied = reader.has("output.weight") and not shape.tied
-    head = "output.weight" if untied else "token_embd.weight"
+    # The head is the largest matrix: its pages of the file come and go before those of the packed layers are there.
+    head = reader.matrix("output.weight" if untied else "token_embd.weight", len(rows), shape.hidden)
+    reader.forget()
     layers = []
     for number in range(shape.layers):
         layers.append(_layer(reader, f"blk.{number}.", shape))
@@ -157,7 +159,7 @@ def load_weights(shape: Shape, reader: Reader) -> Weights:
         embedding_kind=embedding.kind,
         layers=layers,
         final_norm=reader.vector("output_norm.weight", shape.hidden),
-        head=reader.matrix(head, len(rows), shape.hidden),
+        head=head,
         factors=shape.factors if shape.factors is not None else reader.maybe(FACTORS, shape.rotated // 2),
         **{name: getattr(shape, name) for name in _SHARED},
     )
