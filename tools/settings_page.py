@@ -29,7 +29,7 @@ def table(schema: type) -> str:
     defaults = {item.name: item.default for item in fields(schema)}
     for name, facts in declared(schema).items():
         label = camel(name) if schema is EditorSettings else name
-        lines.append(f"| `{label}` | {facts.shown or spelled(defaults[name])} | {facts.page or facts.help} |")
+        lines.append(f"| `{label}` | {facts.shown or spelled(defaults[name])} | {facts.help} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.parser import Parser
-from codespec.contract.declared import declared
+from codespec.contract.declared import declared, plain
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import RENAMED_VALUES, read_caps
 from codespec.errors import ConfigError, install_mend
@@ -67,7 +67,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
     kind = type(default)
     shown = facts.shown or (("yes" if default else "no") if kind is bool else str(default))
     ending = f" (default: {shown.strip('`')})" if shown and "](" not in shown else ""
-    text = facts.help.replace("`", "")
+    text = plain(facts.help)
     words: dict[str, Any] = {"help": text + ending, "default": None}
     if kind is bool:
         words["action"] = argparse.BooleanOptionalAction

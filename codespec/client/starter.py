@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -26,6 +25,7 @@ from time import monotonic
 from typing import IO
 
 from codespec.client.daemon_client import DaemonClient, Health
+from codespec.contract.limits import HUB_ID
 from codespec.errors import DaemonError, Fault, quoted
 from codespec.file_lock import lock_file
 from codespec.regular_file import read_regular
@@ -36,8 +36,6 @@ FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metri
 MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")
-_HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-_HUB_ID = re.compile(f"{_HUB_NAME}/{_HUB_NAME}")  # the same as in the daemon
 MOST_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
 MOST_STARTS = 3
 WITHIN = 600.0  # seconds in which MOST_STARTS are allowed
@@ -348,7 +346,7 @@ def is_path(model: str) -> bool:
     """Return whether a model is given by its path rather than by a catalogue name or `owner/model`."""
     if model.startswith(".") or model.lower().endswith(".gguf"):
         return True
-    return ("/" in model or "\\" in model) and not _HUB_ID.fullmatch(model)
+    return ("/" in model or "\\" in model) and not HUB_ID.fullmatch(model)
 
 
 def _absolute(flag: str, value: str) -> str:

@@ -7,12 +7,15 @@ annotated in `contract.body`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
 
 from codespec.errors import ConfigError
 
 _KEY = "setting"
+
+_ASIDE, _LINK = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)"), re.compile(r"\[([^\]]*)\]\([^)]*\)")  # of Markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +40,23 @@ class ValueSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(ValueSpec):
-    """Metadata of a setting, apart from its name, type and default. `help` is for `--help` and the documentation.
+    """Metadata of a setting, apart from its name, type and default. `help` is Markdown, for pages and `--help`.
 
-    page       its cell on the documentation page, in Markdown, if that has links ("": use `help`)
     shown      its default, in Markdown ("": the value itself)
     metavar    placeholder for its value in `--help`
     automatic  whether 0, also spelled `auto`, means that the value is measured
     common     whether `--help` shows the flag, not only `--help-all`
     """
 
-    page: str = ""
     shown: str = ""
     metavar: str | None = None
     automatic: bool = False
     common: bool = False
+
+
+def plain(help: str) -> str:
+    """Return a text in Markdown without its marks: links keep their text, those in brackets of their own go."""
+    return _LINK.sub(r"\1", _ASIDE.sub("", help)).replace("`", "")
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:

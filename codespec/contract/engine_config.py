@@ -56,20 +56,17 @@ class EngineConfig:
     )
     head: str = setting(
         "none",
-        "the folder of an EAGLE-3 or DFlash head trained for the target",
-        page="the folder of an EAGLE-3 or DFlash head trained for the target "
-        "([speculation.md](speculation.md#proposers))",
+        "the folder of an EAGLE-3 or DFlash head trained for the target ([speculation.md](speculation.md#proposers))",
         metavar="FOLDER",
     )
     device: str = setting("cpu", "where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`", common=True)
     drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
     dtype: str = setting(
         "float32",
-        "the target's number format; native only on a CPU; a model and a GPU have their own defaults",
-        page="the target's number format: `float32`, `bfloat16`, `float16`, on a CPU `native`: a GGUF "
-        "file's own bits, or a folder's weights in eight bits, in codespec's kernels. That is the default of the "
-        "starter pair and of GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` "
-        "unless `dtype` is set. A `model` uses the format that suits it, if this processor supports that format",
+        "the target's number format; `float32`, `bfloat16`, `float16`, and on a CPU `native`: a GGUF file's own bits, "
+        "or a folder's weights in eight bits, in codespec's kernels. That is the default of the starter pair and of "
+        "GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` unless `dtype` is set. A "
+        "`model` uses the format that suits it, if this processor supports that format",
         choices=DTYPES,
         common=True,
     )
@@ -78,8 +75,7 @@ class EngineConfig:
     )
     mode: str = setting(
         "exact",
-        "`exact`: the target's text bit for bit; `fast`: the same up to near-ties",
-        page="`exact`: the target's text bit for bit; `fast`: the same up to near-ties "
+        "`exact`: the target's text bit for bit; `fast`: the same up to near-ties "
         "([more](speculation.md#exact-and-fast))",
         choices=MODES,
         common=True,

@@ -5,6 +5,8 @@ Text lengths are in characters, so a client that counts bytes stays within them.
 
 from __future__ import annotations
 
+import re
+
 MOST_BODY = 8 << 20  # bytes of a request body; each field has its own limit
 MOST_SEPARATORS = 1 << 18  # JSON values per body: an empty list takes three bytes there, but seventy in memory
 MOST_SIDE = 64 * 1024  # text on each side of a cursor, and of one other file
@@ -20,4 +22,6 @@ MOST_FILES, MOST_FILE_TEXT = 64, 512 * 1024  # lookup files per document, and th
 MOST_CHOICES = 16  # texts per prompt
 MOST_LOGPROBS = 20  # most likely tokens at each position
 MOST_COUNT = (1 << 31) - 1  # any other count, and the version of a document
+MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # pattern of a model's name, and of an owner's on the hub
+HUB_ID = re.compile(f"{MODEL_NAME}/{MODEL_NAME}")
 MOST_SEED = (1 << 63) - 1

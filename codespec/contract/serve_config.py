@@ -43,8 +43,7 @@ class ServeConfig:
     )
     upstream: str = setting(
         "",
-        "the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine",
-        page="the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine "
+        "the URL of an OpenAI-compatible server that generates the text, instead of a model on this machine "
         "([upstream.md](upstream.md))",
         metavar="URL",
         common=True,
@@ -71,10 +70,8 @@ class ServeConfig:
     )
     keys: str = setting(
         "",
-        "every request must carry the token or one of the keys in this file (`codespec keys`); changes apply within "
-        "seconds",
-        page="every request must carry the token or one of the keys in this file, which [`codespec "
-        "keys`](clients.md#a-team) writes; changes apply within seconds",
+        "every request must carry the token or one of the keys in this file, which [`codespec keys`]"
+        "(clients.md#a-team) writes; changes apply within seconds",
         shown="none",
         metavar="FILE",
         common=True,

@@ -5,7 +5,6 @@ Holds the facts of each model's card and its recommended drafter, whether or not
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from codespec.contract.limits import HUB_ID
+
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 # native: an upper bound, since most files have five bits
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "native": 1}
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a model, and of an owner of the hub
-_HUB_ID = re.compile(f"{NAME}/{NAME}")
 ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
 
 
@@ -161,7 +160,7 @@ def find_entry(name: str) -> Entry | None:
 
 def is_hub_id(name: str) -> bool:
     """Return whether a name is `owner/model`."""
-    return _HUB_ID.fullmatch(name) is not None and not is_gguf(name)
+    return HUB_ID.fullmatch(name) is not None and not is_gguf(name)
 
 
 def is_gguf(name: str) -> bool:

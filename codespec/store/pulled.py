@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from codespec.bounded_json import read_json_file
+from codespec.contract.limits import MODEL_NAME
 from codespec.errors import ConfigError
-from codespec.store.catalogue import NAME, find_entry
+from codespec.store.catalogue import find_entry
 from codespec.user_folders import data_folder
 
 MANIFEST = "codespec_model.json"
 FORMAT = 1
 # Name of a folder; the hub's `owner/name` becomes owner--name.
-_NAME = re.compile(f"{NAME}(/{NAME})?")
+_NAME = re.compile(f"{MODEL_NAME}(/{MODEL_NAME})?")
 _ENDINGS = (".lock", ".")  # a name must not end like this
 
 
