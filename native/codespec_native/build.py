@@ -146,7 +146,17 @@ def build(out: Path, target: Target | None = None, options: Sequence[str] = ()) 
         made = folder / out.name
         stripped = ("-s",) if "ziglang" in compiler else ()  # zig adds debug information, with paths of this machine
         _run([*compiler, *options, *stripped, "-shared", "-o", str(made), *objects, *_libraries(target)])
+        if target.system == "windows":
+            _remove_time(made)
         made.replace(out) if made.stat().st_dev == out.parent.stat().st_dev else shutil.move(made, out)
+
+
+def _remove_time(file: Path) -> None:
+    """Set the time in a Windows library's header to zero: the same sources give the same bytes."""
+    data = bytearray(file.read_bytes())
+    header = int.from_bytes(data[0x3C:0x40], "little")
+    data[header + 8 : header + 12] = bytes(4)
+    file.write_bytes(data)
 
 
 def _libraries(target: Target) -> list[str]:
