@@ -84,7 +84,7 @@ class StepRun:
             sorted({bench.prompt, min(bench.prompt, chunk)}, reverse=True) if bench.prompt and self.on_cpu else []
         )
         self.random = bench.shape != OWN
-        self.shape = SHAPES[bench.shape] if self.random else shape_of(config.target, bench.dtypes[0])
+        self.shape = SHAPES[bench.shape] if self.random else shape_of(config.target)
         tell(f"{self.shape.name}: {'making' if self.random else 'loading'} {' and '.join(bench.dtypes)} …")
         self.drafter = load_drafter(config.drafter, config.device, config.drafter_dtype)
         self.models = {kind: self._model(kind) for kind in bench.dtypes}

@@ -19,7 +19,6 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import weights_folder
 from codespec.models.native.model import NativeModel
 from codespec.models.torch_loader import DTYPES, find_device
 from codespec.models.torch_model import TorchModel
@@ -27,6 +26,7 @@ from codespec.models.transformers_loader import wrap
 from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.call_search import settle
 from codespec.startup.calls import fast_calls
+from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.shapes import Shape
@@ -79,10 +79,9 @@ def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: 
     return wrap(network, tokenizer, f"random {shape.name}", device=where, dtype=kind, exact=exact)
 
 
-def shape_of(target: str, dtype: str) -> Shape:
+def shape_of(target: str) -> Shape:
     """Return the shape of a local Llama-like model from its config.json. Raise ModelError for other models."""
-    folder = weights_folder(target, dtype)
-    config = read_json(folder / "config.json")
+    config = read_json(resolve(target).folder() / "config.json")
     try:
         heads, hidden = config["num_attention_heads"], config["hidden_size"]
         head = config.get("head_dim") or hidden // heads

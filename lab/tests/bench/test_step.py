@@ -24,6 +24,7 @@ from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
 from codespec.store.processor import processor
 from codespec.text.tokenizer import TextTokenizer
+from tests.models.gguf.files import write_model
 from tests.pairs import model
 
 SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
@@ -105,7 +106,7 @@ def test_a_model_that_is_here_is_measured_natively_too() -> None:
     )
     assert [(row["dtype"], row["width"]) for row in found["rows"]] == [(k, w) for k in kinds for w in (1, 3)]
     wide, narrow = (load_model(config.target, dtype=kind) for kind in kinds)
-    shape = shape_of(config.target, "native")
+    shape = shape_of(config.target)
     assert 3.5 * step_bytes(narrow, shape, 1, 0) < step_bytes(wide, shape, 1, 0) < 4 * step_bytes(narrow, shape, 1, 0)
     assert shape.parameters == pytest.approx(wide.spec.parameters, rel=0.01)
 
@@ -181,3 +182,8 @@ def test_the_network_is_seeded(tokenizer: TextTokenizer) -> None:
     first, second = (random_model(SMALL, tokenizer, device="cpu", dtype="float32", exact=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.network.parameters(), second.network.parameters(), strict=True))
     assert any(bool(parameter.any()) for parameter in first.network.parameters())
+
+
+def test_a_gguf_file_has_the_shape_of_its_settings(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "m.gguf", "qwen2", "Q8_0")
+    assert (shape_of(str(file)).hidden, shape_of(str(file)).layers) == (64, 2)
