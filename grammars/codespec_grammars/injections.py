@@ -19,7 +19,12 @@ from codespec_grammars.registry import find_language, languages
 
 MAX_DEPTH = 3  # nested regions: a script in a page in a fence
 MAX_BEHIND = 1 << 16  # bytes of the suffix that are searched for the end of a region
-_PHP = re.compile(rb"<\?(?:php\b|=)|\?>")
+_PHP = re.compile(rb"<\?(?:php\b|=)")
+# What ends PHP's code. Strings and comments of several lines end it nowhere, a comment to the end of its line does.
+_PHP_END = re.compile(
+    rb"""(?P<end>\?>)|/\*(?s:.)*?(?:\*/|\Z)|(?://|\#(?!\[))(?:(?!\?>)[^\n])*+"""
+    rb"""|"(?s:\\.|[^"\\])*+(?:"|\Z)|'(?s:\\.|[^'\\])*+(?:'|\Z)"""
+)
 _VISIBLE = re.compile(rb"[^\s]")
 
 
@@ -152,14 +157,16 @@ def _page(place: Place) -> Place | None:
     text, parts, at, code = place.prefix, list[bytes](), 0, False
     if not _PHP.search(text) and not text.lstrip().startswith(b"<"):
         return None  # it may be code that begins above the text
-    for mark in _PHP.finditer(text):
-        if code != (mark[0] == b"?>"):
-            continue  # an opener in code, or a closer in the page
+    while (mark := _end_of_code(text, at) if code else _PHP.search(text, at)) is not None:
         parts.append(_blank(text[at : mark.end()]) if code else text[at : mark.start()] + _blank(mark[0]))
         at, code = mark.end(), not code
     if code:
         return None
     return Place("html", b"".join((*parts, text[at:])), place.suffix, inside=True)
+
+
+def _end_of_code(text: bytes, at: int) -> re.Match[bytes] | None:
+    return next((mark for mark in _PHP_END.finditer(text, at) if mark["end"]), None)
 
 
 def _blank(text: bytes) -> bytes:
@@ -169,10 +176,10 @@ def _blank(text: bytes) -> bytes:
 @cache
 def _hosts() -> dict[str, Host]:
     table = tomllib.loads((Path(__file__).parent / "injections.toml").read_text(encoding="utf-8"))
-    return {name: _read_host(values) for name, values in table.items()}
+    return {name: _read_host(values, table.get(values.get("like", ""), {})) for name, values in table.items()}
 
 
-def _read_host(values: dict[str, Any]) -> Host:
+def _read_host(values: dict[str, Any], like: dict[str, Any]) -> Host:
     regions = tuple(
         Region(
             _compiled(region["open"]),
@@ -182,9 +189,10 @@ def _read_host(values: dict[str, Any]) -> Host:
             region.get("names", {}),
             region.get("fence", False),
         )
-        for region in values["regions"]
+        for region in (*values["regions"], *like.get("regions", ()))
     )
-    skip = tuple((_compiled(begin), _compiled(end)) for begin, end in values.get("skip", ()))
+    skips = (*values.get("skip", ()), *like.get("skip", ()))
+    skip = tuple((_compiled(begin), _compiled(end)) for begin, end in skips)
     return Host(tuple(values["ids"]), tuple(values["files"]), skip, regions)
 
 

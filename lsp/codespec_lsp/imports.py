@@ -54,7 +54,10 @@ _GO_MODULE = re.compile(rb"^module\s+(\S+)", re.MULTILINE)
 _BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # source folders of a project
 _C = ("", ".h", ".hpp")
 _SCRIPT = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".d.ts", "/index.ts", "/index.tsx", "/index.js")
-_SCRIPTS = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte")
+_SCRIPTS = (
+    *(".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs"),
+    *(".vue", ".svelte", ".astro", ".html", ".htm"),  # their scripts import too
+)
 ENDINGS = {
     **dict.fromkeys((".py", ".ipynb"), (".py", "/__init__.py", ".pyi")),
     ".pyi": (".pyi", ".py", "/__init__.py"),
@@ -65,7 +68,7 @@ ENDINGS = {
     ".kt": (".kt", ".java"),
     ".scala": (".scala", ".java"),
     ".rb": (".rb", ""),
-    ".php": (".php", ""),
+    **dict.fromkeys((".php", ".phtml"), (".php", "")),
     ".lua": (".lua", "/init.lua"),
 }
 LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age

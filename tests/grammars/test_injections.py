@@ -42,6 +42,12 @@ PLACES = [
     ("a.markdown", "```html\n<script>\n", "\n</script>\n```\n", "a.js", SCRIPT),
     ("a.php", "<html>\n<?php if ($a): ?>\n<script>\n", "\n</script>\n<?php endif ?>\n", "a.js", SCRIPT),
     ("a.markdown", "```php\n", "\n```\n", "a.php", PHP),
+    ("a.html.erb", "<p><%= x %></p>\n<script>\n", "\n</script>\n", "a.js", SCRIPT),
+    ("a.svg", "<svg>\n<style>\n", "\n</style>\n</svg>\n", "a.css", STYLE),
+    ("a.astro", "\n---\n", "\n---\n<h1>x</h1>\n", "a.ts", SCRIPT),
+    ("a.markdown", "- item\n\n  ```js\n", "\n  ```\n", "a.js", SCRIPT),
+    ("a.markdown", "# Title\n\n<script setup lang=\"ts\">\n", "\n</script>\n\ntext\n", "a.ts", SCRIPT),
+    ("a.php", "<?php\n$a = '?>';\n$b = \"?>\";\n/* ?> */\n" + PHP[0].partition("\n")[2], "\n", "a.php", PHP),
 ]  # fmt: skip
 
 
@@ -84,6 +90,10 @@ def test_it_ends_as_in_a_file_of_its_own(place: tuple[str, str, str, str, tuple[
         ("a.py", "x = '''<script>\n"),
         ("a.php", "<?php\n$a = '<script>';\n"),
         ("a.php", "function f() {\n"),
+        ("a.html", "<textarea>\n<style>\n</textarea>\n<p>"),
+        ("a.html", '<a title="<script>">\n<p>'),
+        ("a.markdown", "Write `<script>` or <script>\ninto it"),
+        ("a.markdown", "---\n\nA rule, no head of a page\n"),
     ],
 )
 def test_the_hosts_own_part_stays_as_it_is(path: str, prefix: str) -> None:
@@ -113,13 +123,56 @@ def test_its_language_is_an_id_or_a_suffix() -> None:
     assert {info: fenced(info) for info in known} == known
 
 
+@pytest.mark.parametrize(
+    ("path", "prefix", "language"),
+    [
+        ("a.svelte", '<script generics="T extends Foo<string>" lang="ts">\n', "typescript"),
+        ("a.vue", '<script\n  setup\n  generic="T extends Foo<string>"\n  lang="tsx"\n>\n', "tsx"),
+        ("a.html", '<script data-type="x">\n', "javascript"),
+        ("a.html", '<script type="">\n', "javascript"),
+        ("a.html", '<script type="text/babel">\n', "javascript"),
+        ("a.html", '<script type="application/manifest+json">\n', "json"),
+        ("a.html", '<script type="text/python">\n', "python"),
+        ("a.html", "---\nlayout: page\n", "yaml"),
+        ("a.markdown", "---\nlayout: page\n", "yaml"),
+        ("a.markdown", "+++\ntitle = 1\n", "toml"),
+        ("a.markdown", "```{code-block} python\n", "python"),
+        ("a.markdown", "```golang\n", "go"),
+        ("a.php", "<?php // a ?>\n<style>\n", "css"),
+        ("a.php", "<?php /* it's */ f() ?>\n<style>\n", "css"),
+    ],
+)
+@pytest.mark.parametrize("returns", [False, True], ids=["lf", "crlf"])
+def test_how_a_language_is_named(path: str, prefix: str, language: str, returns: bool) -> None:
+    text = prefix.replace("\n", "\r\n") if returns else prefix
+    place = find_place("", path, text.encode(), b"\n")
+    assert (place.language, place.inside) == (language, True)
+
+
 def test_each_mark_is_read_once() -> None:
     """A page of comments, in which the script's mark never comes."""
     text = b"<!-- a -->\n" * 20_000
     assert not find_place("html", "", text, b"").inside
 
 
-@pytest.mark.parametrize("mark", ["<script ", "<!--", "```", "- ", "<?php ?>", "> ", "`", "<style"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<script ",
+        "<!--",
+        "```",
+        "- ",
+        "<?php ?>",
+        "> ",
+        "`",
+        "<style",
+        '="<',
+        '<script "',
+        "<?php /*",
+        "<?php '",
+        "<?php #",
+    ],
+)
 def test_any_number_of_marks_is_read_in_the_time_of_their_length(mark: str) -> None:
     """Without an end a mark must not be looked for again and again."""
     for host in ("html", "markdown", "php"):

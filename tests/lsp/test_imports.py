@@ -56,6 +56,8 @@ def lay(folder: Path, *names: str) -> None:
         ("web/cart.ts", "import { EventEmitter } from 'events'", []),
         ("web/cart.ts", 'import { view } from "./views";', ["web/views/index.tsx"]),
         ("web/cart.ts", 'import { total } from "./Price";', []),
+        ("web/cart.astro", 'import { total } from "./price";', ["web/price.ts"]),
+        ("web/cart.html", '  import { total } from "./price.js";', ["web/price.ts"]),
         (
             "m/src/test/java/com/shop/T.java",
             "import com.shop.Cart;",
