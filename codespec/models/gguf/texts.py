@@ -7,6 +7,7 @@ Readers of a model's facts need no more, and it takes a second. `store.conversio
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -26,5 +27,10 @@ def write_folder(file: Path, folder: Path, sha256: str) -> None:
     write_json(folder / "config.json", config)
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    return convert_to_exit_code(write_folder, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(convert_to_exit_code(write_folder, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -114,7 +114,7 @@ def test_a_model_that_is_here_is_measured_natively_too() -> None:
 def test_a_folder_without_sizes_has_no_shape(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
     with pytest.raises(ModelError, match=r"no Llama-like model .*num_attention_heads"):
-        shape_of(str(tmp_path), "float32")
+        shape_of(str(tmp_path))
 
 
 def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
