@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,7 @@ from codespec.startup.call_search import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
-FOLDERS = TemporaryDirectory(prefix="codespec-light-")  # for the whole test run
+FOLDERS = TemporaryDirectory(prefix="codespec-pair-")  # for the whole test run
 SOURCE = '''"""Shapes."""
 
 import math
@@ -99,20 +100,26 @@ def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Pa
     return folder
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """Return a pair with different tokenizers and different weights."""
-    folder = tmp_path_factory.mktemp("models")
-    return Models(write_model(folder / "target", "gpt2", 0), write_model(folder / "drafter", "bytes", 1))
+@cache
+def write_pair() -> Models:
+    """Write a pair with different tokenizers and different weights, once in a run."""
+    own = Path(FOLDERS.name)
+    return Models(write_model(own / "target", "gpt2", 0), write_model(own / "drafter", "bytes", 1))
 
 
 @pytest.fixture(scope="session")
-def light_models(models: Models) -> Models:
+def models() -> Models:
+    """Return the pair."""
+    return write_pair()
+
+
+@pytest.fixture(scope="session")
+def light_models() -> Models:
     """Return the pair for the native kernels, which a process loads without torch: importing it is most of a start.
 
     For processes of which a test checks something else than the model.
     """
-    return replace(models, dtype="native")
+    return replace(write_pair(), dtype="native")
 
 
 @pytest.fixture

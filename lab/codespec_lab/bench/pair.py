@@ -93,7 +93,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     notes: list[str] = []
     make_room(needs, config.graph_rows, lambda phase: None, notes)
     for need in needs:
-        variance = choose_calls(need.model, []).variance
+        variance = choose_calls(need.model, []).variance if need.model.searched else ""
         if variance:
             raise ConfigError(
                 f"This target can't be replayed ({variance}): choose another --dtype, --device or target."
