@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Models
-from tests.cli.conftest import light_models as models  # noqa: F401
+from tests.cli.conftest import (
+    Models,
+    models,  # noqa: F401
+)
 from tests.cli.processes import user_environment
 from tests.server.test_process import daemon
 
