@@ -1,43 +1,37 @@
-"""Random formats, sizes and bytes: one sentence, or a matrix of strange numbers, never a crash."""
+"""Random formats, sizes and bytes: a sentence or a matrix, never a crash; at length with sanitizers."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-import numpy as np
-from codespec_native.library import FORMATS, Matrix, NativeError, Pool, block_bytes, find_path, paths
+import pytest
+from codespec_native.build import build
 
-STRANGE = (-1, 0, 1, 15, 31, 33, 255, 257, 1 << 24, (1 << 24) + 32, (1 << 31) - 1, 1 << 31, 1 << 40)
+from native.tests.fuzz import fuzz
 
-
-def fuzz(cases: int, seed: int) -> Counter[str]:
-    """Try random cases and return how many were packed, and how many refused."""
-    dice, pool, seen = random.Random(seed), Pool(2), Counter[str]()
-    for case in range(cases):
-        numbers = np.random.default_rng([seed, case])
-        kind = dice.choice([*FORMATS, *FORMATS, dice.randrange(-2, 64)])
-        outputs = dice.choice([dice.randrange(1, 70), dice.randrange(1, 70), dice.choice(STRANGE)])
-        inputs = dice.choice([256 * dice.randrange(1, 5), 32 * dice.randrange(1, 9), dice.choice(STRANGE)])
-        try:
-            size = block_bytes(kind, inputs) * min(max(outputs, 0), 70)
-        except NativeError:
-            size = dice.randrange(4096)
-        size = max(0, min(size, 1 << 22) + dice.choice([0, 0, 0, 0, -1, 1, dice.randrange(-64, 64)]))
-        data = numbers.integers(0, 256, size, dtype=np.uint8)
-        try:
-            matrix = Matrix(pool, kind, outputs, inputs, data)
-        except NativeError as error:
-            assert str(error).count("\n") == 0 and str(error).endswith("."), error
-            seen["refused"] += 1
-            continue
-        rows = numbers.standard_normal((dice.randrange(1, 20), inputs)).astype(np.float32)
-        product = matrix.multiply(rows, pool, find_path(dice.choice(paths())))
-        assert product.shape == (len(rows), outputs)
-        seen["packed"] += 1
-    return seen
+SEED = os.environ.get("FUZZ_SEED", "2")
 
 
 def test_damaged_matrices_are_a_sentence_or_packed() -> None:
     seen = fuzz(cases=400, seed=1)
     assert seen["packed"] > 50 and seen["refused"] > 50
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="preloads the sanitizer as Linux does")
+def test_damaged_matrices_touch_no_memory_beyond_their_own(tmp_path: Path) -> None:
+    library = tmp_path / "codespec.so"
+    build(library, options=("-fsanitize=address,undefined", "-fno-sanitize-recover", "-O1", "-DONE_KERNEL"))
+    words = ["cc", "-print-file-name=libasan.so", "-print-file-name=libubsan.so"]
+    runtimes = [
+        subprocess.run([words[0], word], capture_output=True, text=True, check=True).stdout.strip()
+        for word in words[1:]
+    ]
+    environment = {**os.environ, "LD_PRELOAD": " ".join(runtimes), "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, "-m", "native.tests.fuzz", "4000", SEED, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "packed" in done.stdout
