@@ -18,7 +18,7 @@ from typing import Any
 from tests.cli.processes import user_environment
 from tests.full.fuzzing import NESTED, Finding, damaged, scratched, turns
 
-SECONDS = 120
+SECONDS = 600
 MEMORY = 1 << 30  # bytes that a command may use beyond its peak for an intact folder
 WEIGHTS = "model.safetensors"
 JSONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")

@@ -23,6 +23,7 @@ from tests.server.test_process import Process
 KINDS = ("text", "whole", "number", "flag", "texts", "prompts", "ids", "text_or_parts", "part", "parts")
 SMALL = {"max_tokens": 4, "n_predict": 4, "max_completion_tokens": 4, "options": {"num_predict": 4}}
 WORDS = ["", "x", "def f(x):\n    return ", "\t\n", "é\U0001f600", "<|im_end|>", "\ufdd0", "a" * 3000, "x = 1\r\n"]
+SECONDS = 600  # without a byte; a text of half the context took 52 on a busy machine
 SETTLED = 2000  # requests until every batch size has been computed
 
 
@@ -149,7 +150,7 @@ class Fuzzer:
 
         If `ends`, the write side is closed after the request, even if the headers promise more.
         """
-        with socket.create_connection((self.served.host, self.served.port), timeout=60) as connection:
+        with socket.create_connection((self.served.host, self.served.port), timeout=SECONDS) as connection:
             connection.sendall(given)
             if ends:
                 connection.shutdown(socket.SHUT_WR)

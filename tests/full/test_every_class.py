@@ -1,11 +1,13 @@
 """Every causal class of the installed transformers, at a tiny size: it loads, or one sentence says why not.
 
 A class that loads has passed the check at start: its results through codespec's attention are those of its own, and
-other sequences don't change them.
+other sequences don't change them. Its memory can be planned. Each is tried with numbers, and with values of the kinds
+that its own configuration has (lists, None, shared keys).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from codespec.errors import ModelError
 from codespec.models import attention
+from codespec.models.memory_plan import Need, step_claims
 from codespec.models.reference import quiet
 from codespec.models.transformers_loader import wrap
 from codespec.store.model_config import why_unsuitable
@@ -53,6 +56,8 @@ KNOWN = (
     "llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe",
     "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2", "olmo_hybrid",
 )  # fmt: skip
+RAW = ("NoneType", "object has no attribute", "unsupported operand")
+LEAST_OWN = 20  # whose defaults are of other kinds than numbers
 REFUSED = {
     "mamba": "recurrent",
     "jamba": "recurrent",
@@ -62,22 +67,43 @@ REFUSED = {
 }
 
 
-def build(kind: str) -> Any:
+def sizes(known: Mapping[str, Any], own: bool) -> dict[str, Any]:
+    """Return tiny sizes for a configuration's defaults, `own`: of the same kinds as the defaults."""
+    values = {name: value for name, value in TINY.items() if name in known}
+    layers = 2
+    if isinstance(listed := known.get("layer_types"), list) and listed:
+        kinds = list(dict.fromkeys(listed))
+        shares = own and "num_kv_shared_layers" in known
+        values["layer_types"] = kinds = kinds * (2 if len(kinds) == 1 or shares else 1)
+        layers = len(kinds)
+        values |= {name: layers for name in ("num_hidden_layers", "n_layer", "num_layers") if name in values}
+        if shares:
+            values["num_kv_shared_layers"] = layers // 2
+    if "kv_lora_rank" in known:
+        values["num_key_value_heads"] = 4
+    if own:
+        values = {name: value for name, value in values.items() if known[name] is not None}
+        values |= {
+            name: [value] * layers
+            for name, value in values.items()
+            if isinstance(known[name], list) and not isinstance(value, list)
+        }
+    return values
+
+
+def build(kind: str, own: bool) -> Any:
     """Return a tiny random network of a model type, or None if sizes alone don't make one."""
     named: Any = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]
     cls = getattr(transformers, named[0] if isinstance(named, tuple) else named)
     try:
         known = transformers.CONFIG_MAPPING[kind]().to_dict()
-        values = {name: value for name, value in TINY.items() if name in known}
-        if isinstance(listed := known.get("layer_types"), list) and listed:
-            kinds = list(dict.fromkeys(listed))
-            values["layer_types"] = kinds = kinds * (2 if len(kinds) == 1 else 1)
-            values |= {name: len(kinds) for name in ("num_hidden_layers", "n_layer", "num_layers") if name in values}
-        if "kv_lora_rank" in known:
-            values["num_key_value_heads"] = 4
-        config = transformers.CONFIG_MAPPING[kind](**values)
+        values = sizes(known, own)
+        if own and values == sizes(known, False):
+            return None
         with torch.device("meta"):
-            network = cls._from_config(config, attn_implementation="eager", dtype=torch.float32)
+            network = cls._from_config(
+                transformers.CONFIG_MAPPING[kind](**values), attn_implementation="eager", dtype=torch.float32
+            )
         if sum(weight.numel() for weight in network.parameters()) > MOST_PARAMETERS:
             return None
         torch.manual_seed(0)
@@ -88,19 +114,35 @@ def build(kind: str) -> Any:
         return None
 
 
-def outcome(kind: str) -> str:
+def outcome(kind: str, own: bool = False) -> str:
     """Return "" if the class loads, the sentence of its refusal, or "not built"."""
     attention.register()
     with quiet():
-        network = build(kind)
+        network = build(kind, own)
         if network is None:
             return "not built"
         try:
-            wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
+            model = wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
+            assert all(claim.nbytes >= 0 for claim in step_claims(Need(model, 2, 64, 16, 4), 0))
         except ModelError as error:
             fault = why_unsuitable(network.config.to_dict())  # as the loader, which reads the configuration first
             return fault.sentence if fault is not None else str(error)
     return ""
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
+def test_lists_of_sizes_and_shared_keys(kind: str) -> None:
+    assert outcome(kind, own=True) == ""
+
+
+@pytest.mark.full
+def test_values_of_each_class_own_kinds() -> None:
+    found = {kind: outcome(kind, own=True) for kind in KINDS}
+    built = {kind: text for kind, text in found.items() if text != "not built"}
+    print(len(built), {kind: text for kind, text in built.items() if text})
+    assert len(built) >= LEAST_OWN
+    assert not [text for text in built.values() if "\n" in text or ". " in text], "one sentence"
+    assert not [text for text in built.values() if any(word in text for word in RAW)]
 
 
 @pytest.mark.full
@@ -111,5 +153,4 @@ def test_every_class_loads_or_says_why_not() -> None:
     assert not [said for said in built.values() if "\n" in said or ". " in said], "one sentence"
     assert {kind for kind in KNOWN if found[kind]} == set()
     assert all(words in found[kind] for kind, words in REFUSED.items()), {kind: found[kind] for kind in REFUSED}
-    raw = ("NoneType", "object has no attribute", "unsupported operand")
-    assert not [said for kind, said in built.items() if any(word in said for word in raw)]
+    assert not [said for said in built.values() if any(word in said for word in RAW)]
