@@ -56,7 +56,7 @@ class ServeConfig:
     )
     upstream_prompt: int = setting(
         2048,
-        "tokens of an editor prompt that are sent upstream, estimated at three bytes each",
+        "tokens of an editor prompt that are sent upstream: three bytes count as one until usage shows fewer",
         metavar="N",
         least=256,
         most=65_536,

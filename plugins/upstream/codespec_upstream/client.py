@@ -35,7 +35,8 @@ MOST_COUNT = 1 << 31  # tokens
 MOST_MESSAGE = 1000  # characters of a server's message that are read
 _TOO_LONG = re.compile(
     r"maximum context length is (\d{1,9}) tokens.*?"
-    r"(?:\((\d{1,9}) in (?:your|the) |has (\d{1,9}) input tokens|contains at least (\d{1,9}) |resulted in (\d{1,9}) )",
+    r"(?:\((\d{1,9}) in (?:your|the) |has (\d{1,9}) input tokens"
+    r"|contains (?P<bound>at least )?(\d{1,9}) |resulted in (\d{1,9}) )",
     re.DOTALL,
 )
 CHECK_SERVER = "check that it is an OpenAI-compatible server"
@@ -56,10 +57,14 @@ def base_of(url: str) -> str:
 
 
 class Excess(NamedTuple):
-    """The tokens of a prompt that was too long, and the tokens of the model's context."""
+    """The tokens of a prompt that was too long, and the tokens of the model's context.
+
+    `is_bound`: the server stopped counting at its limit, as vLLM does, so the prompt has `prompt` tokens or more.
+    """
 
     prompt: int
     context: int
+    is_bound: bool = False
 
     @classmethod
     def read(cls, report: Mapping[str, Any]) -> Excess | None:
@@ -67,13 +72,14 @@ class Excess(NamedTuple):
         error = report.get("error", report)
         if not isinstance(error, dict):
             return None
-        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
+        prompt, context, is_bound = error.get("n_prompt_tokens"), error.get("n_ctx"), False
         if type(prompt) is not int or type(context) is not int:
             said = _TOO_LONG.search(str(error.get("message", ""))[:MOST_MESSAGE])
             if said is None:
                 return None
-            prompt, context = int(next(filter(None, said.groups()[1:]))), int(said[1])
-        return cls(prompt, context) if 0 < context < MOST_COUNT and 0 < prompt < MOST_COUNT else None
+            is_bound = said["bound"] is not None
+            prompt, context = int(said[said.lastindex or 0]), int(said[1])
+        return cls(prompt, context, is_bound) if 0 < context < MOST_COUNT and 0 < prompt < MOST_COUNT else None
 
 
 class UpstreamError(ServeError):

@@ -253,9 +253,13 @@ class Upstream(Source):
             if error.excess is None:
                 raise
             prompts.context = min(prompts.context, error.excess.context)
-            counted = prompt.nbytes / error.excess.prompt
-            prompts.learn(sequence.request.owner, prompt.nbytes, error.excess.prompt)
+            # A server that stopped counting has not told how dense the text is; a token has at least one byte.
+            tokens = prompt.nbytes if error.excess.is_bound else error.excess.prompt
+            counted, longer = prompt.nbytes / tokens, prompt
+            prompts.learn(sequence.request.owner, prompt.nbytes, tokens)
             prompt = await self._loop.run_in_executor(self._builder, prompts.build, sequence.request, counted)
+            kept = [note for note in sequence.stats.notes if note not in longer.notes]
+            sequence.stats.notes[:] = [*prompt.notes, *kept]
             await self._pieces(work, sequence, prompt)
         if tokens := sequence.stats.prompt_tokens:
             prompts.learn(sequence.request.owner, prompt.nbytes, tokens)

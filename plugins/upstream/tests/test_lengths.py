@@ -11,12 +11,14 @@ import pytest
 from codespec_upstream.client import Excess, UpstreamClient
 from codespec_upstream.source import Upstream
 
-from plugins.upstream.tests.servers import DONE, FakeServer, Request, chunk, fake_server, head
+from plugins.upstream.tests.servers import DONE, Behaviour, FakeServer, Request, chunk, fake_server, head
 from plugins.upstream.tests.test_daemon import complete, text_of
 from tests.server.daemons import Served, serving_source
 
 CONTEXT = 2048
 HEX = "".join(f"    0x{number:08x}, 0x{number * 7919:08x},\n" for number in range(400))
+FLOATS = "".join(f"    {number * 0.7310585:.9f}, -{number * 1.6180339:.9f},\n" for number in range(400))
+LIMIT = f"This model's maximum context length is {CONTEXT} tokens. However,"
 PLACE = {"prefix": f"TABLE = [\n{HEX}    ", "suffix": f"\n{HEX}]\n", "path": "a.py", "document": "hex"}
 
 
@@ -43,6 +45,17 @@ async def counting(server: FakeServer, request: Request, writer: asyncio.StreamW
     usage = {"prompt_tokens": tokens, "completion_tokens": 1}
     writer.write(head() + chunk("1", "stop") + b"data: " + json.dumps({"choices": [], "usage": usage}).encode())
     writer.write(b"\n\n" + DONE)
+
+
+async def counting_to_the_limit(server: FakeServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    """Answer like `counting`, but count no further than the limit, as vLLM does."""
+    room = CONTEXT - request.body["max_tokens"]
+    if count(request) <= room:
+        await counting(server, request, writer)
+        return
+    message = f"{LIMIT} you requested {CONTEXT - room} output tokens and your prompt contains at least {room + 1} input"
+    error = {"message": f"{message} tokens.", "type": "BadRequestError", "code": 400}
+    writer.write(head("400 Bad Request", "application/json") + json.dumps({"error": error}).encode())
 
 
 @pytest.fixture
@@ -74,6 +87,27 @@ def test_the_next_prompt_of_the_document_fits_at_once(upstream: FakeServer, daem
     assert len(upstream.streams) == 5 and len(upstream.streams[-1].body["prompt"]) > 2 * CONTEXT, "another document"
 
 
+@pytest.mark.parametrize("behaviour", [counting, counting_to_the_limit])
+@pytest.mark.parametrize("lines", [HEX, FLOATS], ids=["hex", "floats"])
+def test_a_refused_document_is_refused_once(
+    upstream: FakeServer, daemon: Served, lines: str, behaviour: Behaviour
+) -> None:
+    upstream.behaviour = behaviour
+    for typed in ("", "0", "0.", "0.1"):
+        place = {**PLACE, "prefix": f"TABLE = [\n{lines}    {typed}", "suffix": f"\n{lines}]\n"}
+        assert text_of(complete(daemon, **place, shape="line", max_tokens=64)) == "1"
+    assert len(upstream.streams) == 5
+    assert CONTEXT // 2 < count(upstream.streams[-1]) <= CONTEXT - 64, "usage tells how much fits"
+
+
+def test_what_a_shorter_prompt_leaves_out_is_in_the_notes(upstream: FakeServer, daemon: Served) -> None:
+    place = {"prefix": HEX[:5600], "suffix": "", "path": "a.py", "shape": "raw", "max_tokens": 64}
+    events = complete(daemon, **place)
+    first, second = (request.body["prompt"] for request in upstream.streams)
+    assert len(first) == 5600 > len(second) > 0
+    assert sum("near the cursor were sent" in note for note in events[-1][1]["stats"]["notes"]) == 1
+
+
 def test_a_document_without_a_name_gets_its_shorter_prompt_too(upstream: FakeServer, daemon: Served) -> None:
     place = {**PLACE, "document": ""}
     assert text_of(complete(daemon, **place, shape="line", max_tokens=64)) == "1" and len(upstream.streams) == 2
@@ -97,7 +131,8 @@ def test_a_server_that_goes_on_refusing_is_asked_twice(upstream: FakeServer, dae
         ("This model's maximum context length is 2048 tokens. However, your request has 2100 input tokens. Please "
          "reduce the length of the input messages.", Excess(2100, 2048)),
         ("This model's maximum context length is 2048 tokens. However, you requested 64 output tokens and your prompt "
-         "contains at least 1985 input tokens, for a total of at least 2049 tokens.", Excess(1985, 2048)),
+         "contains at least 1985 input tokens, for a total of at least 2049 tokens.", Excess(1985, 2048, True)),
+        (f"{LIMIT} your prompt contains 2100 input tokens.", Excess(2100, 2048)),
         ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
          Excess(9001, 8192)),
         ("max_tokens is too large", None),
