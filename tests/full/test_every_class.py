@@ -20,6 +20,7 @@ from codespec.models import attention
 from codespec.models.memory_plan import Need, step_claims
 from codespec.models.reference import quiet
 from codespec.models.transformers_loader import wrap
+from codespec.startup.call_search import find_calls
 from codespec.store.model_config import why_unsuitable
 
 TINY: dict[str, Any] = {
@@ -133,6 +134,10 @@ def outcome(kind: str, own: bool = False) -> str:
 @pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
 def test_lists_of_sizes_and_shared_keys(kind: str) -> None:
     assert outcome(kind, own=True) == ""
+    with quiet():
+        network = build(kind, own=True)
+        model = wrap(network, None, kind, device=torch.device("cpu"), dtype=torch.float32, exact=True)  # type: ignore[arg-type]
+        assert network.config.num_kv_shared_layers and find_calls(model).variance == ""
 
 
 @pytest.mark.full
