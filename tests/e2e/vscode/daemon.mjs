@@ -1,9 +1,10 @@
 // The daemon that the language servers started for themselves, seen from outside: its process and what it has counted.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { pause, until } from "./waiting.mjs";
 
-const RUN = 4; // milliseconds out of PERIOD that a slowed daemon runs: a fast machine writes a long text in 30
-const PERIOD = 150;
+const PACE = new URL("pace.py", import.meta.url).pathname;
 const SETTLED = 300; // milliseconds without a new question: longer than an editor waits before it asks
 
 export class Daemon {
@@ -83,16 +84,12 @@ export class Daemon {
   }
 
   /** Takes the processor away from it most of the time, as a big target would need it; what it returns gives it back. */
-  slow() {
+  async slow() {
     const [slowed] = this.processes;
-    let over = false;
-    const beat = setInterval(() => {
-      signal(slowed, "SIGCONT");
-      setTimeout(() => over || signal(slowed, "SIGSTOP"), RUN);
-    }, PERIOD);
+    const pace = spawn(process.env.PYTHON || "python3", [PACE, String(slowed)], { stdio: ["ignore", "pipe", "inherit"] });
+    await once(pace.stdout, "data");
     return () => {
-      over = true;
-      clearInterval(beat);
+      pace.kill("SIGTERM");
       signal(slowed, "SIGCONT");
     };
   }

@@ -106,7 +106,7 @@ export const product = {
   async "the next alternative and the one before, by their keys, behind a text that has grown"(ide) {
     const place = await choose(ide.daemon, LONG);
     const window = await ide.openAt(place, { "codespec.budgetMs": 300 });
-    const release = ide.daemon.slow();
+    const release = await ide.daemon.slow();
     try {
       await window.type(place.key);
       await window.whole(place.text);

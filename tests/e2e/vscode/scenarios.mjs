@@ -94,7 +94,7 @@ export const scenarios = {
     const place = await choose(ide.daemon, LONG);
     const window = await ide.openAt(place, { "codespec.budgetMs": 300 });
     const before = await ide.daemon.settled();
-    const release = ide.daemon.slow();
+    const release = await ide.daemon.slow();
     try {
       await window.type(place.key);
       await window.whole(place.text);
@@ -144,7 +144,7 @@ export const scenarios = {
     );
     const window = await ide.openAt(place);
     const before = await ide.daemon.settled();
-    const release = ide.daemon.slow();
+    const release = await ide.daemon.slow();
     try {
       await window.type(place.key);
       await until("something is shown while the engine is at work", async () => {
