@@ -115,10 +115,11 @@ def test_no_undefined_behaviour_and_no_memory_error(reference: str, tmp_path: Pa
             "sum[h][r] = f_fma(found, factor, sum[h][r]);",
             "sum[h][r] = f_add(f_mul(found, factor), sum[h][r]);",
         ),
-        ("kernels.inc", "-offset * block->half[1]", "-offset * block->half[0]"),
+        ("kernels.inc", "i_start(0, 0, -offset, block->half)", "i_start(0, -offset, 0, block->half)"),
+        ("kernels.inc", "f_set(-MAGIC)", "f_set(1 - MAGIC)"),
         ("kernels.inc", "b_right(plane, j - 4), 16", "b_right(plane, j - 4), 8"),
     ],
-    ids=["float order", "offset of the second half", "high bit"],
+    ids=["float order", "offset of the second half", "shift of the sums", "high bit"],
 )
 def test_a_planted_fault_is_seen(fault: tuple[str, str, str], reference: str, tmp_path: Path) -> None:
     file, right, wrong = fault

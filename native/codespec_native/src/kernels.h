@@ -16,7 +16,7 @@ enum { ROWS = 16, QUERIES = 4 };
 typedef struct {
     int8_t code[GROUP];
     float scale;
-    int32_t half[2];  /* sums of the codes of inputs 0…15 and 16…31 */
+    int16_t half[2];  /* sums of the codes of inputs 0…15 and 16…31 */
     float sum;        /* scale * (half[0] + half[1]) */
 } rounded_t;
 

@@ -30,8 +30,13 @@ static inline vf f_int8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 static inline vf f_int(vi a) { return _mm256_cvtepi32_ps(a); }
+static inline vf f_bits(vi a) { return _mm256_castsi256_ps(a); }
 static inline vi i_round(vf a) { return _mm256_cvtps_epi32(a); }
 static inline vi i_set(int32_t a) { return _mm256_set1_epi32(a); }
+/* start + a * half[0] + b * half[1] in each lane. */
+static inline vi i_start(int start, int a, int b, const int16_t half[2]) {
+    return i_set(start + a * half[0] + b * half[1]);
+}
 static inline vi i_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline void i_put_int8(int8_t *p, vi a) {
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));

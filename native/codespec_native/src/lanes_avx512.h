@@ -28,8 +28,23 @@ static inline vf f_int8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 static inline vf f_int(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline vf f_bits(vi a) { return _mm512_castsi512_ps(a); }
 static inline vi i_round(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vi i_set(int32_t a) { return _mm512_set1_epi32(a); }
+/* start + a * half[0] + b * half[1] in each lane. */
+static inline vi i_start(int start, int a, int b, const int16_t half[2]) {
+    vi sum = _mm512_set1_epi32(start);
+    if (!a && !b) return sum;
+    vi factors = _mm512_set1_epi32((int)((uint32_t)(uint16_t)a | (uint32_t)(uint16_t)b << 16));
+#ifdef __AVX512VNNI__
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(factors), "m"(*(const int16_t(*)[2])half));
+    return sum;
+#else
+    int32_t word;
+    memcpy(&word, half, 4);
+    return _mm512_dpwssd_epi32(sum, factors, _mm512_set1_epi32(word));
+#endif
+}
 static inline vi i_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline void i_put_int8(int8_t *p, vi a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
 static inline vf f_power(vi n) {

@@ -29,8 +29,13 @@ static inline vf f_int8(const int8_t *p) {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
 }
 static inline vf f_int(vi a) { return vcvtq_f32_s32(a); }
+static inline vf f_bits(vi a) { return vreinterpretq_f32_s32(a); }
 static inline vi i_round(vf a) { return vcvtnq_s32_f32(a); }
 static inline vi i_set(int32_t a) { return vdupq_n_s32(a); }
+/* start + a * half[0] + b * half[1] in each lane. */
+static inline vi i_start(int start, int a, int b, const int16_t half[2]) {
+    return i_set(start + a * half[0] + b * half[1]);
+}
 static inline vi i_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline void i_put_int8(int8_t *p, vi a) {
     int16x4_t words = vqmovn_s32(a);

@@ -32,8 +32,13 @@ static inline vf f_half(const uint16_t *p) { VF(half_to_float(p[l])); }
 static inline void f_put_half(uint16_t *p, vf a) { EACH p[l] = float_to_half(a.v[l]); }
 static inline vf f_int8(const int8_t *p) { VF((float)p[l]); }
 static inline vf f_int(vi a) { VF((float)a.v[l]); }
+static inline vf f_bits(vi a) { vf r; memcpy(&r, &a, sizeof r); return r; }
 static inline vi i_round(vf a) { VI((int32_t)lrintf(a.v[l])); }
 static inline vi i_set(int32_t a) { VI(a); }
+/* start + a * half[0] + b * half[1] in each lane. */
+static inline vi i_start(int start, int a, int b, const int16_t half[2]) {
+    return i_set(start + a * half[0] + b * half[1]);
+}
 static inline vi i_add(vi a, vi b) { VI(a.v[l] + b.v[l]); }
 static inline void i_put_int8(int8_t *p, vi a) { EACH p[l] = (int8_t)a.v[l]; }
 static inline vf f_power(vi n) { /* 2^n for -126 <= n <= 127 */
