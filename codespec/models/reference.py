@@ -30,6 +30,7 @@ from codespec.store.weights import StoredTensor
 from codespec.text.control_tokens import read_json
 
 PROBE = "codespec-window-probe"
+OWN = "eager"  # the attention that each architecture has itself
 PACKED = 8  # four-bit values in a 32-bit integer
 SLACK, SPARE = 2, 1 << 24  # allowance beyond its weights: a factor, and values for tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
@@ -126,7 +127,7 @@ def check_windows(network: Any, max_length: int) -> None:
 
 def reference_logits(network: Any) -> Tensor:
     """Return logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
-    return _run(network, "eager", sample_ids(network.config.get_text_config().vocab_size))
+    return _run(network, OWN, sample_ids(network.config.get_text_config().vocab_size))
 
 
 @torch.inference_mode()
@@ -138,7 +139,13 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
             network.set_attn_implementation(attention)
             logits: Tensor = network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
         except FAILURES as error:
-            raise ModelError(refusal(type(network).__name__, one_line(error))) from error
+            if attention != OWN:
+                _run(network, OWN, ids)  # raises if not the attention is at fault, but the configuration
+                raise ModelError(refusal(type(network).__name__, one_line(error))) from error
+            raise ModelError(
+                f"{type(network).__name__} can't run as its configuration says ({one_line(error)})",
+                "check config.json or choose another model",
+            ) from error
         finally:
             network.set_attn_implementation(NAME)
     return logits.float()
