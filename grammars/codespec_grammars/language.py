@@ -80,6 +80,7 @@ class Language:
     literals: tuple[LiteralRule, ...] = ()  # tried before all other tokens
     begins_in: str = ""  # the opener of the literal that a file begins in
     atoms: tuple[str, ...] = ()
+    starts: str = ""  # where literals, atoms, heredocs and indented texts begin, if no string, comment or bracket does
     heredoc: str = ""  # regular expression; its group that matches is the word that ends it
     heredoc_rest: str = r"\r?$"  # regular expression for the text after that word
     arithmetic: str = ""  # brackets inside which a heredoc's opener is an operator

@@ -68,11 +68,13 @@ class Lexer:
             match = (inside or code).search(text, pos, end)
             if match is None:
                 break
-            pos = match.end()
-            if match.lastgroup == "literal":
+            group = match.lastgroup
+            assert group is not None
+            pos = match.end(group)
+            if group == "literal":
                 pos = self._literal(match)
-            elif match.lastgroup not in _SKIPPED:
-                self._event(match, inside is not None, end)
+            elif group not in _SKIPPED:
+                self._event(match, group, inside is not None, end)
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
@@ -83,10 +85,9 @@ class Lexer:
             self.repairs.pop()
         self.dropped.clear()
 
-    def _event(self, match: re.Match[bytes], inside: bool, end: int) -> None:
-        group = match.lastgroup
+    def _event(self, match: re.Match[bytes], group: str, inside: bool, end: int) -> None:
         if group == "open" or group == "long":
-            self._open(match)
+            self._open(match[group], match.start())
         elif group == "nest":
             self._stack.append((self._stack[-1][0], match.start()))
         elif group == "leave":
@@ -97,26 +98,26 @@ class Lexer:
         elif group == "close" and inside:
             self._stack.pop()
         elif group == "close":
-            self._close(match)
+            self._close(match[group], match.start())
         elif group == "line":
-            self._line(match.end())
+            self._line(match.end(group))
         elif group == "end":
             self._drop(len(self._stack) - 1, match.start())
             if not self._stack or self._stack[-1][0].inside is None:
                 self._line(match.end())
-        elif group == "comment" and match.end() == end:
+        elif group == "comment" and match.end(group) == end:
             self._comment = match.start()
         elif group == "heredoc" and not self._in_arithmetic():
             self._pending.append(heredoc_opener(self._heredoc_word(match), self.rules.heredoc_rest))
 
-    def _open(self, match: re.Match[bytes]) -> None:
-        opener, innermost = self._opener(match), len(self._stack) - 1
+    def _open(self, mark: bytes, pos: int) -> None:
+        opener, innermost = self._opener(mark, pos), len(self._stack) - 1
         while opener.open == opener.close and innermost >= 0 and self._stack[innermost][0].sort == BRACKET:
             if self._stack[innermost][0] is opener:
-                self._close(match)  # its opener and closer are the same
+                self._close(mark, pos)  # its opener and closer are the same
                 return
             innermost -= 1
-        self._stack.append((opener, match.start()))
+        self._stack.append((opener, pos))
 
     def _literal(self, match: re.Match[bytes]) -> int:
         """Open the literal, if it is one here. Return the position to go on from."""
@@ -156,10 +157,10 @@ class Lexer:
         ]
         return any(later == earlier + 1 for earlier, later in pairwise(opened))
 
-    def _opener(self, match: re.Match[bytes]) -> Opener:
-        opener = self.rules.openers[match.group()]
-        if opener.block and opener.open == b"{":
-            before = self.text[max(0, match.start() - 32) : match.start()]
+    def _opener(self, mark: bytes, pos: int) -> Opener:
+        opener = self.rules.openers[mark]
+        if opener.block and mark == b"{":
+            before = self.text[max(0, pos - 32) : pos]
             if self.rules.value.search(before[before.rfind(b"\n") + 1 :]):
                 return self.rules.values[opener.open]
         return opener
@@ -227,16 +228,15 @@ class Lexer:
             self.repairs.append((pos, opener.close))
         del self._stack[depth:]
 
-    def _close(self, match: re.Match[bytes]) -> None:
-        wanted = match.group()
+    def _close(self, mark: bytes, pos: int) -> None:
         for depth in range(len(self._stack) - 1, -1, -1):
             opener, start = self._stack[depth]
             if opener.sort != BRACKET:
                 break
-            if opener.close == wanted:
-                self._drop(depth + 1, match.start())
+            if opener.close == mark:
+                self._drop(depth + 1, pos)
                 del self._stack[depth:]
-                self._closed = (match.start(), start)
+                self._closed = (pos, start)
                 return
 
 

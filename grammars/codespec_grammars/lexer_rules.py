@@ -46,7 +46,10 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class LexerRules:
-    """The lexer rules of a language. `code` finds the next event in code, whose kind is the group name."""
+    """The lexer rules of a language.
+
+    `code` finds the next event in code: the group that matched is its text, and the group's name its kind.
+    """
 
     code: re.Pattern[bytes]
     openers: dict[bytes, Opener]
@@ -199,7 +202,10 @@ def _code(data: Language) -> re.Pattern[bytes]:
     parts.append(b"(?P<flat>" + _flat(data) + b")")
     parts.append(b"(?P<open>" + _any([*(mark for mark in marks if len(mark) == 1), *brackets]) + b")")
     parts.append(b"(?P<close>" + _any([pair[1] for pair in data.brackets]) + b")")
-    return re.compile(b"|".join(parts), re.M)
+    firsts = {mark[0] for mark in (*marks, *data.line_comments, *brackets)} | {pair[1] for pair in data.brackets}
+    # Matching one character of a set first and looking back at it is how `re` skips all others without trying `parts`.
+    first = b"[" + re.escape("".join(firsts | set("\n" + data.starts)).encode()) + b"]"
+    return re.compile(first + b"(?<=(?=" + b"|".join(parts) + rb")[\s\S])", re.M)
 
 
 def _any(marks: Sequence[str]) -> bytes:

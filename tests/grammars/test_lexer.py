@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 from pathlib import Path
 
@@ -21,6 +22,17 @@ LITERALS = {
     "ruby": b"a = b / c\nd = e % f\ng = x ? 'y' : /z'/\nh = %r{'#{i}}\nj\n__END__\nit's\n\"k\n",
     "bash": b"a() {\n  echo ${#b} ${c//\\'/} # it's\n  cat <<< \"$d\"\n}\ncase e in\n  f) g ;;\nesac\nh=1\n",
     "php": b"<b>it's</b>\n<?php // don't ?>\n<i>won't</i>\n<?= $a ?>\ncan't\n<?php\n# it's\n#[B]\nfunction c() {}\n",
+}
+
+ECMA = b"x =/a/\ny = /b/\nreturn /c/\n"
+MORE = {  # for patterns that the texts above lack
+    "javascript": ECMA,
+    "php": b"<?php\n$a = <<<B\nB;\n",
+    "ruby": b"=begin\n=end\na = $'\n[?b]\n:<<\ndef %(c)\nd %w(e)\nf /g/\nh = <<~I\nI\n",
+    "rust": b'let a = r#"b"#;\n',
+    "tsx": ECMA,
+    "typescript": ECMA,
+    "yaml": b"a: b#c\n",
 }
 
 
@@ -46,6 +58,20 @@ def test_the_fixtures() -> None:
         if language in language_names():
             compare(grammar_of(language), path.name, path.read_bytes(), result)
     assert result.disagreements == [] and result.lines > 500
+
+
+@pytest.mark.parametrize("language", sorted(language_names()))
+def test_patterns_begin_at_known_characters(language: str) -> None:
+    """The lexer looks at no other character, so a pattern that began elsewhere would never be found."""
+    data = grammar_of(language).data
+    marks = [*data.brackets, *data.line_comments, *(mark for mark, _ in data.block_comments)]
+    known = {mark[0] for mark in (*marks, *(rule.open for rule in data.strings))} | set(data.starts)
+    patterns = {*data.atoms, data.heredoc, data.indented_text, *(rule.pattern for rule in data.literals)} - {""}
+    paths = [path for path in FOLDER.glob("*/*") if find_language("", path.name) == language]
+    text = b"\n".join([LITERALS.get(language, b""), MORE.get(language, b""), *(path.read_bytes() for path in paths)])
+    for pattern in patterns:
+        found = {match[0][:1].decode("latin-1") for match in re.finditer(pattern.encode(), text, re.M)}
+        assert found and found <= known, pattern
 
 
 @pytest.mark.full
