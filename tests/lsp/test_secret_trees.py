@@ -7,8 +7,10 @@ the completed one itself.
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ TREES, MANY = 6, 10_000
 NAMED = [name for name in SECRETS if not set(name) & set(":%#?\\;~ ") and not name.endswith("/")]
 NAMED = [name for name in NAMED if not name.startswith("/") and ".git/" not in name and len(name) < 100]
 HIDDEN = "never = 'HIDDEN-TEXT-OF-A-SECRET-FILE'\n"
-SETTINGS = {"initializationOptions": {"notSecretFiles": ["token.json"], "secretFiles": ["mine/"]}}
+OWN = {"notSecretFiles": ["token.json"], "secretFiles": ["mine/"], "budgetMs": 60_000}
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +63,8 @@ def grow(chance: random.Random, top: Path) -> dict[str, str]:
     return texts
 
 
-async def work(chance: random.Random, client: Editor, fake: FakeDaemon, top: Path) -> None:
-    """Open some of the files, edit them, and complete in main.py and in a secret file."""
+async def work(chance: random.Random, client: Editor, fake: FakeDaemon, top: Path) -> dict[str, Any]:
+    """Open some of the files, edit them, and complete in main.py and in a secret file. Return the status."""
     texts = grow(chance, top)
     client.notify(
         "workspace/didChangeWorkspaceFolders", {"event": {"added": [{"uri": top.as_uri(), "name": "x"}], "removed": []}}
@@ -76,42 +78,48 @@ async def work(chance: random.Random, client: Editor, fake: FakeDaemon, top: Pat
     uri = (top / main).as_uri()
     client.open(texts[main], uri=uri)
     row = texts[main].count("\n") - 1
-    assert await client.texts(row, 8, uri=uri) == ["value = 1"]
+    while not (shown := await client.texts(row, 8, uri=uri)):
+        continue  # the time for an answer ran out on a busy machine
+    assert shown == ["value = 1"]
     document = fake.asked[-1].body["document"]  # a visit elsewhere or a close would cancel the sending of its files
     await until(lambda: any(body["files"] for body in fake.files if body["document"] == document))
     hidden = [name for name in opened if texts[name] == HIDDEN and "token.json" not in name]
     for name in hidden[:2]:
         assert await client.texts(1, 0, uri=(top / name).as_uri()) == [], name
-    await client.status()
+    status = await client.status()
     for name in (*opened, main):
         client.close((top / name).as_uri())
+    return status
 
 
-def check(client: Editor, fake: FakeDaemon) -> None:
-    """Assert that no secret is in anything that left the server."""
-    sent = repr([each.body for each in (*fake.asked, *fake.warmed)] + fake.files + client.told + client.asked)
-    assert "HIDDEN-TEXT" not in sent and "PRIVATE KEY" not in sent and KEY.splitlines()[1] not in sent
-    assert [token for token in TOKENS if token in sent] == []
+def check(left: str) -> None:
+    """Assert that no secret is in what left the server."""
+    assert "HIDDEN-TEXT" not in left and "PRIVATE KEY" not in left and KEY.splitlines()[1] not in left
+    assert [token for token in TOKENS if token in left] == []
 
 
 async def trees(seeds: range, tmp_path: Path) -> None:
-    async with talking(SETTINGS) as (client, fake):
+    async with talking({"initializationOptions": OWN}) as (client, fake):
         fake.script = ["1"]
-        for seed in seeds:
-            await work(random.Random(seed), client, fake, tmp_path / f"tree{seed}")
+        told = [await work(random.Random(seed), client, fake, tmp_path / f"tree{seed}") for seed in seeds]
         snippets = repr([asked.body["snippets"] for asked in fake.asked])
         assert "def work" in snippets, "the rest of such a file goes along"
-        check(client, fake)
+        check(repr([each.body for each in (*fake.asked, *fake.warmed)] + fake.files))
+        check(repr(told + client.told + client.asked))
 
 
-def test_trees(tmp_path: Path) -> None:
+def test_trees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run(trees(range(TREES), tmp_path), seconds=300)
+    check("".join(capfd.readouterr()))
 
 
 @pytest.mark.full
-def test_many_trees(tmp_path: Path) -> None:
+def test_many_trees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for first in range(0, MANY, 20):
         run(trees(range(first, first + 20), tmp_path), seconds=600)
+        check("".join(capfd.readouterr()))
+        for seed in range(first, first + 20):
+            shutil.rmtree(tmp_path / f"tree{seed}")
 
 
 def test_the_users_own_lists(tmp_path: Path) -> None:
