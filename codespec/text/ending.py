@@ -24,8 +24,10 @@ from codespec.text.filters import (
     RepeatedLine,
     RestOfLine,
     has_word,
+    lines_below,
 )
 from codespec.text.fim_templates import FAMILIES, family_tokens
+from codespec.text.slips import Assignment, SecondDocstring
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
@@ -38,7 +40,8 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
     """Return how much to complete.
 
     `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. `auto` completes the line
-    if there is text to the right or the cursor is in a string or comment, the block if one was just opened, else the
+    if there is text to the right or the cursor is in a string or comment. If only closers are to the right, the
+    brackets that the line opens are completed too. Otherwise it completes the block if one was just opened, else the
     statement. Without a grammar, it completes the line, or on an empty line the block.
     """
     if shape == "line":
@@ -49,8 +52,10 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
         return Scope.LINE
     if shape == "block":
         return Scope.BLOCK
-    if right.strip(_CLOSERS + b" \t") or (right.strip() and not place.opened):
+    if right.strip(_CLOSERS + b" \t"):
         return Scope.LINE
+    if right.strip() and not place.opened:
+        return Scope.REST
     return Scope.BLOCK if place.opened else Scope.STATEMENT
 
 
@@ -106,7 +111,8 @@ MARKERS = (
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
 
 MOST_LINES = 12  # non-blank lines, the default limit for shape "auto"
-LOOKED_AT = 2048  # bytes around the cursor checked for repetition
+LOOKED_AT = 2048  # bytes of the cursor's line checked for repetition
+LOOKED_BELOW = 8192  # bytes below the cursor: more than the model reads of them
 
 
 class Ending:
@@ -120,13 +126,14 @@ class Ending:
         before, after = prefix.encode(), suffix.encode()
         self._right = after[:MOST_RIGHT].partition(b"\n")[0].rstrip(b"\r")
         line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
-        below = next((line.rstrip() for line in after[:LOOKED_AT].split(b"\n")[1:] if line.strip()), b"")
         self._filters: list[Filter] = [
             Markers(markers_beside(prefix, suffix)),
-            RepeatedLine(line, below),
+            RepeatedLine(line, lines_below(after[:LOOKED_BELOW])),
             LineLoop(line),
             ByteLoop(),
             BlankRun(),
+            *([Assignment(line, place.data.condition)] if place and not place.in_text else []),
+            *([SecondDocstring(place)] if place and place.data.docstrings else []),
             *([MostLines(MOST_LINES)] if shape == "auto" else []),
         ]
         scope = resolve_scope(shape, place, before, self._right)

@@ -9,10 +9,17 @@ byte: indentation and line ends stay as written. Operates on bytes and lines, in
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from codespec_grammars import Cut
 
-LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit repeated within a line, and of all its repetitions
+LONGEST_PERIOD, LEAST_LOOP = 96, 48  # bytes of a unit repeated within a line, and of all its repetitions
+LONG_UNIT = 16  # bytes of a unit that loops if it occurs three times; a shorter one must occur four times
 MOST_LINES = 8  # lines of a repeated block
+MAX_BELOW, MIN_WORDS = 40, 4  # non-blank lines below the cursor, and words of a statement, that may not be repeated
+_WORDS = re.compile(rb"[\w\x80-\xff]+")
+_NO_STATEMENTS = (b"#", b"//", b"/*", b"*", b"@")
 LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code is rarely indented or aligned further
 
 
@@ -114,28 +121,44 @@ class Lines(Filter):
 
 
 class RepeatedLine(Lines):
-    """Cut above a line that equals `below`, the next non-blank line below the cursor."""
+    """Cut above a line that equals one of `below`, lines below the cursor; each has a word."""
 
-    def __init__(self, line: bytes, below: bytes) -> None:
+    def __init__(self, line: bytes, below: Sequence[bytes]) -> None:
         super().__init__(line)
-        self._below = below
-        self._says = len(below.strip()) >= 2 and has_word(below)
+        self._below = frozenset(below)
 
     def finish(self, text: bytearray) -> None:
         """Check the last line, which is now whole."""
-        if self.cut is None and self._says and self._last(text, len(text)).rstrip() == self._below:
+        if self.cut is None and self._last(text, len(text)).rstrip() in self._below:
             self._found(text, len(text))
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
-        if self._says and line.rstrip() == self._below:
+        if line.rstrip() in self._below:
             self._found(text, end + 1)
 
     def _found(self, text: bytearray, seen: int) -> None:
-        self._end(seen, len(text[: self._start].rstrip()), "the next line repeats the line below")
+        self._end(seen, len(text[: self._start].rstrip()), "the next line repeats a line below")
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        repeats = self._says and self._below.startswith(unfinished.rstrip())
+        begun = unfinished.rstrip()
+        repeats = any(line.startswith(begun) for line in self._below)
         return len((text[: self._start] if repeats else text).rstrip())
+
+
+def lines_below(after: bytes) -> list[bytes]:
+    """Return the lines below the cursor that a completion may not repeat; `after` begins on the cursor's line.
+
+    These are the next non-blank line, and each statement of MIN_WORDS words among the next MAX_BELOW lines that is in
+    the cursor's block or in one around it. Shorter ones, comments and decorators are repeated in ordinary code.
+    """
+    found, least = list[bytes](), 1 << 30
+    for line in [line.rstrip() for line in after.split(b"\n")[1:] if line.strip()][:MAX_BELOW]:
+        first, indent = least == 1 << 30, len(line) - len(line.lstrip())
+        statement = len(_WORDS.findall(line)) >= MIN_WORDS and not line.lstrip().startswith(_NO_STATEMENTS)
+        if (first and len(line.strip()) >= 2 and has_word(line)) or (statement and indent <= least):
+            found.append(line)
+        least = min(least, indent)
+    return found
 
 
 class MostLines(Lines):
@@ -217,7 +240,8 @@ class ByteLoop(Filter):
                 runs[lag] = 0
                 continue
             runs[lag] += 1
-            if self._word > index - lag and runs[lag] >= 3 * lag and runs[lag] + lag >= LEAST_LOOP:
+            needed = (2 if lag >= LONG_UNIT else 3) * lag
+            if self._word > index - lag and runs[lag] >= needed and runs[lag] + lag >= LEAST_LOOP:
                 self._end(index + 1, index + 1 - runs[lag] + lag, "it repeats itself")
                 return True
         return False

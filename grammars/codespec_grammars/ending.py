@@ -11,21 +11,29 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
+from codespec_grammars.items import find_item
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET
-from codespec_grammars.statement import dangles, introduces, is_whole, is_word
+from codespec_grammars.statement import dangles, introduces, is_whole, is_word, max_body_indent
 from codespec_grammars.surroundings import Closed, Surroundings, width
 
-_NEWLINE, _BLANKS = 10, b" \t\r\f"
+_NEWLINE, _COMMA, _BLANKS = 10, 44, b" \t\r\f"
 _LONG_LINE = 1024  # a line longer than this (bytes) isn't lexed again from its start at each closer
 
 
 class Scope(Enum):
-    """How much to complete: the line, the statement (with the blocks of a compound one), or the enclosing block."""
+    """How much to complete: the line, the statement (with the blocks of a compound one), or the enclosing block.
+
+    REST is the line, and the lines in brackets that it opens.
+    """
 
     LINE = auto()
+    REST = auto()
     STATEMENT = auto()
     BLOCK = auto()
+
+
+_OF_LINES = (Scope.LINE, Scope.REST)
 
 
 class Cut(NamedTuple):
@@ -56,6 +64,11 @@ class CodeEnd:
         self._introduces = True  # only comments, decorators and the like so far
         self._tail = -1  # the end of a finished block, after which only closers may follow
         self._least = self._begin()
+        self._item = find_item(around)  # None: a comma ends nothing
+        self._comma = -1  # a comma that ends the item, unless its line ends there
+        self._body = -1  # the most indent of the block whose head the last line ended, -1 if it is not known
+        if around.blank and around.opened and len(around.line) <= (most := self._max_body(around.state)):
+            self._body = most  # else the user has indented the line further
         self._closers = {mark[-1] for mark in (opener.close for opener in around.rules.openers.values()) if mark}
 
     def _begin(self) -> int:
@@ -95,6 +108,8 @@ class CodeEnd:
             return self.cut.keep
         if self._tail >= 0:
             return self._tail
+        if self._comma >= 0:
+            return self._comma
         if self._new:
             return len(self._text[: max(0, self._line)].rstrip())
         return len(self._text.rstrip()) - self._half_closer()
@@ -103,6 +118,10 @@ class CodeEnd:
         if self._tail >= 0:
             self._follow_tail(byte)
             return
+        if self._comma >= 0 and byte not in _BLANKS:
+            self._follow_comma(byte)
+            if self.cut is not None:
+                return
         if self._word >= 0:
             self._grow_word(byte)
             if self.cut is not None or self._word >= 0 or self._tail >= 0:
@@ -113,6 +132,24 @@ class CodeEnd:
             self._end_line()
         elif self.cut is None and byte in self._closers and self._open:
             self._close()
+        elif self.cut is None and byte == _COMMA and self._item is not None:
+            self._end_item()
+
+    def _end_item(self) -> None:
+        """End at a comma that ends the item at the cursor. With nothing to the right, one at a line's end stays."""
+        length = len(self._text)
+        state = self._state(length)
+        if len(state.stack) != len(self.around.state.stack) or self._open < len(state.stack) or state.comment >= 0:
+            self._pass_by(state)
+        elif self._item is not None and self._item.is_own(bytes(self._text[:-1])):
+            self._comma = length - 1
+            if self.around.right.strip():
+                self._end(self._comma, "the item is complete")
+
+    def _follow_comma(self, byte: int) -> None:
+        if byte != _NEWLINE and bytes([byte]) not in {mark[:1] for mark in self.around.rules.line_comments}:
+            self._end(self._comma, "the item is complete")
+        self._comma, self._item = -1, None
 
     def _state(self, length: int) -> LexState:
         """Return the lexer state after the first `length` bytes."""
@@ -124,18 +161,28 @@ class CodeEnd:
         length = len(self._text)
         line = self._full_line(length - 1)
         if self.scope is Scope.LINE:
-            if self._text.strip():
-                self._end(len(self._text.rstrip()), "the line is complete")
+            self._end_shown("the line is complete")
             return
         if line.strip() and not self._inside:
             self._introduces = self._introduces and introduces(line, self.around.rules)
         state = self._state(length - 1)
+        if self.scope is Scope.REST and len(state.stack) <= self._open:
+            self._end_shown("the line is complete")
+            return
         if self._is_first() and self._is_sealed(line, state):
             self._end(len(self._text.rstrip()), "the statement is complete")
             return
+        if line.strip():
+            self._body = self._max_body(state)
         if not line.endswith((b"\\", b"\\\r")):
             self._checkpoint = state
         self._line, self._new, self._inside = length, True, False
+
+    def _max_body(self, state: LexState) -> int:
+        """Return the most indent of the block whose head ends at `state`, in characters, or -1 if nothing shows it."""
+        around = self.around
+        text = self._lexer.text[: state.pos]
+        return max_body_indent(around.data, around.rules, around.before, text, state)
 
     def _is_sealed(self, line: bytes, state: LexState) -> bool:
         """Return whether the statement ends with its first line, regardless of later lines."""
@@ -153,8 +200,10 @@ class CodeEnd:
         self._open = min(self._open, len(state.stack))
         own = len(state.stack) > self._open
         self._indent = width(self._full_line(len(self._text)))
-        if in_text(state) is not None or self.scope is Scope.LINE:
+        if in_text(state) is not None or self.scope in _OF_LINES:
             self._new, self._inside = False, True
+        elif 0 <= self._body < len(self._full_line(len(self._text))) - 1:
+            self._end_above("the body is not indented as the file is")
         elif self._is_closer(byte) and not state.stack:
             self._end_above("it would close a bracket that is not open")
         elif self._indent >= self._least or self._is_closer(byte) or self._is_directive(byte, own):
@@ -252,7 +301,7 @@ class CodeEnd:
             self._end(at, "its end is to the right of the cursor")
         elif closed is Closed.LATER:
             self._end(len(self._text[:at].rstrip()), "its end is to the right of the cursor")
-        elif entry[0].sort == BRACKET and self.scope is not Scope.LINE:
+        elif entry[0].sort == BRACKET and self.scope not in _OF_LINES:
             self._width = max(0, self.around.width_of(entry))
             self._least = self._width + 1
             self._goes_on, self._tail = (False, length) if entry[0].block and first else (True, -1)
@@ -301,6 +350,11 @@ class CodeEnd:
         close = self.around.state.stack[self._open - 1][0].close
         lengths = range(len(close) - 1, 0, -1)
         return next((size for size in lengths if self._text.endswith(close[:size])), 0)
+
+    def _end_shown(self, reason: str) -> None:
+        """End behind the last character that shows, if there is one."""
+        if self._text.strip():
+            self._end(len(self._text.rstrip()), reason)
 
     def _end_above(self, reason: str) -> None:
         self._end(len(self._text[: max(0, self._line)].rstrip()), reason)

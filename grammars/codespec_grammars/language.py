@@ -99,6 +99,7 @@ class Language:
     restart_pattern: str = ""  # regular expression, in addition to the words
     head_words: tuple[str, ...] = ()  # begin a head that `head_end` ends
     head_end: str = ""
+    condition: str = ""  # regular expression for a line up to an `=` that would assign in a condition by mistake
     flat_words: tuple[str, ...] = ()  # begin a head whose block is not indented
     continuation_words: tuple[str, ...] = ()  # begin a line that continues the statement above
     closing_words: tuple[str, ...] = ()  # end a block that a word opened

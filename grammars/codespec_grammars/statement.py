@@ -84,7 +84,7 @@ def is_whole(line: bytes, rules: LexerRules) -> bool:
     if not line.strip() or dangles(line) or introduces(line, rules):
         return False
     if rules.heads is not None:
-        return rules.heads.match(line) is None
+        return rules.heads.match(line) is None and not line.rstrip().endswith(b":")  # a head may begin above
     return line.rstrip().endswith(b";") and _MAY_GO_ON.match(line) is None
 
 
@@ -124,6 +124,21 @@ def expected_indent(
     if opens_block or _opens(data, text[start:end], state, start):
         return indent + indent_unit(data, text)
     return indent
+
+
+def max_body_indent(data: Language, rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
+    """Return the most characters of indent for the block whose head ends `text`, or -1 if it is not known.
+
+    Known where indents alone make blocks, the head is not inside brackets, and `before`, the text before the cursor,
+    shows how far the file indents. The unit of spaces is a guess: deeper by less than four columns is no mistake.
+    """
+    end = _last_code(data, text, len(text))
+    if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
+        return -1
+    if _INDENTED.search(before, max(0, len(before) - LOOKED_AT)) is None:
+        return -1
+    expected = expected_indent(data, rules, text, len(text), state, opens_block=False)
+    return expected if indent_unit(data, text) == 1 else expected + 3
 
 
 def _last_code(data: Language, text: bytes, tip: int) -> int:

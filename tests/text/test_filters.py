@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from codespec_grammars import Surroundings, read_surroundings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,20 +18,48 @@ from codespec.text.filters import (
     MostLines,
     RepeatedLine,
     has_word,
+    lines_below,
 )
+from codespec.text.slips import Assignment, SecondDocstring
 from tests.text.growth import lines_run
 
 MARKERS = (b"<|endoftext|>", b"</s>", b"\n```")
+
+
+def docstring_place() -> Surroundings:
+    """Return a cursor below a docstring."""
+    place = read_surroundings("python", b'def f(x):\n    """Return x."""\n    ')
+    assert place is not None
+    return place
+
+
 FILTERS: dict[str, Callable[[], Filter]] = {
     "markers": lambda: Markers(MARKERS),
-    "below": lambda: RepeatedLine(b"    ", b"    return x"),
+    "below": lambda: RepeatedLine(b"    ", [b"    return x"]),
     "lines": lambda: LineLoop(b"  "),
     "bytes": ByteLoop,
     "blank": BlankRun,
+    "docstring": lambda: SecondDocstring(docstring_place()),
+    "assignment": lambda: Assignment(b"    if x", r"^\s*if\b[^(:]*$"),
     "most": lambda: MostLines(3),
 }
 WORDS = st.sampled_from(
-    [b"a", b"ab, ", b"</s", b">", b"<|endo", b"ftext|>", b"\n", b"\r\n", b"    return x", b" ", b"x = 1\n"]
+    [
+        b"a",
+        b"ab, ",
+        b"</s",
+        b">",
+        b"<|endo",
+        b"ftext|>",
+        b"\n",
+        b"\r\n",
+        b"    return x",
+        b" ",
+        b"x = 1\n",
+        b'"""',
+        b'"',
+        b"==",
+    ]
 )
 TEXTS = st.builds(
     lambda parts, unit, times, rest: b"".join(parts) + unit * times + b"".join(rest),
@@ -143,19 +172,42 @@ def test_the_beginning_of_a_marker_is_held_back() -> None:
     ],
 )
 def test_the_line_below(text: bytes, rest: bytes) -> None:
-    assert left(RepeatedLine(b"    ", b"    return x"), text) == rest
+    assert left(RepeatedLine(b"    ", [b"    return x"]), text) == rest
 
 
 def test_the_line_below_without_a_line_end() -> None:
     text = b"y = 1\n    return x"
-    look = followed(RepeatedLine(b"    ", b"    return x"), text)
+    look = followed(RepeatedLine(b"    ", [b"    return x"]), text)
     assert look.cut is None and look.certain == len(b"y = 1")
-    assert kept(followed(RepeatedLine(b"    ", b"    return x"), text, ended=True), text) == b"y = 1"
+    assert kept(followed(RepeatedLine(b"    ", [b"    return x"]), text, ended=True), text) == b"y = 1"
 
 
 @pytest.mark.parametrize("below", [b"", b"}", b"    )", b"  ];"])
 def test_brackets_below_are_no_line_to_repeat(below: bytes) -> None:
-    assert followed(RepeatedLine(b"", below), b"x\n" + below + b"\n").cut is None
+    assert lines_below(b"\n" + below + b"\n") == []
+
+
+def test_statements_below_are_those_of_the_block_and_around_it() -> None:
+    below = (
+        """
+        self.left = left + self.margin
+        for name in names:
+            self.add(name, key=name.lower())
+        # The margin is on both sides.
+        self.done = True
+
+    def widen(self, by: int) -> None:
+        self.left = by - self.left
+"""
+        + "\n" * 9
+    )
+    found = [line.decode().strip() for line in lines_below(below.encode())]
+    assert found == ["self.left = left + self.margin", "for name in names:", "def widen(self, by: int) -> None:"]
+
+
+def test_only_forty_lines_below_are_compared() -> None:
+    lines = [b"x%d = call(%d, first)" % (number, number) for number in range(60)]
+    assert len(lines_below(b"\n".join([b"", *lines]))) == 40
 
 
 @pytest.mark.parametrize(
