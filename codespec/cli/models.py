@@ -25,7 +25,16 @@ from codespec.store.catalogue import (
     read_advice,
     read_catalogue,
 )
-from codespec.store.choice import LARGER, SMALLER, is_native, predict_step, pull_command, recommend, takes_larger
+from codespec.store.choice import (
+    LARGER,
+    SLOWEST,
+    SMALLER,
+    is_native,
+    predict_step,
+    pull_command,
+    recommend,
+    takes_larger,
+)
 from codespec.store.disk import say, written
 from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
 from codespec.store.pulled import find_pulled, models_home, pulled
@@ -33,6 +42,7 @@ from codespec.store.resolve import resolve
 from codespec.store.wheel import provenance
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence")
+SLOW = "slow"
 _TO_THE_RIGHT = ("download", "memory", "token")
 PULL = (
     "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
@@ -159,6 +169,11 @@ def render(listed: Mapping[str, Any]) -> list[str]:
     widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
     lines = [_line(cells, widths) for cells in table]
     machine = f"this machine has {written(listed['memory'])} of memory; " if listed["memory"] else ""
+    if any(cells[_COLUMNS.index("fits")] == SLOW for cells in table):
+        lines += [
+            "",
+            f"{SLOW}: it fits in memory, but a token takes more than {SLOWEST:.0f} ms, too long while you type",
+        ]
     lines += ["", f"{machine}models are in {listed['home']}", "", "the recommended pair by free memory:"]
     for advice in listed["recommended"]:
         drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
@@ -217,12 +232,18 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["here"] or "-",
         written(row["download"]) if "download" in row else "-",
         written(row["memory"]) if "memory" in row else "-",
-        _yes(row.get("fits")),
+        _fits(row),
         f"{row['token']:.0f} ms" if row.get("token") else "-",
         _yes(row.get("fim")),
         row.get("drafter", "-"),
         (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),
     )
+
+
+def _fits(row: Mapping[str, Any]) -> str:
+    """Return whether the model fits in memory, SLOW if its tokens would take too long for suggestions."""
+    slow = row.get("fits") and (row.get("token") or 0) > SLOWEST
+    return SLOW if slow else _yes(row.get("fits"))
 
 
 def _yes(value: bool | None) -> str:

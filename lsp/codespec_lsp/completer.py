@@ -152,6 +152,7 @@ class Completer:
         counters: Counters,
         clock: Callable[[], float],
     ) -> None:
+        self.from_cache = False  # whether the last answer was
         self.cache = CompletionCache()
         self._generate = generate
         self._tell_more = tell_more
@@ -229,6 +230,7 @@ class Completer:
         if cached:
             completion, rest = cached[0]
             self._counters.from_memory += 1
+            self.from_cache = True
             if not completion.growing and not completion.done and completion.resumed < 1:
                 self._resume(state, request, completion, rest)
             elif state.generation is not None and state.generation.completion is completion:
@@ -236,6 +238,7 @@ class Completer:
             return completion
         state.stop()
         completion = CachedCompletion(request.prompt)
+        self.from_cache = False
         self._counters.from_daemon += 1
         task = self._generate(request, [completion], 0)
         state.generation = Generation(completion, task, TypedPrefix(request.offset))

@@ -243,8 +243,10 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
     """Return the statistics of the last completion with sentences that explain it."""
-    times = ls.session.counters.milliseconds
-    return explain(ls.session.streamer.last_done, ls.status.reason, times[-1] if times else None)
+    session = ls.session
+    times = session.counters.milliseconds
+    cached = session.completer.from_cache
+    return explain(session.streamer.last_done, ls.status.reason, times[-1] if times else None, from_cache=cached)
 
 
 def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:

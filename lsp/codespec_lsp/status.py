@@ -91,13 +91,16 @@ class StatusLine:
             self._show(self.now)
 
 
-def explain(done: Mapping[str, Any], reason: str, milliseconds: float | None) -> dict[str, Any]:
+def explain(
+    done: Mapping[str, Any], reason: str, milliseconds: float | None, *, from_cache: bool = False
+) -> dict[str, Any]:
     """Return the `done` event with `sentences` that explain it.
 
     `reason` is why the current document gets no completions ("" if it does), `milliseconds` the time to answer the last
-    request.
+    request, and `from_cache` whether no model ran for it: then `done` describes an earlier one.
     """
-    return {**done, "sentences": [sentence for sentence in _sentences(done, reason, milliseconds) if sentence]}
+    sentences = _sentences(done, reason, milliseconds, from_cache)
+    return {**done, "sentences": [sentence for sentence in sentences if sentence]}
 
 
 def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -109,11 +112,13 @@ def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**counts, "speedUp": speed_up(stats)}
 
 
-def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None) -> Iterator[str]:
+def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None, from_cache: bool) -> Iterator[str]:
     yield reason
     if milliseconds is not None:
         yield f"The last answer took {milliseconds:.0f} ms."
     stats = done.get("stats")
+    if from_cache and isinstance(stats, Mapping):
+        yield "It came from the cache, without a model; the following is about the last completion that a model wrote."
     if not isinstance(stats, Mapping):
         yield "The daemon has completed nothing yet."
         return

@@ -128,7 +128,9 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
 def test_memory(free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = models_check.needed_bytes(EngineConfig(), read_facts(resolve(str(models.target))), None)
     monkeypatch.setattr(models_check, "available_memory", lambda: None if free is None else int(free * needed))
-    assert look()["memory"].startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
+    said = look()["memory"]
+    assert said.startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
+    assert "0.5 GB of it while the caches are empty" in said, "the program; the tests' weights are tiny"
 
 
 def test_the_estimate_is_what_is_allocated(models: Models) -> None:

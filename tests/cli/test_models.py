@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -96,6 +97,17 @@ def test_as_json(command: Command, home: Path) -> None:
     assert rows["seed-coder-8b"]["here"] == rows["owner/name"]["here"] == "partly"
     assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is True
     assert rows["qwen2.5-coder-7b"]["source"] == "Qwen/Qwen2.5-Coder-7B"
+
+
+@pytest.mark.parametrize(
+    ("token", "fits", "cell"), [(44.0, True, "yes"), (46.0, True, "slow"), (46.0, False, "no"), (None, True, "yes")]
+)
+def test_a_model_that_fits_may_be_slow(token: float | None, fits: bool, cell: str) -> None:
+    listed = models_command.overview()
+    row = next(row for row in listed["models"] if row["name"] == "qwen2.5-coder-7b")
+    table = models_command.render({**listed, "models": [row | {"token": token, "fits": fits}]})
+    assert re.split(" {2,}", table[1])[COLUMNS.index("fits")] == cell
+    assert any("a token takes more than 45 ms" in line for line in table) is (cell == "slow")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,13 @@ def test_explaining_the_last_completion() -> None:
     )
 
 
+def test_explaining_an_answer_from_the_cache() -> None:
+    said = explain(DONE, "", 0.4, from_cache=True)["sentences"]
+    assert said[1].startswith("It came from the cache, without a model")
+    assert "cache" not in explain(DONE, "", 43.2)["sentences"][1]
+    assert "from the cache" not in " ".join(explain({}, "", None, from_cache=True)["sentences"])
+
+
 def test_explaining_nothing() -> None:
     assert sentences({}) == "The daemon has completed nothing yet."
     assert sentences({}, "a.env may hold secrets.").startswith("a.env may hold secrets. ")

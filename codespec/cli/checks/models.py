@@ -71,9 +71,11 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Check whether models and caches fit into free memory."""
     need = needed_bytes(config, target, drafter)
     free = available_memory()
+    start = RUNTIME + sum(weight_size(*side) for side in _sides(config, target, drafter))
+    said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(start)} of it while the caches are empty"
     if free is None:
-        return well("memory", f"about {gigabytes(need)} needed; this system does not report free memory")
-    said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(free)} free"
+        return well("memory", f"{said}; this system does not report free memory")
+    said += f", {gigabytes(free)} free"
     mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
     if need > free:
         return failed("memory", said, mend)
@@ -82,9 +84,13 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
     """Estimate the bytes for weights in their number formats, caches, and the program itself."""
-    sides = [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
+    sides = _sides(config, target, drafter)
     weights = sum(weight_size(side, dtype) for side, dtype in sides)
     return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
+
+
+def _sides(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> list[tuple[ModelFacts, str]]:
+    return [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
 
 
 def _context(config: EngineConfig, target: ModelFacts) -> int:
