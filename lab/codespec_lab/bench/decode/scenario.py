@@ -77,12 +77,11 @@ class Contest:
         count = max(bench.limit, *(cell.size for cell in _cells(bench)))
         self.tasks, self.ends = make_tasks(Admission(pair.target, pair.context), sites[:count], bench.tokens)
         room = max(len(task.ids) for task in self.tasks) + bench.tokens
-        families: list[Family] = [
-            OwnFamily(self.models),
+        peers: list[Family] = [
             TransformersFamily(TransformersModels(bench.config, pair.shares_ids)),
             LlamaFamily(bench.config, self.models.slots, room, bench.llama_cpp),
         ]
-        self.lineup = Lineup(families)
+        self.lineup = Lineup([OwnFamily(self.models), *(peer for peer in peers if peer.name in bench.peers)])
         section["pair"] = _facts(bench.config, pair)
         section["prompts"] = dict(count_kinds(self.tasks[: bench.limit]))
 
