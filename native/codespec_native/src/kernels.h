@@ -7,7 +7,7 @@
 
 #include "forms.h"
 
-enum { ROWS = 16, QUERIES = 4 };
+enum { ROWS = 16, QUERIES = 8 };
 
 /* 32 inputs of a row in 8 bits: value = scale * code.
 

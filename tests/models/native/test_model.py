@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from codespec.engine.build import assemble
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.native.model import NativeModel
 from codespec.models.rows import Rows
 from codespec.startup.heads import load_target_head
 from tests.models.gguf.files import write_model
@@ -69,6 +71,22 @@ def test_nothing_is_searched_for_and_nothing_tried(monkeypatch: pytest.MonkeyPat
     )
     engine = assemble(native(), None, EngineConfig(policy="fixed", context=256))
     assert engine.mode == "exact" and not engine.notes
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads what is resident from /proc")
+def test_slots_take_memory_only_where_they_hold_tokens() -> None:
+    target, slots = native(), 64
+    target.allocate(slots, 8192)
+    assert isinstance(target, NativeModel) and target._native is not None
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    before = resident()
+    for slot in range(slots):
+        target.admit(slot, 1)
+        target.step([Rows(slot, 0, [5], keep=1)])
+    assert resident() - before < target._native.nbytes / 4
 
 
 def test_a_slot_rolls_back_and_is_copied() -> None:
