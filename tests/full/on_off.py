@@ -108,7 +108,7 @@ def main(dtype: str, model: str = "", tokens: str = str(TOKENS // 2), temperatur
     engine = load_drafting(dtype, model)
     row, stats = compare(engine, read_requests(int(tokens)), float(temperature))
     row["stats_batch_1"] = {"committed": stats.committed, "drafted": stats.drafted, "accepted": stats.accepted}
-    facts = {"calls": engine.target.calls.label, "exact": engine.target.exact, "notes": engine.notes}
+    facts = {"exact": engine.target.exact, "notes": engine.notes}
     print(json.dumps({**row, **facts}))
 
 
