@@ -6,21 +6,19 @@ Every size is checked here before the library reads or writes memory by it. Call
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codespec_native.build import library_file, sources_digest
+from codespec_native.untouched import untouched_zeros
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-Halves = NDArray[np.uint16]  # the bits of float16
 
 TILE, GROUP = 16, 32
 MAX_SIDE = 1 << 24  # outputs or inputs of a matrix
@@ -304,20 +302,6 @@ class Weights:
                 raise NativeError(f"The {name} has the size {found} and not {needed}.")
 
 
-def _untouched(shape: tuple[int, ...]) -> Halves:
-    """Return zeros that take memory only where they are written. Raises MemoryError if there is no room.
-
-    In huge pages, which numpy asks for, a token of each slot would make the whole cache resident.
-    """
-    try:
-        memory = mmap.mmap(-1, max(1, prod(shape) * 2))
-    except (OSError, OverflowError) as error:
-        raise MemoryError from error
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(memory, dtype=np.uint16, count=prod(shape)).reshape(shape)
-
-
 class Model:
     """Weights with a cache of `slots` sequences of up to `capacity` tokens, and the threads that compute them."""
 
@@ -327,7 +311,7 @@ class Model:
         self._pool, self._path = pool, path
         self._kept: list[object] = []  # what the structures point to
         shape = (len(weights.layers), slots, weights.key_heads, self.capacity * weights.size)
-        self.keys, self.values = (_untouched(shape) for _ in range(2))
+        self.keys, self.values = (untouched_zeros(shape) for _ in range(2))
         self._model = self._describe()
         self._workspace = self._new_workspace()
 
