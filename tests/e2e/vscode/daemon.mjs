@@ -87,7 +87,10 @@ export class Daemon {
   async slow() {
     const [slowed] = this.processes;
     const pace = spawn(process.env.PYTHON || "python3", [PACE, String(slowed)], { stdio: ["ignore", "pipe", "inherit"] });
-    await once(pace.stdout, "data");
+    const ended = once(pace, "exit").then(([code]) => {
+      throw new Error(`the daemon was not slowed: pace.py ended with ${code}`);
+    });
+    await Promise.race([once(pace.stdout, "data"), ended]);
     return () => {
       pace.kill("SIGTERM");
       signal(slowed, "SIGCONT");
