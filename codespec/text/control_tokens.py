@@ -49,8 +49,8 @@ def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> 
     """Return the ids that spell no text: control-like tokens, added or not, and the unknown token."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
     model = document.get("model") or {}
-    possible = [name for name in vocabulary if name.startswith(_FIRST) or name[:1].isspace()]
-    names = {name for name in possible if is_marker(name) and name not in added}
+    firsts = {first for first in {name[:1] for name in vocabulary} if first in _FIRST or first.isspace()}
+    names = {name for name in vocabulary if name[:1] in firsts and is_marker(name) and name not in added}
     names -= _learned(model, names)
     names |= {name for name, declared in added.items() if is_control(name, declared=declared)}
     names |= set(named_tokens(config)) & added.keys()

@@ -37,9 +37,9 @@ def token_bytes_table(
     added = {token["content"] for token in document.get("added_tokens") or ()}
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
     if facts.kind == "byte-level":
-        plain = [token for token in vocabulary if token not in added]
-        for token, data in zip(plain, _byte_level_bytes(plain), strict=True):
-            table[vocabulary[token]] = data
+        plain = {token: number for token, number in vocabulary.items() if token not in added}
+        for number, data in zip(plain.values(), _byte_level_bytes(list(plain)), strict=True):
+            table[number] = data
         for token in vocabulary.keys() & added:
             table[vocabulary[token]] = _piece_bytes(token, facts)
         for number in control:
@@ -53,7 +53,8 @@ def token_bytes_table(
 
 def single_byte_ids(table: Sequence[bytes]) -> dict[int, int]:
     """Return, by byte, the lowest id that spells that byte alone."""
-    return {table[number][0]: number for number in reversed(range(len(table))) if len(table[number]) == 1}
+    single = [number for number, length in enumerate(map(len, table)) if length == 1]
+    return {table[number][0]: number for number in reversed(single)}
 
 
 def missing_bytes(single: Collection[int]) -> list[int]:

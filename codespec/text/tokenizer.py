@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_names(self) -> list[str]:
-        return [name for name, number in self.vocab.items() if number in self.special_ids]
+        return list(compress(self.vocab, map(self.special_ids.__contains__, self.vocab.values())))
 
     @cached_property
     def _control_spellings(self) -> dict[str, int]:

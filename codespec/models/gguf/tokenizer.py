@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import add
 from typing import Any
 
 from codespec.errors import ModelError
@@ -131,7 +130,7 @@ def read_vocabulary(header: Header) -> Vocabulary:
     if begins and ids["bos"] is not None:
         document["post_processor"] = _begin_with(tokens[ids["bos"]], ids["bos"])
     ends = {ids[name] for name in DECLARED_ENDS}
-    ends |= {number for number, token in enumerate(tokens) if kinds[number] == CONTROL and token in ENDS}
+    ends |= {number for number, token in enumerate(tokens) if token in ENDS and kinds[number] == CONTROL}
     eos = tuple(sorted(number for number in ends if number is not None))
     return Vocabulary(document, settings, eos, ids["bos"], ids["padding"], len(tokens))
 
@@ -163,14 +162,14 @@ def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> 
     listed = header.items("tokenizer.ggml.merges")
     if not set(map(type, listed)) <= {str}:
         raise broken(header.file, "its merges are not texts")
-    gaps = [merge.find(" ", 1) for merge in listed]
-    lefts = [merge[:gap] for merge, gap in zip(listed, gaps, strict=True)]
-    rights = [merge[gap + 1 :] for merge, gap in zip(listed, gaps, strict=True)]
-    merges, made = list(zip(lefts, rights, strict=True)), set(map(add, lefts, rights))
+    merges = [tuple(merge.split(" ")) for merge in listed]
+    made = list(map("".join, merges))
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
-    for token in {token for token, kind in zip(tokens, kinds, strict=True) if kind == UNUSED} - made:
-        del vocab[token]
-    if not all(map(vocab.__contains__, chain(lefts, rights, made))):
+    if UNUSED in kinds:
+        for token in {token for token, kind in zip(tokens, kinds, strict=True) if kind == UNUSED}.difference(made):
+            del vocab[token]
+    parts = set(chain.from_iterable(merges))
+    if not set(map(len, merges)) <= {2} or not vocab.keys() >= parts or not all(map(vocab.__contains__, made)):
         raise broken(header.file, "its merges do not fit its vocabulary")
     splits = [
         {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
@@ -285,7 +284,7 @@ def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]
     ]
 
 
-def _bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], **settings: Any) -> Json:
+def _bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, ...]], **settings: Any) -> Json:
     plain: Json = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
     plain |= {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
     return {"type": "BPE", **plain, **settings, "vocab": dict(vocab), "merges": list(merges)}
