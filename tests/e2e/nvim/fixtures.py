@@ -12,18 +12,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lab.bench.enlarge import write_enlarged
-from codespec_lab.bench.shapes import SHAPES
 
-from codespec.contract.engine_config import SHIPPED
 from tests.e2e.nvim.editor import COMMAND, Editor, folders_of
 
+PACE = Path(__file__).resolve().parents[1] / "pace.py"
 PROGRAMS = os.environ["NEOVIMS"].split(":")
 TROUBLE = re.compile(r"stack traceback|^E\d+:|Error (?:executing|detected)|codespec: ", re.MULTILINE)
 Start = Callable[..., Editor]
@@ -76,13 +75,21 @@ def daemon(home: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture(scope="session")
-def slow_daemon(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """Run a daemon whose texts take seconds on any machine: token by token, without drafts from earlier text."""
-    target = tmp_path_factory.mktemp("slow") / "target"
-    write_enlarged(SHIPPED / "target", SHAPES["qwen2.5-0.5b"], target)
-    daemon = Daemon(home, "--target", str(target), "--proposers", "prediction")
+def token_by_token(home: Path) -> Iterator[Daemon]:
+    """Run a daemon without drafts from earlier text."""
+    daemon = Daemon(home, "--proposers", "prediction")
     yield daemon
     daemon.stop()
+
+
+@pytest.fixture
+def slow_daemon(token_by_token: Daemon) -> Iterator[Daemon]:
+    """Slow that daemon until its texts take seconds, on any machine: by processor time, as a big target would."""
+    pace = subprocess.Popen([sys.executable, PACE, str(token_by_token.process.pid)], stdout=subprocess.PIPE)
+    assert pace.stdout is not None and pace.stdout.readline() == b"stopped\n"
+    yield token_by_token
+    pace.terminate()
+    pace.communicate(timeout=30)
 
 
 @pytest.fixture(scope="session", params=PROGRAMS, ids=lambda path: Path(path).parents[1].name)

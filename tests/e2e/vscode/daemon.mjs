@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { pause, until } from "./waiting.mjs";
 
-const PACE = new URL("pace.py", import.meta.url).pathname;
+const PACE = new URL("../pace.py", import.meta.url).pathname;
 const SETTLED = 300; // milliseconds without a new question: longer than an editor waits before it asks
 
 export class Daemon {
