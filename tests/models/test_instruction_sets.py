@@ -54,7 +54,6 @@ CHOSEN = (
     "tests/models/test_exact.py::test_every_shape_of_call[16 rows-mistral-bfloat16]",
     "tests/models/test_exact.py::test_beyond_one_block_of_keys[llama groups 1 size 64-bfloat16]",
     "tests/engine/test_lossless.py::test_full_partial_and_empty_agreement[True]",
-    "tests/engine/test_lossless.py::test_on_equals_off[llama-gpt2-qwen3-llama2-bfloat16]",
 )
 # Products whose results depend on the number of rows, in a call shape that allows any number.
 PLANTED = """

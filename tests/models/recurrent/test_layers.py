@@ -62,7 +62,7 @@ def test_the_logits_are_transformers_own(architecture: str) -> None:
 def test_rounds_of_acceptance_and_rollback_change_no_bit(architecture: str, form: str) -> None:
     model = load(architecture, form)
     replay = Replay(model, LENGTH)
-    assert replay.play(random_rounds(1, 40)) == 0.0
+    assert replay.play(random_rounds(1, 24)) == 0.0
     assert replay.rows > 200
 
 
