@@ -1,4 +1,4 @@
-"""Notebooks with the real process, sent as by VS Code and as text documents.
+"""Notebooks, sent as by VS Code and as text documents.
 
 A cell is completed after the code of the cells above it; text cells and magics are skipped; the notebook's path decides
 exclusions.
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from codespec.contract.limits import MOST_SIDE
 from tests.lsp.conversation import Editor, insertion, run
-from tests.lsp.fake_daemon import FakeDaemon, daemon, talking
-from tests.lsp.test_process import PATIENT, on_pipes, started
+from tests.lsp.fake_daemon import FakeDaemon, talking
+from tests.lsp.test_process import PATIENT
 
 SYNCHRONIZED = {
     "capabilities": {"notebookDocument": {"synchronization": {}}, "textDocument": {"inlineCompletion": {}}},
@@ -72,22 +72,18 @@ def change(client: Editor, cells: dict[str, Any]) -> None:
 
 
 @asynccontextmanager
-async def process(**start: Any) -> AsyncIterator[tuple[Editor, FakeDaemon]]:
-    """Run the real process, initialized, and a daemon that completes with 1."""
-    async with daemon() as fake:
+async def notebooks(**start: Any) -> AsyncIterator[tuple[Editor, FakeDaemon]]:
+    """Run a server, initialized, and a daemon that completes with 1."""
+    async with talking(start={**SYNCHRONIZED, **start}) as (client, fake):
         fake.script = ["1"]
-        with started("--daemon", f"http://127.0.0.1:{fake.port}") as running:
-            async with on_pipes(running) as client:
-                await client.start(**{**SYNCHRONIZED, **start})
-                yield client, fake
-                await client.shut_down()
+        yield client, fake
 
 
 def test_what_a_client_with_notebooks_is_offered() -> None:
     async def scenario() -> None:
-        async with process() as (client, _):
+        async with notebooks() as (client, _):
             assert client.capabilities["notebookDocumentSync"] == {"notebookSelector": [{"notebook": "*"}]}
-        async with process(capabilities={}) as (client, _):
+        async with notebooks(capabilities={}) as (client, _):
             assert "notebookDocumentSync" not in client.capabilities
 
     run(scenario())
@@ -96,7 +92,7 @@ def test_what_a_client_with_notebooks_is_offered() -> None:
 @pytest.mark.parametrize("open_it", [open_notebook, open_cells])
 def test_a_cell_goes_on_from_the_code_above_it(open_it: Callable[[Editor], None]) -> None:
     async def scenario() -> None:
-        async with process() as (client, fake):
+        async with notebooks() as (client, fake):
             open_it(client)
             assert await client.texts(0, 4, uri=cell_uri(4)) == ["y = 1"]
             body = fake.asked[-1].body
@@ -113,7 +109,7 @@ def test_a_cell_goes_on_from_the_code_above_it(open_it: Callable[[Editor], None]
 @pytest.mark.parametrize("open_it", [open_notebook, open_cells])
 def test_text_cells_and_magics_are_left_alone(open_it: Callable[[Editor], None]) -> None:
     async def scenario() -> None:
-        async with process() as (client, fake):
+        async with notebooks() as (client, fake):
             open_it(client)
             for number, line, words in ((0, 0, "text cells"), (1, 1, "Magics"), (2, 0, "Magics"), (3, 1, "Magics")):
                 assert await client.texts(line, 2, uri=cell_uri(number)) == []
@@ -126,7 +122,7 @@ def test_text_cells_and_magics_are_left_alone(open_it: Callable[[Editor], None])
 
 def test_cells_come_go_move_and_change() -> None:
     async def scenario() -> None:
-        async with process() as (client, fake):
+        async with notebooks() as (client, fake):
 
             async def prefix(number: int, character: int) -> str:
                 assert await client.texts(0, character, uri=cell_uri(number)) != []
@@ -157,7 +153,7 @@ def test_exclusions_go_by_the_notebooks_path(open_it: Callable[..., None], tmp_p
     (tmp_path / ".codespecignore").write_text("private.ipynb\n")
 
     async def scenario() -> None:
-        async with process(rootUri=tmp_path.as_uri()) as (client, fake):
+        async with notebooks(rootUri=tmp_path.as_uri()) as (client, fake):
             for name, words in (
                 ("private.ipynb", "excluded by .codespecignore"),
                 (".env.ipynb", "may hold secrets"),
@@ -179,7 +175,7 @@ def test_exclusions_go_by_the_notebooks_path(open_it: Callable[..., None], tmp_p
 
 def test_a_change_of_a_notebook_that_is_odd_is_refused_aloud() -> None:
     async def scenario() -> None:
-        async with process() as (client, _):
+        async with notebooks() as (client, _):
             open_notebook(client)
             change(client, {"textContent": [{"document": {"uri": cell_uri(4)}, "changes": [{"text": 3}]}]})
             assert await client.texts(0, 4, uri=cell_uri(4)) == []
