@@ -180,6 +180,36 @@ class TypingBench(Bench):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesBench(Bench):
+    """Complete `limit` places (None: 300, or 100 held-out ones) of packages in six languages, drawn by `seed`. The
+    figures of `against` are compared place by place. No place begins after `minutes`; figures are kept in `file`.
+    """
+
+    module = "places.scenario"
+    about = (
+        "what an editor shows at places of published packages in six languages, through the language server and "
+        "without a deadline: the line, its identifiers, the time to first text"
+    )
+    note = "The packages are downloaded once by pip, npm and apt-get, and kept in the cache folder."
+    grows = True
+    daemon = True
+
+    limit: int | None = number(None, "places (300; 100 held-out ones)")
+    held_out: bool = switch("the places that nobody looks at; their texts are not written to --json")
+    against: Path | None = path("the --json file of an earlier run, to compare place by place")
+    execute: bool = switch(
+        "import the Python modules with the suggestions in them. This runs code that a model wrote, as in bench quality"
+    )
+    seed: int = number(SEED, "which places the rule takes (11)", rare=True, parse=count_or_zero)
+    minutes: float | None = number(None, "begin no place later", rare=True)
+
+    @property
+    def count(self) -> int:
+        """Return the number of places."""
+        return self.limit or (100 if self.held_out else 300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QualityBench(Bench):
     """The target of `config` and the targets to `compare`.
 
@@ -296,6 +326,7 @@ BENCHES: Mapping[str, type[Bench]] = {
     "decode": DecodeBench,
     "serve": ServeBench,
     "typing": TypingBench,
+    "places": PlacesBench,
     "quality": QualityBench,
     "divergence": DivergenceBench,
     "step": StepBench,

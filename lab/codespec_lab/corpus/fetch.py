@@ -78,16 +78,16 @@ def fetch_packages(wanted: PackageList, folder: Path) -> None:
 def fetch_pypi(names: Sequence[str], folder: Path) -> None:
     """Install wheels into one site-packages folder, without dependencies and without builds."""
     pip = [sys.executable, "-P", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
-    _run([*pip, "--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(folder), *names], folder)
+    run_client([*pip, "--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(folder), *names], folder)
 
 
 def fetch_npm(names: Sequence[str], folder: Path) -> None:
     """Unpack each archive into `node_modules/<archive>`; install and run nothing."""
     archives = folder / "archives"
     archives.mkdir()
-    _run(["npm", "pack", "--silent", "--ignore-scripts", *names], archives)
+    run_client(["npm", "pack", "--silent", "--ignore-scripts", *names], archives)
     for archive in sorted(archives.glob("*.tgz")):
-        _unpack(archive, folder / "node_modules" / archive.name.removesuffix(".tgz"), strip=True)
+        unpack(archive, folder / "node_modules" / archive.name.removesuffix(".tgz"), strip=True)
 
 
 def fetch_debian(names: Sequence[str], folder: Path) -> None:
@@ -95,16 +95,16 @@ def fetch_debian(names: Sequence[str], folder: Path) -> None:
     archives = folder / "archives"
     archives.mkdir()
     options = _source_options(folder)
-    _run(["apt-get", *options, "update"], folder)
+    run_client(["apt-get", *options, "update"], folder)
     for name in names:
         try:
-            _run(["apt-get", *options, "source", "--download-only", "--only-source", "-qq", name], archives)
+            run_client(["apt-get", *options, "source", "--download-only", "--only-source", "-qq", name], archives)
         except TrainingError as error:
             # Debian's archive drops old releases one by one; the corpus can do without them.
             print(f"corpus: {name} is left out: {error}", file=sys.stderr, flush=True)
         for archive in sorted(archives.iterdir()):
             if ".tar." in archive.name and not archive.name.endswith(".asc"):
-                _unpack(archive, folder / "sources" / name / archive.name.rpartition(".tar.")[0])
+                unpack(archive, folder / "sources" / name / archive.name.rpartition(".tar.")[0])
             archive.unlink()
 
 
@@ -112,11 +112,11 @@ def fetch_debian_dev(names: Sequence[str], folder: Path) -> None:
     """Unpack binary packages that contain source (headers, crates, Go packages) into `sources/<name>`."""
     archives = folder / "archives"
     archives.mkdir()
-    _run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names], archives)
+    run_client(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names], archives)
     for archive in sorted(archives.glob("*.deb")):
         tree = folder / "sources" / archive.name.partition("_")[0]
         tree.mkdir(parents=True)
-        _run(["dpkg-deb", "-x", str(archive), str(tree)], folder)
+        run_client(["dpkg-deb", "-x", str(archive), str(tree)], folder)
 
 
 def _source_options(folder: Path) -> list[str]:
@@ -139,7 +139,7 @@ def _source_options(folder: Path) -> list[str]:
     return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
 
 
-def _unpack(archive: Path, folder: Path, *, strip: bool = False) -> None:
+def unpack(archive: Path, folder: Path, *, strip: bool = False) -> None:
     """Extract the regular files (links and devices contain no source); `strip` drops the archive's top folder."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -153,7 +153,8 @@ def _unpack(archive: Path, folder: Path, *, strip: bool = False) -> None:
         raise TrainingError(f"{archive.name} cannot be unpacked ({error}); fetch it again.") from error
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
+def run_client(command: Sequence[str], folder: Path) -> None:
+    """Run a registry's client in a folder. Raises TrainingError with the reason it gives."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

@@ -38,7 +38,8 @@ MOST_LINE = 1 << 20
 @dataclass(slots=True)
 class Stream:
     """One completion requested by the language server: the text before the cursor, the text and number of target tokens
-    written, and the times when the request arrived, the text was complete, and the stream ended.
+    written, the prompt's tokens, and the times when the request arrived, the first piece of text was there, the text
+    was complete, and the stream ended.
     """
 
     received: float
@@ -46,26 +47,31 @@ class Stream:
     offset: int
     text: str = ""
     tokens: int = 0
+    prompt_tokens: int = 0
+    first: float | None = None
     done: float | None = None
     ended: float | None = None
 
     def take(self, name: str, value: dict[str, Any]) -> None:
         """Handle one event."""
         if name == "text":
+            self.first = self.first or time.perf_counter()
             self.text += value["text"]
         elif name == "round":
             self.tokens += value["accepted"] + 1
         elif name == "done":
             self.done = time.perf_counter()
+            self.prompt_tokens = value.get("stats", {}).get("prompt_tokens", 0)
 
 
 class Proxy:
-    """A proxy of a daemon."""
+    """A proxy of a daemon. `warm_ups` counts the language server's warm-ups that have ended."""
 
     def __init__(self, daemon: ProvenConnections) -> None:
         self._daemon = daemon
         self.url = ""
         self.streams: list[Stream] = []
+        self.warm_ups = 0
 
     async def tokens(self) -> int:
         """Wait until no completion is in flight. Return the number of target tokens written by the daemon so far."""
@@ -81,7 +87,10 @@ class Proxy:
         body = await request.read()
         stream = _stream(body) if request.path == COMPLETE else None
         if stream is None:
-            return await self._forward(request, body, None)
+            try:
+                return await self._forward(request, body, None)
+            finally:
+                self.warm_ups += request.path == COMPLETE
         self.streams.append(stream)
         try:
             return await self._forward(request, body, stream)

@@ -1,0 +1,1 @@
+"""`codespec bench places`: what an editor shows at seeded places of packages, compared with the text that is there."""
