@@ -1,4 +1,4 @@
-"""`codespec lsp` as editors start it, with another program in the daemon's place.
+"""The language server with another program in the daemon's place.
 
 The impostor gets nothing of the user's and is reported. The real daemon is recognized by its socket, or by a proof on
 each connection.
@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from codespec_lsp.settings import EditorSettings
 
 from codespec.proof import PATH
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN, user_environment
 from tests.lsp.conversation import Editor, run
-from tests.lsp.fake_daemon import FakeDaemon
+from tests.lsp.fake_daemon import FakeDaemon, editor
 from tests.lsp.fake_daemon import daemon as fake_daemon
 from tests.lsp.impostors import Answer, Impostor, impostor, knows_nothing, plays_daemon, relays, sends_on
-from tests.lsp.test_process import on_pipes, started
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
 
@@ -103,15 +103,14 @@ def without_token(models: Models) -> Iterator[Own]:  # noqa: F811
 
 
 async def converse(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
-    """Run the scenario with an editor on the pipes of a language server that starts no daemon."""
-    environment = user_environment(XDG_STATE_HOME=str(state))
-    with started("--daemon", url, "--no-start", env=environment) as process:
-        async with on_pipes(process) as client:
+    """Run the scenario with an editor of a language server that starts no daemon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(state))
+        async with editor(EditorSettings(url=url, start_daemon=False)) as client:
             options = {"budgetMs": 60_000, "maxTokens": 2, "tokenFile": str(token_file) if token_file else None}
             await client.start(initializationOptions=options)
             client.open(SOURCE)
             await scenario(client)
-            await client.shut_down()
 
 
 def on_a_server(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:

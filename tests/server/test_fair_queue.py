@@ -19,7 +19,7 @@ from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
 from codespec.server.handles import Failed, RequestHandle
 from tests.server.test_prefetch import Harness
 
-SLOTS = [1, 2, 3, 4, 5, 8, 16]
+SLOTS = [1, 3, 4, 8]  # fewer than OLDEST_SHARE, as many, more
 LONG = CompletionRequest(prefix="long", max_tokens=400, n=8)
 SHORT = CompletionRequest(prefix="short", max_tokens=20)
 
