@@ -118,7 +118,7 @@ def test_near_the_float_model(architecture: str) -> None:
     assert (got.argmax(-1) == wanted.argmax(-1)).float().mean() > 0.85
 
 
-@pytest.mark.parametrize("architecture", ["gemma2", "gpt_oss", "mixtral", "qwen3_5"])
+@pytest.mark.parametrize("architecture", ["gemma2", "mixtral", "qwen3_5"])
 def test_on_equals_off(architecture: str) -> None:
     """Ragged batches, prompts that share a beginning, and drafts of which some are rejected."""
     target, requests = native(architecture), varied_requests()

@@ -72,8 +72,9 @@ def model() -> TorchModel:
     return tiny_model("llama")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("most", [32, 100, 511])
+@pytest.mark.parametrize(
+    ("most", "dtype"), [(32, torch.bfloat16), (100, torch.bfloat16), (511, torch.float32)], ids=str
+)
 def test_bits_that_change_above_some_number_of_rows(most: int, dtype: torch.dtype, monkeypatch: Patch) -> None:
     """With AMX they change above 32 rows, or above 96, or only from 100 to 128, depending on the matrix."""
     tiny_model("llama", dtype=dtype)  # find its call shape before planting the fault
@@ -157,8 +158,7 @@ def test_attention_that_changes_below_some_rows(dtype: torch.dtype, monkeypatch:
     assert plays_exactly(model)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("part", ["scores", "values"])
+@pytest.mark.parametrize(("part", "dtype"), [("scores", torch.float32), ("values", torch.bfloat16)], ids=str)
 def test_attention_that_sums_what_is_left_over_in_another_order(
     part: str, dtype: torch.dtype, monkeypatch: Patch
 ) -> None:
@@ -345,7 +345,7 @@ def test_activations_of_transformers_layers_are_replaced(architecture: str) -> N
     assert replace_activations(model.network) == 0, "none is left, none is wrapped twice"
 
 
-@pytest.mark.parametrize("threads", [3, 4])
+@pytest.mark.parametrize("threads", [3])
 def test_more_threads_than_one_are_exact(threads: int) -> None:
     """Threads divide a row's activations at other places for each number of rows."""
     before = torch.get_num_threads()

@@ -207,8 +207,10 @@ def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(lexed) < 3 * len(body)
 
 
-@pytest.mark.parametrize("unit", ["g{0}({0}), ", "'{0}', ", '"{{{0}}}" + ', "{0}, "])
-@pytest.mark.parametrize("language", ["javascript", ""])
+@pytest.mark.parametrize(
+    ("unit", "language"),
+    [("g{0}({0}), ", "javascript"), ('"{{{0}}}" + ', "javascript"), ("'{0}', ", ""), ("{0}, ", "")],
+)
 def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
     """Twice the line takes about twice the steps, whatever it and the text to its right contain."""
 
