@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_engine
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
 from codespec.contract.declared import declared
 from codespec.contract.levels import REMOVED, SettingsFile
-from codespec.contract.serve_config import ServeConfig, resolve_serve
+from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
 from codespec.store.machine import measure_step
+
+if TYPE_CHECKING:
+    from codespec.server.loading import Source
 
 PAIR = ("model", "target", "drafter")
 
@@ -32,6 +35,14 @@ def add_parser(commands: Any) -> None:
         add_flag(parser, group, ServeConfig, name)
     for name in REMOVED["serve"]:
         parser.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="", help=argparse.SUPPRESS)
+    parser.add_short(
+        argparse.SUPPRESS,
+        group,
+        "--on-demand",
+        action="store_true",
+        help="set by editors, which start the daemon again when they need it: idle_unload is "
+        f"{EDITOR_IDLE_UNLOAD:g} unless it is set, and the daemon ends after a day without a request",
+    )
     add_engine_options(parser)
     parser.set_defaults(run=run)
 
@@ -42,24 +53,25 @@ def run(options: argparse.Namespace) -> int:
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     removed = [(name, mend) for name, mend in REMOVED["serve"].items() if getattr(options, name) is not None]
     notes = [f"--{name.replace('_', '-')} has no effect any more: {mend}" for name, mend in removed]
-    settings = resolve_serve(flags, options.config, notes=notes)
+    settings = resolve_serve(flags, options.config, notes=notes, on_demand=options.on_demand)
     say(*notes)
-    if settings.upstream:
-        source = find_back_end().connect(options, settings)
-        from codespec.server.lifecycle import serve
+    source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)
+    from codespec.server.lifecycle import UNUSED_SECONDS, serve
 
-        return serve(source, settings)
+    return serve(source, settings, UNUSED_SECONDS if options.on_demand else 0.0)
+
+
+def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source:
+    """Return an engine of this process. It is loaded when the daemon listens."""
     _measure_once(options)
     choice = choose_config(options)
     say(*choice.notes)
     require_aiohttp()
     from codespec.server.engine_thread import EngineThread
-    from codespec.server.lifecycle import serve
     from codespec.server.loading import loader
 
-    return serve(
-        EngineThread(loader(choice.config, partial(require_engine, choice.config), settings.prefetch)), settings
-    )
+    load = loader(choice.config, partial(require_engine, choice.config), settings.prefetch)
+    return EngineThread(load, 60 * settings.idle_unload)
 
 
 def _measure_once(options: argparse.Namespace) -> None:

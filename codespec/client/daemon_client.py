@@ -33,8 +33,9 @@ class Health:
 
     The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
     `foreign` (not the user's own daemon, or one that can't serve). A ready daemon reports its version, the names of the
-    models, the setting `model`, a better model to `offer`, all `names` of its model, and a `warning` about files that
-    it can't write. For a foreign one, `fault` is the reason, if known.
+    models, the setting `model`, a better model to `offer`, all `names` of its model, a `warning` about files that it
+    can't write, and whether it is `idle`: its models are freed until the next request. For a foreign one, `fault` is
+    the reason, if known.
     """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
@@ -47,6 +48,7 @@ class Health:
     offer: Mapping[str, Any] | None = None
     names: tuple[str, ...] = ()
     warning: str = ""
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
             fault=None,
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
+            idle=report.get("idle") is True,
         )
     if status == 200 and report.get("status") == "alive":
         return Health("foreign", "Authorization lacks the daemon's token: send it as a Bearer token.")

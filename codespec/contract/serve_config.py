@@ -16,6 +16,8 @@ from codespec.contract.levels import SettingsFile, read_levels
 from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE
 
+EDITOR_IDLE_UNLOAD = 30.0  # minutes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
@@ -84,6 +86,15 @@ class ServeConfig:
         30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
     )
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
+    idle_unload: float = setting(
+        0.0,
+        "minutes without a request after which the models are freed, until the next request loads them again; "
+        "0: never; no effect with `upstream`",
+        shown=f"{EDITOR_IDLE_UNLOAD:g} if an editor started the daemon, else 0",
+        metavar="MINUTES",
+        least=0.0,
+        most=525_600.0,
+    )
     access_log: bool = setting(False, "one line per request: method, route, status and duration, never text")
     log_kb: int = setting(
         0,
@@ -107,12 +118,15 @@ def resolve_serve(
     file: Path | SettingsFile | None = None,
     environment: Mapping[str, str] | None = None,
     notes: MutableSequence[str] | None = None,
+    *,
+    on_demand: bool = False,
 ) -> ServeConfig:
     """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
 
-    Raises ConfigError for the first key or variable that can't be used.
+    With `on_demand`, idle models are freed by default. Raises ConfigError for the first key or variable that can't be
+    used.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"idle_unload": EDITOR_IDLE_UNLOAD} if on_demand else {}
     for level in read_levels(ServeConfig, flags, file, environment, "serve", notes):
         values.update(level.values)
     return ServeConfig(**values)

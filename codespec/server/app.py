@@ -62,11 +62,11 @@ def build_app(
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """Reply 200 if the model is loaded and the engine runs, else 503, for load balancers.
+    """Reply 200 if requests are accepted, else 503, for load balancers.
 
     Supervisors use `GET /health` instead, which reports whether the process is alive (`security.ALIVE`).
     """
-    if request.app[DAEMON].state != "ready":
+    if request.app[DAEMON].state not in ("ready", "idle"):
         raise ServeError("The daemon can't complete now: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from codespec.errors import ServeError
 from codespec.json_store import Unkept
 from codespec.server.accounts import Account, Keyring
 from codespec.server.handles import Failed, RequestHandle, RequestMetrics
-from codespec.server.loading import Loaded, Source
+from codespec.server.loading import Loaded, Result, Source, Writer
 from codespec.server.logs import LogOutput
 
 RETRY_SECONDS = 1  # delay before a client retries
@@ -35,6 +36,7 @@ class Daemon:
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # only one long text is encoded at a time, which leaves a core for the engine
+        self.last_used = time.monotonic()  # by a request for text or with files
         self._open: set[RequestHandle] = set()
 
     @property
@@ -49,12 +51,13 @@ class Daemon:
 
     @property
     def reason(self) -> str:
-        """Why the daemon can't serve yet or has failed, as a clause; "" in other states."""
+        """Why the daemon can't serve yet or has failed, or what became of idle models, as a clause; else ""."""
         source = self.source
         if source.error is not None:
             return source.error.fault.clause
-        starts = source.loaded is None or source.state != "ready"
-        return f"{source.progress.phase}, {source.progress.seconds:.0f} s so far" if starts else ""
+        if source.state == "idle":
+            return source.progress.phase
+        return "" if source.takes_requests else f"{source.progress.phase}, {source.progress.seconds:.0f} s so far"
 
     @property
     def warning(self) -> str:
@@ -82,7 +85,7 @@ class Daemon:
             raise stopping()
         if source.error is not None:
             raise ServeError(source.error.fault, 503, state="failed")
-        if source.loaded is None or source.state != "ready":
+        if source.loaded is None or not source.takes_requests:
             sentence = f"The daemon is starting ({self.reason}): try again in a moment."
             raise ServeError(sentence, 503, RETRY_SECONDS, "starting")
         return source.loaded
@@ -107,6 +110,7 @@ class Daemon:
                 account.refused += 1
             raise self._full()
         handle.request, handle.session = replace(handle.request, scope=scope), session
+        self.last_used = time.monotonic()
         self.source.admit(handle)
         self._open.add(handle)
         if account is not None:
@@ -115,11 +119,17 @@ class Daemon:
             yield
         finally:
             self._open.discard(handle)
+            self.last_used = time.monotonic()
             self.metrics.end(handle)
             if account is not None:
                 account.end(handle)
             if not handle.over:
                 self.source.abort(handle)
+
+    async def call(self, function: Callable[[Writer], Result]) -> Result:
+        """Run a function with the engine between two rounds. Raise ServeError."""
+        self.last_used = time.monotonic()
+        return await self.source.call(lambda: function(self.loaded().engine))  # loaded again if it was idle
 
     def _make_room(self, scope: str) -> bool:
         """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.

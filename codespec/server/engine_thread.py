@@ -1,36 +1,60 @@
 """The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers post commands; messages return to the event loop in one batch per round.
+Handlers post commands; messages return to the event loop in one batch per round. Commands that arrive while the models
+are freed, or being loaded again, wait in the inbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from codespec.errors import CodespecError, ServeError
+from codespec.server.daemon import stopping
 from codespec.server.dispatcher import Delivery, Dispatcher
-from codespec.server.handles import RequestHandle
+from codespec.server.handles import Failed, RequestHandle
+from codespec.server.idle import at_rest, release_memory
 from codespec.server.loading import LoadedEngine, Progress, Result, Source
 from codespec.server.logs import log_failure
+
+if TYPE_CHECKING:
+    from codespec.engine.metrics import Metrics
 
 MOST_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Work for the engine's thread; `refuse` reports to its client that it can't be done any more.
+
+    `needs_models` is false for work that is void if the models are freed.
+    """
+
+    run: Callable[[Dispatcher], None]
+    refuse: Callable[[CodespecError], None] = lambda error: None
+    needs_models: bool = True
+
+
 class EngineThread(Source):
-    """Owns the engine that `load` returns."""
+    """Owns the engine that `load` returns.
 
-    loaded: LoadedEngine | None
+    After `idle_unload` seconds without work (0: never) it frees the engine, and loads it again for the next command.
+    """
 
-    def __init__(self, load: Callable[[Progress], LoadedEngine]) -> None:
+    def __init__(self, load: Callable[[Progress], LoadedEngine], idle_unload: float = 0.0) -> None:
         super().__init__()
         self.load = load
-        self._inbox: list[Callable[[Dispatcher], None]] = []
+        self.idle_unload = idle_unload
+        self._inbox: list[Command] = []
         self._wake = threading.Condition()
         self._stopping = False
         self._closed = False
@@ -41,7 +65,8 @@ class EngineThread(Source):
     @property
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
-        handles = [] if self.dispatcher is None else list(self.dispatcher.handles)
+        dispatcher = self.dispatcher  # the engine's thread may drop it
+        handles = [] if dispatcher is None else list(dispatcher.handles)
         return sum(bool(handle.job and handle.job.sequences) for handle in handles)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -51,12 +76,16 @@ class EngineThread(Source):
 
     def admit(self, handle: RequestHandle) -> None:
         """Pass a request to the engine."""
-        self._post(lambda dispatcher: dispatcher.admit(handle))
+
+        def refuse(error: CodespecError) -> None:
+            self._post_to_loop(lambda: handle.push([Failed(error)]))
+
+        self._post(Command(lambda dispatcher: dispatcher.admit(handle), refuse))
 
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request that its client has left. Do nothing if the thread has ended."""
         with contextlib.suppress(ServeError):
-            self._post(lambda dispatcher: dispatcher.abort(handle))
+            self._post(Command(lambda dispatcher: dispatcher.abort(handle), needs_models=False))
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Run a function between two rounds. Raise ServeError if too many are waiting."""
@@ -65,7 +94,7 @@ class EngineThread(Source):
         future: Future[Result] = Future()
         self._num_calls += 1
         try:
-            self._post(lambda _: _answer(function, future))
+            self._post(Command(lambda _: _answer(function, future), partial(_refuse, future)))
             return await asyncio.wrap_future(future)
         finally:
             self._num_calls -= 1
@@ -79,7 +108,7 @@ class EngineThread(Source):
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _post(self, command: Callable[[Dispatcher], None]) -> None:
+    def _post(self, command: Command) -> None:
         with self._wake:
             if self._closed:
                 raise ServeError("The engine has stopped: restart the daemon.", 503)
@@ -87,50 +116,95 @@ class EngineThread(Source):
             self._wake.notify()
 
     def _run(self) -> None:
+        metrics: Metrics | None = None
+        while self._load(metrics):
+            if not self._serve():
+                return
+            metrics = self._free()
+            if not self._until_needed():
+                self.state = "stopped"
+                self._close(stopping())
+                return
+
+    def _load(self, metrics: Metrics | None) -> bool:
+        """Load the engine, which counts on in `metrics`. Return False if that failed for good."""
         try:
-            self.loaded = loaded = self.load(self.progress)
+            loaded = self.load(self.progress)
         except CodespecError as error:
             self._give_up(error)
-            return
+            return False
         except BaseException as error:  # thread boundary: any library error, panics included, becomes one sentence
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
-            return
-        dispatcher = self.dispatcher = _build_dispatcher(loaded)
-        self.state = "ready"
+            return False
+        if metrics is not None:
+            loaded.engine.metrics = metrics
+        self.dispatcher = Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
+        self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
+        return True
+
+    def _serve(self) -> bool:
+        """Run the engine's rounds. Return whether it is idle, and False if it has ended."""
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
         try:
             self._work(dispatcher)
-            self.state = "stopped"
-            self._close(dispatcher, ServeError("The daemon is stopping: try again later.", 503, 5))
+            if self._stopping:
+                self.state = "stopped"
+                self._close(stopping())
             dispatcher.engine.close()
+            return self.state == "ready"
         except BaseException as error:  # thread boundary: otherwise every open request would wait forever
             log_failure("the engine's thread ended", error)
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
-            self._close(dispatcher, ServeError("The engine has stopped: restart the daemon.", 503))
+            return False
 
     def _work(self, dispatcher: Dispatcher) -> None:
         while (commands := self._take(dispatcher)) is not None:
             for command in commands:
-                command(dispatcher)
+                command.run(dispatcher)
             dispatcher.round()
             self._deliver(dispatcher)
 
-    def _close(self, dispatcher: Dispatcher, error: ServeError) -> None:
+    def _free(self) -> Metrics:
+        """Free the engine and return its metrics. Handlers see its facts in the meantime."""
+        assert self.loaded is not None
+        self.loaded, self.dispatcher = at_rest(self.loaded), None
+        release_memory()
+        self.progress, self.state = Progress("models freed"), "idle"
+        return self.loaded.engine.metrics
+
+    def _until_needed(self) -> bool:
+        """Wait for a command that needs the models. Return False if the thread must stop."""
+        with self._wake:
+            while not (self._stopping or any(command.needs_models for command in self._inbox)):
+                self._wake.wait()
+            return not self._stopping
+
+    def _close(self, error: ServeError) -> None:
         """Accept no more commands and end the remaining requests with the error."""
         with self._wake:
             self._closed = True
             commands, self._inbox = self._inbox, []
-        dispatcher.refuse_all(error)  # first, so that no command needs the engine, which may be broken
+        if self.dispatcher is not None:
+            self.dispatcher.refuse_all(error)  # without the engine, which may be broken
+            self._deliver(self.dispatcher)
         for command in commands:
-            command(dispatcher)
-        dispatcher.refuse_all(error)
-        self._deliver(dispatcher)
+            command.refuse(error)
 
-    def _take(self, dispatcher: Dispatcher) -> list[Callable[[Dispatcher], None]] | None:
-        """Wait for commands or work, and return the new commands; return None when the thread must stop."""
+    def _take(self, dispatcher: Dispatcher) -> list[Command] | None:
+        """Wait for commands or work, and return the new commands.
+
+        Return None when the thread must stop, or when there was nothing to do for `idle_unload` seconds.
+        """
+        idle_at = time.monotonic() + self.idle_unload if self.idle_unload else math.inf
         with self._wake:
             while not (self._inbox or self._stopping or (seconds := dispatcher.idle_for) == 0.0):
+                if seconds is None and idle_at < math.inf:
+                    seconds = idle_at - time.monotonic()
+                    if seconds <= 0:
+                        return None
                 self._wake.wait(seconds)
             if self._stopping:
                 return None
@@ -143,7 +217,9 @@ class EngineThread(Source):
             self._post_to_loop(partial(_hand_out, deliveries))
 
     def _give_up(self, error: CodespecError) -> None:
+        """End for good: all requests get the error."""
         self.error, self.state = error, "failed"
+        self._close(ServeError(error.fault, 503))
         self._post_to_loop(self._ready.set)
         self._post_to_loop(self._failed.set)
 
@@ -152,10 +228,6 @@ class EngineThread(Source):
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
-
-
-def _build_dispatcher(loaded: LoadedEngine) -> Dispatcher:
-    return Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
 
 
 def _hand_out(deliveries: Sequence[Delivery]) -> None:
@@ -169,4 +241,9 @@ def _answer(function: Callable[[], Result], future: Future[Result]) -> None:
     try:
         future.set_result(function())
     except Exception as error:  # thread boundary: the caller gets the error
+        future.set_exception(error)
+
+
+def _refuse(future: Future[Result], error: CodespecError) -> None:
+    if future.set_running_or_notify_cancel():
         future.set_exception(error)

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
@@ -30,11 +31,16 @@ from codespec.user_folders import named_path, read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
 REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping
+UNUSED_SECONDS = 86_400.0  # without a request, after which a daemon that was started on demand ends
+MIN_WAIT = 1.0  # between two looks at a daemon whose last request is still open
 IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 
 
-def serve(source: Source, config: ServeConfig) -> int:
-    """Serve until a signal arrives; return the exit code. Raise CodespecError if the daemon can't start."""
+def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> int:
+    """Serve until a signal arrives, or until no request came for `unused_seconds` (0: no limit).
+
+    Return the exit code. Raise CodespecError if the daemon can't start.
+    """
     token = read_token(config.token_file)
     check_bind(config.host, token, config.keys)
     metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
@@ -48,7 +54,7 @@ def serve(source: Source, config: ServeConfig) -> int:
         keys = proof_keys(token)
         daemon = Daemon(source, config.queue, output, keyring)
         try:
-            asyncio.run(_serve(config, access, keys, daemon, printed))
+            asyncio.run(_serve(config, access, keys, daemon, printed, unused_seconds))
         finally:
             stopped = source.stop(STOP_SECONDS)
             _print_notes(source, printed)  # errors while saving
@@ -63,19 +69,29 @@ async def _serve(
     keys: Keys,
     daemon: Daemon,
     printed: list[str],
+    unused_seconds: float,
 ) -> None:
     runner = make_runner(build_app(daemon, config.host, access, keys))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
     stop, watching = _stop_signals(), follow_keys(daemon)
+    unused = asyncio.create_task(stop_unused(daemon, unused_seconds, stop)) if unused_seconds else None
     try:
         await listen(runner, config)
         daemon.source.start(asyncio.get_running_loop())
         await _until(stop, _run(daemon, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
-        if watching is not None:
-            watching.cancel()
+        for task in filter(None, (watching, unused)):
+            task.cancel()
+
+
+async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> None:
+    """Set `stop` once no request came for this time. Questions about the daemon's state don't count."""
+    while (left := daemon.last_used + seconds - time.monotonic()) > 0 or daemon.num_open:
+        await asyncio.sleep(max(left, MIN_WAIT))
+    print(f"codespec: stopping; no request came for {seconds / 3600:g} h", flush=True)
+    stop.set()
 
 
 def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:

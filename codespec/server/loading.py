@@ -120,16 +120,22 @@ class LoadedEngine(Loaded):
 class Source(ABC):
     """Takes requests and pushes events to their handles. No method blocks the event loop, except `stop`.
 
-    `dispatcher` is the engine's dispatcher, which other threads may only read.
+    `dispatcher` is the engine's dispatcher, which other threads may only read. An idle source has freed its models, and
+    loads them again for the next request.
     """
 
     def __init__(self) -> None:
-        self.state: Literal["starting", "ready", "failed", "stopped"] = "starting"
+        self.state: Literal["starting", "ready", "idle", "failed", "stopped"] = "starting"
         self.progress = Progress()
         self.loaded: Loaded | None = None
         self.dispatcher: Dispatcher | None = None
         self.error: CodespecError | None = None
         self._ready, self._failed = asyncio.Event(), asyncio.Event()
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether requests are accepted, perhaps to wait for the models."""
+        return self.loaded is not None and self.state in ("ready", "idle")
 
     @property
     @abstractmethod

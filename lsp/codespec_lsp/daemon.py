@@ -55,7 +55,7 @@ class Daemons:
             starts = settings.start_daemon and settings.daemon_is_here
             model = ("--model", settings.model) if settings.model else ()
             token = ("--token-file", settings.token_file) if settings.token_file else ()
-            arguments = (*model, *settings.daemon_arguments, *token)
+            arguments = ("--on-demand", *model, *settings.daemon_arguments, *token)
             client = DaemonClient(ProvenConnections(settings.url, _token(settings), "set codespec.url"))
             command = self._command(settings.port, with_absolute_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))

@@ -11,12 +11,13 @@ from codespec.cli.checks import engine as engine_checks
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
+from codespec.server.engine_thread import EngineThread
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import TOKEN
 from tests.cli.test_stats import folder, stranger  # noqa: F401
 from tests.server import fakes
-from tests.server.daemons import serving, serving_load, wait_for
+from tests.server.daemons import serving, serving_load, serving_source, wait_for
 from tests.server.test_faults import Loading
 
 
@@ -47,6 +48,17 @@ def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: 
         monkeypatch.setattr("codespec.server.dialects.codespec.__version__", "0.0.1")
         said = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
         assert look("--url", url)["version"] == said
+
+
+def test_an_idle_daemon_says_that_its_models_are_freed(look: Look) -> None:
+    load = Loading()
+    load.go.set()
+    with serving_source(EngineThread(load, 0.02)) as served:  # type: ignore[arg-type]
+        assert wait_for(lambda: served.source.state == "idle")
+        found = look("--url", f"http://127.0.0.1:{served.port}")
+        assert found["daemon"] == "ok: idle (models freed), model toy; the next request loads it"
+        assert "needed" in found["memory"], "the daemon holds none of it now"
+        assert served.source.state == "idle"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_serve_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("codespec.contract.levels.read_text", read)
     monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
     monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
-    monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings: served.append(settings) or 0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]
     file = tmp_path / "config.toml"
     file.write_text('model = "starter"\n[serve]\nqueue = 7\n')
     assert main(["serve", "--config", str(file)]) == 0

@@ -92,7 +92,7 @@ def test_the_model_that_is_set_goes_to_the_daemon_that_is_started() -> None:
     found = Daemons(command)
     found.find(EditorSettings(model="smollm2-135m", daemon_arguments=("--threads", "2")))
     found.find(EditorSettings())
-    assert seen == [["--model", "smollm2-135m", "--threads", "2"], []]
+    assert seen == [["--on-demand", "--model", "smollm2-135m", "--threads", "2"], ["--on-demand"]]
 
 
 def says(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:

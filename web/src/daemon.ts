@@ -9,7 +9,7 @@ const AWAY = "The daemon does not answer: start it with codespec serve.";
 type Piece = ReadableStreamReadResult<string>;
 
 export interface Health {
-  readonly state: "ready" | "starting" | "error" | "token" | "away";
+  readonly state: "ready" | "idle" | "starting" | "error" | "token" | "away";
   readonly said: string;
 }
 
@@ -37,9 +37,9 @@ export class Daemon {
   /** Returns the daemon's state, with its model's name or an error sentence. */
   async health(): Promise<Health> {
     try {
-      await this.fetch("/health");
+      const { idle } = (await (await this.fetch("/health")).json()) as { idle: boolean };
       const props = (await (await this.fetch("/props")).json()) as { model_alias: string; total_slots: number };
-      return { state: "ready", said: props.model_alias };
+      return { state: idle ? "idle" : "ready", said: props.model_alias };
     } catch (error) {
       if (!(error instanceof DaemonError)) throw error;
       return { state: stateOf(error), said: error.message };

@@ -5,6 +5,7 @@ import { part } from "./dom.ts";
 
 const WAIT_MS: Record<Health["state"], number> = {
   ready: 20_000,
+  idle: 20_000,
   starting: 700,
   error: 5000,
   away: 2500,
@@ -12,6 +13,7 @@ const WAIT_MS: Record<Health["state"], number> = {
 };
 const WORDS: Record<Health["state"], string> = {
   ready: "ready",
+  idle: "idle, models freed",
   starting: "starting",
   error: "error",
   away: "no answer",
@@ -49,9 +51,9 @@ export class StateLine {
     else this.show({ state: "error", said: error.message });
   }
 
-  /** Clears the error after a successful completion. */
+  /** Clears the error, or the note about freed models, after a successful completion. */
   fine(): void {
-    if (this.state === "error") void this.look();
+    if (this.state === "error" || this.state === "idle") void this.look();
   }
 
   private show({ state, said }: Health): void {
@@ -61,7 +63,8 @@ export class StateLine {
     part("state-said").textContent = said;
     part("token-form").hidden = state !== "token";
     if (state === "token" && this.state !== "token") part("token").focus();
-    const fresh = state === "ready" && this.state !== "ready";
+    const answers = state === "ready" || state === "idle";
+    const fresh = answers && this.state !== "ready" && this.state !== "idle";
     this.state = state;
     if (fresh) this.ready();
   }

@@ -68,6 +68,10 @@ def check_daemon(found: Found) -> Iterator[Finding]:
     if state == "ready":
         yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
+    if state == "idle":
+        reason, model = found.daemon.get("reason"), found.daemon.get("model")
+        yield well("daemon", f"idle ({reason}), model {model}; the next request loads it")
+        return
     severity, mend = STATES.get(state, ("failed", "restart it"))
     reason = found.daemon.get("reason")
     yield Finding("daemon", severity, f"{state} ({reason})" if reason else state, mend)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from codespec.cli.checks import daemon, engine, machine, models
 from codespec.cli.daemon_call import Address, address_of
@@ -34,12 +33,13 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     except ConfigError as error:
         yield from_fault("daemon", error.fault)
     answers = found is not None and found.who == "daemon"
-    ready = found.daemon if found is not None and answers and found.daemon["state"] == "ready" else None
+    ready = found.daemon if found is not None and answers and found.daemon["state"] in ("ready", "idle") else None
+    in_memory = ready is not None and ready["state"] == "ready"
     upstream = serve is not None and bool(serve.upstream)
     if serve is not None and upstream:
         yield from _upstream(serve)
     else:
-        sides = yield from _engine(config, ready, needed=not answers)
+        sides = yield from _engine(config, in_memory=in_memory, needed=not answers)
     yield from machine.check_folders()
     if serve is not None:
         yield daemon.check_token(serve)
@@ -110,10 +110,11 @@ def _token(serve: ServeConfig) -> str:
         return ""
 
 
-def _engine(
-    config: EngineConfig | None, ready: Mapping[str, Any] | None, needed: bool
-) -> Generator[Finding, None, Sides | None]:
-    """Check packages, models and machine. Return the models if an engine can be loaded here to try them."""
+def _engine(config: EngineConfig | None, *, in_memory: bool, needed: bool) -> Generator[Finding, None, Sides | None]:
+    """Check packages, models and machine. Return the models if an engine can be loaded here to try them.
+
+    `in_memory` means that a daemon has loaded them.
+    """
     packages = False
     for finding in machine.check_packages(config, needed):
         packages = finding.state == "ok"
@@ -131,7 +132,7 @@ def _engine(
     if packages:
         yield from machine.check_device(config)
         yield from engine.check_kernels(config)
-    if ready:
+    if in_memory:
         yield well("memory", "the daemon has enough")
     elif target is not None and found.state == "ok":
         memory = models.check_memory(config, target, drafter if config.asks_drafter else None)

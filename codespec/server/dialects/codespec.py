@@ -57,14 +57,10 @@ async def look_up_in(request: web.Request) -> web.Response:
     with await read_fields(request) as fields:
         document, files = read_files(fields)
     daemon = request.app[DAEMON]
-    engine, texts = daemon.loaded().engine, [file.text.encode() for file in files]
+    daemon.loaded()  # raises ServeError if no requests are accepted
+    texts = [file.text.encode() for file in files]
     owner = Owner(await request.app[SCOPES].of(request), document)
-
-    def keep() -> None:
-        daemon.loaded()  # raises ServeError if the daemon is stopping by now
-        engine.look_up_in(owner, texts)
-
-    await daemon.source.call(keep)
+    await daemon.call(lambda engine: engine.look_up_in(owner, texts))
     return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 

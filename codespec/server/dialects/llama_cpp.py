@@ -243,7 +243,10 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Report the models, the mode and any write problem if ready; otherwise 503 with the loading progress."""
+    """Report the models, whether they are freed (`idle`), the mode and any write problem.
+
+    Reply 503 with the loading progress if requests are not accepted yet.
+    """
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
@@ -253,7 +256,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     engine["warning"] = "" if own_key(request) else daemon.warning  # it names the owner's files
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
-    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
+    idle = daemon.state == "idle"
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, "idle": idle, **models, **engine})
 
 
 async def props(request: web.Request) -> web.StreamResponse:

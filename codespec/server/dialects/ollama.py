@@ -45,9 +45,11 @@ async def generate(request: web.Request) -> web.StreamResponse:
 
 @with_field_names(NAMES)
 async def _generate(request: web.Request) -> web.StreamResponse:
-    loaded = request.app[DAEMON].loaded()
+    daemon = request.app[DAEMON]
+    loaded = daemon.loaded()
     with await read_fields(request) as fields:
         if not fields.text("prompt", "") and not fields.text("suffix", ""):
+            await daemon.call(lambda engine: None)  # loads idle models
             return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
         handles, streams = [read_request(fields, loaded)], fields.flag("stream", True)
     if streams:
@@ -110,9 +112,11 @@ async def tags(request: web.Request) -> web.StreamResponse:
 
 
 async def running(request: web.Request) -> web.StreamResponse:
-    """List the one model, which is always in memory."""
-    loaded = request.app[DAEMON].loaded()
-    return reply({"models": [{**_entry(loaded), "context_length": loaded.context}]})
+    """List the one model if it is in memory."""
+    daemon = request.app[DAEMON]
+    loaded = daemon.loaded()
+    models = [] if daemon.state == "idle" else [{**_entry(loaded), "context_length": loaded.context}]
+    return reply({"models": models})
 
 
 async def show(request: web.Request) -> web.StreamResponse:
