@@ -34,6 +34,7 @@ MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe", "grani
 SPREAD = 4.0  # factor on the initial weights, so that rows differ
 _PROBE = 48
 _CALLS: dict[object, CallShape] = {}
+SEARCHED = 0.1  # seconds of a search for the shape of small products
 KEPT = 40  # sets of weights, a few MB each
 _WEIGHTS: dict[object, dict[str, Tensor]] = {}
 
@@ -218,7 +219,7 @@ def shaped(model: TorchModel) -> TorchModel:
         kinds = frozenset(layer.kind for layer in tiled_linears(model.network))
         key = kinds, model.heads, model.dtype, model.spec.packed, model.steps, torch.get_num_threads()
         if key not in _CALLS:
-            found = find_calls(model)
+            found = find_calls(model, seconds=SEARCHED)
             assert not found.variance, found.variance
             _CALLS[key] = found.calls
         model.use(_CALLS[key])
