@@ -9,7 +9,7 @@ from tests.e2e.nvim.editor import Editor
 from tests.e2e.nvim.fixtures import Daemon, Start
 
 ADD = "def add(a, b):\n    return a + b\n\n\n"
-# Positions at which a small model writes long completions; which is longest depends on the model.
+# Positions at which a small model writes long completions; which is long enough depends on the model.
 LONG = ["def load(path):", "def read_all(paths, encoding):", "def main(arguments):", "def find(name, folders):"]
 
 
@@ -42,6 +42,8 @@ def test_the_text_grows_while_it_is_written(start: Start, slow_daemon: Daemon, p
             assert earlier and later.startswith(earlier), "what is shown is only ever added to"
         editor.keys("<Esc>")
         grew.append(len(shown) - 1)
+        if grew[-1] >= 2:
+            break
     assert max(grew) >= 2, grew
 
 
@@ -94,7 +96,9 @@ def test_typing_on_ends_the_work(start: Start, slow_daemon: Daemon, project: Pat
         editor.keys(" # ß")
         editor.wait(lambda: not daemon.count("codespec:num_requests_running"), "the daemon is idle again")
         editor.keys("<Esc>")
-    assert daemon.count("codespec:requests_cancelled_total") > ended
+        if daemon.count("codespec:requests_cancelled_total") > ended:
+            return
+    raise AssertionError("no request was cancelled")
 
 
 def test_an_emoji_and_crlf_before_the_cursor(editor: Editor, project: Path) -> None:

@@ -81,8 +81,9 @@ def test_attention(name: str, compiled: list[Any]) -> None:
     check(compiled, 2, SHAPES[name].dtype == HALF)
 
 
-@pytest.mark.parametrize("dtype", [HALF, WHOLE], ids=str)
-@pytest.mark.parametrize("columns,depth", [(3584, 3584), (896, 4864), (250, 1000)])
+@pytest.mark.parametrize(
+    ("columns", "depth", "dtype"), [(3584, 3584, HALF), (896, 4864, WHOLE), (250, 1000, HALF)], ids=str
+)
 def test_products(columns: int, depth: int, dtype: torch.dtype, compiled: list[Any]) -> None:
     """With every tile that a number of rows selects."""
     from codespec.models.cuda.product_kernels import multiply
