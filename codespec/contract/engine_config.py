@@ -35,7 +35,7 @@ class EngineConfig:
         "",
         "target and drafter together, by a name from `codespec models list`; a `target` or `drafter` of the same "
         "level takes precedence",
-        shown="`qwen2.5-coder-1.5b-instruct`, `qwen2.5-coder-0.5b-instruct` or `smollm2-135m`, "
+        shown="`qwen2.5-coder-1.5b-instruct` or `qwen2.5-coder-0.5b-instruct`, "
         "[as suits this machine](models.md#pick-a-model) and is pulled, else `starter`",
         metavar="NAME",
         common=True,

@@ -25,8 +25,11 @@ from codespec.store.pulled import find_pulled
 
 STARTER_NAME = "starter"
 NATIVE = "native"
-LARGER, SMALLER, SMALLEST = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct", "smollm2-135m"
-DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models chosen, downloaded or suggested by default
+LARGER, SMALLER = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"
+DEFAULTS = (
+    LARGER,
+    SMALLER,
+)  # models chosen, downloaded or suggested by default; neither needs torch
 LARGEST = "qwen2.5-coder-7b-instruct"  # the default of fast machines; the 3B model's licence is non-commercial
 SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
 FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
@@ -59,7 +62,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A catalogue model, and the reason as a clause for the user."""
+    """A catalogue model or the starter pair, and the reason as a clause for the user."""
 
     model: str
     why: str
@@ -92,11 +95,11 @@ def _configure(values: Mapping[str, Any], place: str) -> tuple[EngineConfig, str
         return _with_pair(values, name), f"named by {place}"
     if "target" in values:
         return make_config(_with_format(values)), "target and drafter are named one by one"
-    name, recommended = default_model(), recommend().model
+    name, best = default_model(), recommend()
+    missing = best.why if best.model == STARTER_NAME else f"{best.model} has not been pulled"
     if name == STARTER_NAME:
-        return make_config(_with_starter(values)), f"{recommended} has not been pulled"
-    why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
-    return _with_pair(values, name), f"the default, since {why}"
+        return make_config(_with_starter(values)), missing
+    return _with_pair(values, name), f"the default, since {'it has been pulled' if name == best.model else missing}"
 
 
 def default_model() -> str:
@@ -173,7 +176,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
     """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
 
     With a GPU: the largest model that fits in memory. Otherwise 7 B or 1.5 B if it fits in memory and a token is known
-    to take at most `SLOWEST` milliseconds, else 0.5 B, else SmolLM2.
+    to take at most `SLOWEST` milliseconds, else 0.5 B, else the starter pair.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -181,7 +184,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
     if memory is None:
         return Recommendation(SMALLER, "the size of this machine's memory is unknown")
     if SMALLER not in fitting:
-        return Recommendation(SMALLEST, f"this machine has {written(memory)} of memory")
+        return Recommendation(STARTER_NAME, f"this machine has {written(memory)} of memory")
     if LARGER not in fitting:
         return Recommendation(SMALLER, f"the 1.5B model needs more than {written(memory)} of memory")
     if step is None:

@@ -10,7 +10,7 @@ import pytest
 
 from codespec.store import resolve
 from codespec.store.catalogue import Entry, find_entry
-from codespec.store.choice import pull_command, recommend
+from codespec.store.choice import DEFAULTS, pull_command, recommend
 from codespec.store.pulled import folder_of
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
@@ -102,13 +102,13 @@ def test_where_nothing_is_chosen_the_starter_pair_answers_and_says_so(command: C
 
 @pytest.mark.usefixtures("without_adapters")
 def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Models, source: Path) -> None:
-    pull("smollm2-135m", models.target)
+    pull(RECOMMENDED, models.target)
     words = ("complete", f"{source}:10:1", "--max-tokens", "4", "--no-learn", "--no-heal", "--shape", "raw", "--json")
     by_default = command(*words, "--dtype", "float32")
     assert by_default.code == 0 and NOTE not in by_default.err
     by_path = command(*words, "--target", models.target)
     assert json.loads(by_default.out)["token_ids"] == json.loads(by_path.out)["token_ids"]
-    by_name = command(*words, "--dtype", "float32", "--model", "smollm2-135m", "--drafter", "none")
+    by_name = command(*words, "--dtype", "float32", "--model", RECOMMENDED, "--drafter", "none")
     assert json.loads(by_name.out)["token_ids"] == json.loads(by_path.out)["token_ids"]
 
 
@@ -135,8 +135,9 @@ def test_the_doctor_says_which_model_and_why(
     assert found["model"] == "ok: target and drafter are named one by one"
     monkeypatch.delenv("CODESPEC_MODEL")
     own_file.unlink()
-    pull("smollm2-135m", models.target)
-    assert look()["model"] == f"ok: smollm2-135m, the default, since {RECOMMENDED} has not been pulled"
+    other = next(name for name in DEFAULTS if name != RECOMMENDED)
+    pull(other, models.target)
+    assert look()["model"] == f"ok: {other}, the default, since {RECOMMENDED} has not been pulled"
     pull(RECOMMENDED, models.target)
     assert look()["model"] == f"ok: {RECOMMENDED}, the default, since it has been pulled"
 

@@ -82,7 +82,7 @@ def test_the_table(command: Command, gguf: Path, converted: list[str]) -> None:
     assert "pulled" in rows["tiny"] and "not stated" in rows["tiny"]
     assert rows["codegemma-2b"].endswith("Gemma Terms of Use, requires a login")
     lines = [line.removesuffix("  <- for this machine") for line in lines]
-    assert "    4 GB  qwen2.5-coder-1.5b-instruct with the drafter that ships (Apache-2.0)" in lines
+    assert "    2 GB  qwen2.5-coder-1.5b-instruct with the drafter that ships (Apache-2.0)" in lines
     assert "   80 GB  qwen2.5-coder-32b with qwen2.5-coder-1.5b (Apache-2.0)" in lines
 
 

@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.store.choice import SMALLEST as REFERENCE
 from codespec.store.pull import find_sources, pull
 from codespec.store.resolve import resolve
 from tests.full.on_off import BATCH, complete, equal, read_requests, total
@@ -21,6 +20,7 @@ from tests.full.report import write_report
 
 pytestmark = pytest.mark.full
 ROWS: dict[str, Any] = {}
+REFERENCE = "smollm2-135m"
 TOKENS = 48
 
 

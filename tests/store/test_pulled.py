@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.engine_config import SHIPPED
 from codespec.errors import ConfigError
-from codespec.store.choice import default_model, named_pair
+from codespec.store.choice import named_pair
 from codespec.store.pulled import Pulled, find_pulled, folder_name, models_home, name_of, pulled
 
 REFERENCE = "smollm2-135m"
@@ -92,12 +92,6 @@ def test_names_never_leave_the_folder_and_never_meet(name: str) -> None:
         return
     assert Path(folder).name == folder and not folder.startswith(".")
     assert name_of(folder) == name
-
-
-def test_default_is_the_reference_once_it_is_there() -> None:
-    assert default_model() == "starter"
-    put(REFERENCE, "a.gguf")
-    assert default_model() == REFERENCE
 
 
 def test_pairs() -> None:

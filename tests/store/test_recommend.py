@@ -12,7 +12,7 @@ import pytest
 
 from codespec.store import choice, machine
 from codespec.store.catalogue import read_catalogue
-from codespec.store.choice import LARGER, LARGEST, SLOWEST, SMALLER, SMALLEST, decide, predict_step, takes_larger
+from codespec.store.choice import LARGER, LARGEST, SLOWEST, SMALLER, STARTER_NAME, decide, predict_step, takes_larger
 from codespec.store.machine import measure_step, read_step, write_step
 from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
@@ -37,8 +37,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16 * GB, 10.0, False, LARGEST, "a token of the 7B model will take 44 ms here"),
         (16 * GB, 10.3, False, LARGER, "a token of the 1.5B model takes 10 ms here"),
         (int(6.5 * GB), 5.0, False, LARGER, "a token of the 1.5B model takes 5 ms here"),
-        (5 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 5.0 GB of memory"),
-        (2 * GB, 30.0, False, SMALLEST, "this machine has 2.0 GB of memory"),
+        (2 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 2.0 GB of memory"),
+        (1 * GB, 30.0, False, STARTER_NAME, "this machine has 1.0 GB of memory"),
         (None, 30.0, False, SMALLER, "the size of this machine's memory is unknown"),
         (25 * GB, None, True, "deepseek-coder-6.7b", "the largest that fits in memory, on a GPU"),
         (200 * GB, 30.0, True, "qwen2.5-coder-32b", "on a GPU"),
@@ -65,7 +65,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice.recommend().model == SMALLER and takes_larger()
     write_step(20.0)
     assert choice.recommend().model == LARGER
-    monkeypatch.setattr(choice, "machine_memory", lambda: 4 * GB)
+    monkeypatch.setattr(choice, "machine_memory", lambda: 2 * GB)
     assert choice.recommend().model == SMALLER and not takes_larger()
 
 

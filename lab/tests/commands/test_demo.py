@@ -8,6 +8,7 @@ import contextlib
 import io
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.models.call_shape import FAST
 from codespec.startup.call_search import SearchResult
 from codespec.store import choice
-from codespec.store.catalogue import Entry
-from codespec.store.choice import LARGER, SMALLER, SMALLEST
+from codespec.store.choice import LARGER, SMALLER
 from codespec.store.machine import write_step
 from codespec.store.pulled import Pulled, folder_of
+from codespec.store.source import ModelSource
 from tests.cli.conftest import Models
 from tests.engine.test_planted_faults import correction_dropped
 
@@ -186,7 +187,7 @@ def test_without_a_network_the_starter_pair_is_shown(
         (None, 20.0, LARGER, "1.1 GB"),
         (None, 90.0, SMALLER, "491 MB"),
         (None, None, SMALLER, "491 MB"),
-        (SMALLEST, 20.0, SMALLEST, "93 MB"),
+        (SMALLER, 20.0, SMALLER, "491 MB"),
     ],
 )
 @pytest.mark.parametrize("by", ["flag", "variable"])
@@ -201,14 +202,15 @@ def test_its_size_is_said_before_it_is_fetched(
 ) -> None:
     said: list[str] = []
 
-    def fetch(entry: Entry) -> None:
+    def fetch(sources: Sequence[ModelSource], say: object) -> None:
         said.append(capsys.readouterr().err)
-        folder = folder_of(entry.name)
+        name = sources[0].name
+        folder = folder_of(name)
         folder.mkdir(parents=True)
         (folder / "weights.gguf").touch()
-        Pulled(entry.name, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
+        Pulled(name, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
 
-    monkeypatch.setattr(demo, "_fetch", fetch)
+    monkeypatch.setattr(demo, "pull", fetch)
     monkeypatch.setattr(demo, "measure_step", lambda say: write_step(step) if step else None)
     if by == "variable" and named:
         monkeypatch.setenv("CODESPEC_MODEL", named)
@@ -229,7 +231,7 @@ def test_no_place_for_models_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 @pytest.mark.usefixtures("nothing_pulled")
 @pytest.mark.parametrize("by", ["flag", "variable"])
 def test_a_chosen_model_fetches_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "_fetch", lambda entry: pytest.fail("something was fetched"))
+    monkeypatch.setattr(demo, "pull", lambda sources, say: pytest.fail("something was fetched"))
     if by == "variable":
         monkeypatch.setenv("CODESPEC_MODEL", "starter")
     assert demo.find_config("starter" if by == "flag" else None).model == "starter"
