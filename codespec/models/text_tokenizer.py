@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from codespec.errors import ModelError, TokenizerError
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
+
+_IN_USE: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDictionary()  # by file and its state
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:
@@ -33,6 +37,19 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
     generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
     eos = declared_eos_ids(generation, model, slow.eos_token_id)
     return TextTokenizer.from_backend(backend, eos_ids=eos, config=config)
+
+
+def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokenizer:
+    """Return the tokenizer of a model file: one that is in use if the file has not changed since, else a new one.
+
+    An idle daemon keeps the tokenizer of its freed model; reading it is most of the time to load a small model.
+    """
+    state = file.stat()
+    key = (file, state.st_ino, state.st_size, state.st_mtime_ns)
+    tokenizer = _IN_USE.get(key)
+    if tokenizer is None:
+        tokenizer = _IN_USE[key] = read()
+    return tokenizer
 
 
 def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:

@@ -26,7 +26,7 @@ from codespec.models.native import folder as folders
 from codespec.models.native import gguf
 from codespec.models.native.weights import Reader, Shape, load_weights
 from codespec.models.rows import Rows, kept_rows
-from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer, share_tokenizer
 from codespec.store.resolve import ModelRef, check_folder
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
@@ -127,7 +127,10 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
             header = read_header(source)
             check_kind(header)
             shape, architecture = gguf.read_shape(header), header.text("general.architecture")
-            tensors, read_tokenizer = gguf.map_tensors(header), partial(_tokenizer_of, header)
+            tensors, read_tokenizer = (
+                gguf.map_tensors(header),
+                partial(share_tokenizer, source, partial(_tokenizer_of, header)),
+            )
         else:
             check_folder(source)
             config = read_json(source / "config.json")

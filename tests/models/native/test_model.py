@@ -111,3 +111,12 @@ def test_what_does_not_suit_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
         load_target_head(native(), EngineConfig(head=str(tmp_path)))
     with pytest.raises(ModelError, match="do not fit in memory"):
         native().allocate(10_000, 1 << 24)
+
+
+def test_a_vocabulary_that_is_in_use_is_not_read_again(tmp_path: Path) -> None:
+    """Until its file changes. An idle daemon has it, and so answers sooner when its models come back."""
+    place = write_model(tmp_path / "model.gguf", "qwen2", "Q8_0")
+    first, second = (load_model(str(place), dtype="native") for _ in range(2))
+    assert first.tokenizer is second.tokenizer
+    os.utime(place, ns=(0, 0))
+    assert load_model(str(place), dtype="native").tokenizer is not first.tokenizer
