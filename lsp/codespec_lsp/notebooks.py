@@ -111,7 +111,7 @@ class Notebooks:
             cell = documents.get(uri)
             same = cell is not None and cell.language_id.lower() == document.language_id.lower()
             if cell is not None and same and not cell.lost and not self.is_text(cell):
-                pieces.append(code_of(cell))
+                pieces.append(code_of(cell.language_id, cell.buffer.text))
                 if sum(map(len, pieces)) > MOST_SIDE:
                     break
         return "".join(reversed(pieces))
@@ -121,10 +121,9 @@ class Notebooks:
         self._texts.discard(cell)
 
 
-def code_of(cell: Document) -> str:
+def code_of(language: str, text: str) -> str:
     """Return a cell's text without magics, ending with a line break."""
-    text = cell.buffer.text
-    if cell.language_id.lower() == WITH_MAGICS:
+    if language.lower() == WITH_MAGICS:
         text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
     return text if text.endswith("\n") or not text else text + "\n"
 

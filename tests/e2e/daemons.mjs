@@ -30,5 +30,5 @@ export async function serve(flags = [], variables = {}) {
     await rm(folder, { recursive: true, force: true });
     return code;
   };
-  return { url: await listening, ready, stop };
+  return { url: await listening, ready, stop, folder };
 }

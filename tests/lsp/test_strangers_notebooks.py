@@ -119,7 +119,9 @@ def test_a_text_cell_is_one_by_its_language_or_its_kind(language: str, kind: int
 )
 def test_what_is_a_magic(line: str, left_out: bool) -> None:
     document = Document("u", "python", 1, Buffer(f"a = 1\n{line}\nb = 2\n"))
-    assert code_of(document) == ("a = 1\nb = 2\n" if left_out else document.buffer.text)
+    assert code_of(document.language_id, document.buffer.text) == (
+        "a = 1\nb = 2\n" if left_out else document.buffer.text
+    )
     assert is_magic("python", document.buffer, 1) == left_out
 
 
