@@ -49,13 +49,9 @@ importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in
     "words",
     [
         ["--help"],
-        ["--version"],
         ["complete", "--help"],
         ["train", "--help"],
-        ["distill", "--help"],
         ["serve", "--help"],
-        ["doctor", "--help"],
-        ["stats", "--help"],
         ["complete", "none.py:1:1"],
         ["complete", f"{__file__}:1:1", "--target", "./none"],
         ["complete", f"{__file__}:1:1", "--drafter", str(Path(__file__).parent)],
