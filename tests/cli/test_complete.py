@@ -47,8 +47,10 @@ def parse(out: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("shape", ["auto", "line", "block", "raw"])
-@pytest.mark.parametrize("sampling", [(), ("--temperature", "0.8", "--seed", "7")], ids=["greedy", "sampled"])
+SAMPLED = ("--temperature", "0.8", "--seed", "7")
+
+
+@pytest.mark.parametrize(("shape", "sampling"), [("auto", ()), ("line", SAMPLED), ("block", ()), ("raw", SAMPLED)])
 def test_one_text_streamed_as_json_and_without_speculation(
     shape: str, sampling: tuple[str, ...], place: str, models: Models, command: Command
 ) -> None:
