@@ -7,6 +7,7 @@ generated files are left out.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +82,8 @@ def _in_package(package: Package, root: Path, dice: random.Random) -> Iterator[P
     """Yield the places of a package: one in each of its files, then the second ones, and so on."""
     endings = ENDINGS[package.language]
     files = sorted(file for file in root.rglob("*") if file.name.endswith(endings) and _is_source(file))
+    if package.registry == "debian":  # the project is deep below usr/share
+        root = Path(os.path.commonpath([file.parent for file in files]))
     order = random.Random(dice.random()).sample(files, len(files))
     rows = [_in_file(package, root, file, files, random.Random(f"{dice.random()}")) for file in order]
     return chain.from_iterable(_turns(rows))
