@@ -119,8 +119,8 @@ class EngineConfig:
     )
     first_answer_ms: int = setting(
         800,
-        "limits an editor's prompts to as many tokens as this machine can read and answer in this time, at least 256; "
-        "raw prompts are never cut; 0: no limit except the context",
+        "limits an editor's prompts to as many tokens as this machine can read and answer in this time, or in a "
+        "shorter one that the client gives, at least 256; raw prompts are never cut; 0: no limit except the context",
         metavar="N",
         least=0,
         most=600_000,

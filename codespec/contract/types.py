@@ -51,6 +51,8 @@ class CompletionRequest:
     - `n`: number of alternatives for the prompt.
     - `document`: the document being edited. Its successive prompts share a layout, so the text may depend on earlier
       prompts (see `text.layout`). `prefix` begins at character `prefix_offset` of the document.
+    - `first_answer_ms`: the time after which the client shows what there is. It limits the prompt like the engine's
+      setting, of which it can only be a part. None uses the setting.
     - `max_tokens`: 0 only prefills the prompt, so that the next similar request is fast.
     - `prompt_ids`: a prompt in target tokens, control tokens included (raw only). Drafters then read `prefix` instead.
     - `logprobs`: return the target's log-probability of each committed token, and of this many of the most likely
@@ -76,6 +78,7 @@ class CompletionRequest:
     n: int = 1
     stop: tuple[str, ...] = ()
     deadline_ms: float | None = None
+    first_answer_ms: float | None = None
     prediction: str = ""
     speculate: bool | None = None
     shape: Shape = "raw"

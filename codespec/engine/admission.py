@@ -8,6 +8,7 @@ from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_request
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
+from codespec.startup.prompt_budget import ReadingSpeed, prompt_budget
 from codespec.text.ending import begin_endings
 from codespec.text.filters import StopFinder
 from codespec.text.fim import TokenPrompt, build_prompt
@@ -24,13 +25,17 @@ class Admission:
 
     `context` is the limit in target tokens for prompt and completion together. `budget` limits an editor prompt (0: all
     that the completion leaves), because a new document is prefilled while the user waits. The budget is the same for
-    all prompts of a document, since a change would move its windows. Raw prompts are not limited by it.
+    all prompts of a document, since a change would move its windows. Raw prompts are not limited by it. With `reading`,
+    the machine's reading speed, a request can give less time than the budget was made for.
     """
 
-    def __init__(self, target: LanguageModel, context: int, budget: int = 0) -> None:
+    def __init__(
+        self, target: LanguageModel, context: int, budget: int = 0, reading: ReadingSpeed | None = None
+    ) -> None:
         self.target = target
         self.context = context
         self.budget = budget or context
+        self._reading = reading
         self.template = find_template(target.tokenizer)
         self._layouts = Layouts()
 
@@ -86,7 +91,12 @@ class Admission:
 
     def _room(self, request: CompletionRequest) -> int:
         room = self.context - reserve(request, self.context)
-        return room if request.shape == "raw" else min(room, self.budget)
+        if request.shape == "raw":
+            return room
+        given = request.first_answer_ms
+        if given is not None and self._reading is not None:
+            room = min(room, prompt_budget(self._reading, given, self.context))
+        return min(room, self.budget)
 
     def _ready_made(self, request: CompletionRequest) -> TokenPrompt:
         """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
@@ -100,7 +110,11 @@ class Admission:
         messages = list(notes)
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
-            most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
+            most = (
+                f"{self._room(request)} tokens that first_answer_ms allows"
+                if cut
+                else f"context of {self.context} tokens"
+            )
             messages.append(f"the prompt is longer than the {most} and was trimmed: only text near the cursor is used")
         if request.suffix and isinstance(self.template, FimMissing):
             messages.append(f"{self.template.reason}: the text after the cursor was not used")

@@ -22,6 +22,7 @@ from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.startup.prompt_budget import ReadingSpeed
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 
@@ -43,6 +44,7 @@ class Engine:
         *,
         context: int,
         prompt_budget: int = 0,
+        reading: ReadingSpeed | None = None,
         max_batch: int = 8,
         slots: int = 0,
         prefill_chunk: int = 256,
@@ -58,7 +60,7 @@ class Engine:
         self.speculate = speculate
         self.notes = [] if notes is None else notes  # shared with the policy, which may append
         self.metrics = Metrics()
-        self._admission = Admission(target, context, prompt_budget)
+        self._admission = Admission(target, context, prompt_budget, reading)
         self.queue = Queue(max_batch, self._finish)
         self.prefill_chunk = prefill_chunk
         self._batch = Batch(target, slots or max_batch)

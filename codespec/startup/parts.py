@@ -15,7 +15,7 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftLengthPolicy
-from codespec.startup.prompt_budget import find_reading, prompt_budget
+from codespec.startup.prompt_budget import ReadingSpeed, find_reading, prompt_budget
 from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
 from codespec.store.machine import (
@@ -46,6 +46,7 @@ class Parts(TypedDict):
     policy: DraftLengthPolicy
     context: int
     prompt_budget: int
+    reading: ReadingSpeed | None
     max_batch: int
     slots: int
     prefill_chunk: int
@@ -101,7 +102,8 @@ def prepare(
             from codespec.startup.calls import choose_calls  # with torch, as the models that need it
 
             choose_calls(need.model, notes, chunk)
-    budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
+    reading = find_reading(target, notes)
+    budget = prompt_budget(reading, config.first_answer_ms, context)
     proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, policy.costs, most)
@@ -111,6 +113,7 @@ def prepare(
         policy=policy,
         context=context,
         prompt_budget=budget,
+        reading=reading if config.first_answer_ms else None,
         max_batch=tuned.batch,
         slots=slots,
         prefill_chunk=tuned.chunk,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, MutableSequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from codespec.json_store import Kept
@@ -61,7 +62,8 @@ class ReadingSpeed:
         return cls(rows, seconds[0], seconds[1], distance, seconds[2])
 
 
-def prompt_budget(reading: ReadingSpeed, first_answer_ms: int, context: int) -> int:
+@lru_cache(64)
+def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -> int:
     """Return the largest prompt, in tokens, whose completion arrives within `first_answer_ms`, up to `context`.
 
     Returns `context` if `first_answer_ms` is 0.

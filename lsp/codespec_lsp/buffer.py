@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
@@ -190,6 +192,13 @@ class Buffer:
     def offset(self, position: TextPosition) -> int:
         """Return a position as an offset in code points."""
         return sum(map(len, self.lines[: position.row])) + position.column
+
+    def at(self, offset: int) -> TextPosition:
+        """Return the position at an offset in code points, or the end of the text."""
+        ends = list(accumulate(map(len, self.lines)))
+        row = min(bisect_right(ends, offset), len(self.lines) - 1)
+        start = ends[row - 1] if row else 0
+        return TextPosition(row, min(offset - start, len(self.lines[row])))
 
     def replace(self, start: TextPosition, end: TextPosition, text: str) -> Edit:
         """Replace the range from `start` to `end` with `text`."""

@@ -47,8 +47,8 @@ class Document:
     `uri` is canonical, `spelled` is its last spelling by the client, and `file` is the URI of its file, which for a
     cell is the notebook. `version` is the client's and can be any number; `revision` is ours and unique to each text.
     `changed` is the clock's time of the last change, `edited_rows` the recently edited rows, the latest first.
-    `warmed_up` is the revision that the daemon has prefilled. `language` is a grammar's name. `lost` is set while the
-    text is unknown.
+    `rests` is the last known offset of the cursor, -1 before the first. `warmed_up` is the revision and offset that the
+    daemon has prefilled. `language` is a grammar's name. `lost` is set while the text is unknown.
     """
 
     uri: str
@@ -60,7 +60,8 @@ class Document:
     spelled: str = ""
     file: str = ""
     revision: int = field(default_factory=lambda: next(_revisions))
-    warmed_up: int = 0
+    rests: int = -1
+    warmed_up: tuple[int, int] | None = None
     lost: bool = False
     deletions: Deletions = field(default_factory=Deletions)
 
@@ -88,10 +89,10 @@ class Document:
 
     @property
     def likely_position(self) -> TextPosition:
-        """The likely position of the first request: the end of the last edited row, else of the first row."""
-        lines = self.buffer.lines
-        row = min(self.edited_rows[0] if self.edited_rows else 0, len(lines) - 1)
-        return TextPosition(row, len(lines[row].rstrip("\r\n")))
+        """The likely position of the next request: where the cursor was last, else the end of the first row."""
+        if self.rests >= 0:
+            return self.buffer.at(self.rests)
+        return TextPosition(0, len(self.buffer.lines[0].rstrip("\r\n")))
 
     def lose(self) -> None:
         """Mark the text as unknown until the client sends the whole text."""
@@ -105,6 +106,7 @@ class Document:
         moved = [row + grown if row > edit.row else row for row in self.edited_rows]
         kept = [row for row in moved if abs(row - edit.row) > NEAR]
         self.edited_rows = [edit.row, *kept][:MOST_EDITED_ROWS]
+        self.rests = edit.start + len(edit.text)
 
 
 class Documents:
@@ -148,20 +150,20 @@ class Documents:
 class Newest:
     """Delayed work for one document at a time: a user who clicks through many documents needs it for the last only.
 
-    `start` begins the work, `delay` seconds after it was planned. It returns the work's task, or None if there is none.
+    `start` begins the work. It returns the work's task, or None if there is none.
     """
 
-    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None], delay: float) -> None:
-        self._start, self._delay = start, delay
+    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
+        self._start = start
         self._uri = ""
         self._waiting: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def plan(self, document: Document) -> None:
-        """Plan the work for a document, after cancelling anything planned or running."""
+    def plan(self, document: Document, delay: float) -> None:
+        """Plan the work for a document in `delay` seconds, after cancelling anything planned or running."""
         self.stop()
         self._uri = document.uri
-        self._waiting = asyncio.get_running_loop().call_later(self._delay, self._begin, document)
+        self._waiting = asyncio.get_running_loop().call_later(delay, self._begin, document)
 
     def stop(self) -> None:
         """Cancel the planned or running work."""
@@ -170,6 +172,11 @@ class Newest:
         if self._running is not None:
             self._running.cancel()
         self._waiting = self._running = None
+
+    def keep_only(self, uri: str) -> None:
+        """Cancel the work unless it is for this document."""
+        if uri != self._uri:
+            self.stop()
 
     def close(self, uri: str) -> None:
         """Cancel the work for a closed document, if it is the current one."""

@@ -51,14 +51,14 @@ class LookupFiles:
 
     def __init__(self, find: Callable[[Document], Awaitable[Wanted | None]], send: Send, spawn: Spawn) -> None:
         self._find, self._send, self._spawn = find, send, spawn
-        self._newest = Newest(lambda document: spawn(self._gather(document)), DELAY)
+        self._newest = Newest(lambda document: spawn(self._gather(document)))
         self._sent: dict[str, str] = {}  # names at the daemon by URI
         # A separate thread, so that a folder that does not answer doesn't block the exclusion decisions.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
         """Plan to send the files for a visited document after DELAY, with their content at that time."""
-        self._newest.plan(document)
+        self._newest.plan(document, DELAY)
 
     def close(self, uri: str) -> None:
         """Tell the daemon to forget the files of a closed document."""

@@ -125,6 +125,7 @@ def request_body(
     cursor: Cursor,
     trigger: str,
     max_tokens: int,
+    first_answer_ms: int,
     returns: int = 0,
 ) -> CompletionBody:
     """Return the request as JSON values. Its line ends are \\n; `returns` is the number of \\r\\n before the prefix."""
@@ -141,6 +142,7 @@ def request_body(
         "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
         "trigger": trigger,
         "max_tokens": max_tokens,
+        "first_answer_ms": first_answer_ms,
     }
     if version is not None and abs(version) <= MOST_COUNT:
         body["version"] = version

@@ -269,7 +269,15 @@ def _focused(ls: Server, params: Mapping[str, Any]) -> None:
     document = params.get("textDocument")
     uri = document.get("uri") if isinstance(document, Mapping) else None
     if isinstance(uri, str):
-        ls.session.focused(uri)
+        ls.session.focused(uri, _position(params.get("position")))
+
+
+def _position(value: object) -> types.Position | None:
+    """Return an optional position of a notification that the protocol does not check, or None."""
+    match value:
+        case {"line": int(line), "character": int(character)} if min(line, character) >= 0:
+            return types.Position(line, character)
+    return None
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Streamer
-from codespec_lsp.documents import Document, Documents, Newest, canonical, path_of
+from codespec_lsp.documents import Document, Documents, canonical, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
@@ -31,6 +31,7 @@ from codespec_lsp.receiver import type_before
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
+from codespec_lsp.warm_ups import WarmUps
 
 NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
@@ -42,7 +43,6 @@ UNPARSED = (
 )
 Records = Sequence[Mapping[str, Any]]  # objects of a message
 TEMPERATURE = 0.7  # of alternatives
-WARM_UP_AFTER = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
 
 class Session:
@@ -73,7 +73,7 @@ class Session:
         self._clock, self._warn, self._name = clock, warn, secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
-        self._warm_ups = Newest(self._warm_up, WARM_UP_AFTER)
+        self._warm_ups = WarmUps(self._read_ahead, streamer.spawn)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
@@ -110,7 +110,7 @@ class Session:
         document = self.documents.get(uri)
         if document is None:
             return
-        self._warm_ups.stop()
+        self._warm_ups.changed(document)
         document.version, document.changed = version, self._clock()
         buffer = document.buffer
         for change in changes:
@@ -183,10 +183,13 @@ class Session:
         for document in self._notebooks.settle(cells, self.documents):
             self._went_to(document)
 
-    def focused(self, uri: str) -> None:
-        """Handle a focus change to a document."""
+    def focused(self, uri: str, position: types.Position | None = None) -> None:
+        """Handle a focus change to a document, or to another position in it."""
         document = self.documents.get(canonical(uri))
         if document is not None:
+            if position is not None:
+                buffer = document.buffer
+                document.rests = buffer.offset(buffer.position(position.line, position.character))
             self.documents.used(document)
             self._went_to(document)
 
@@ -227,9 +230,10 @@ class Session:
         if selected is not None and len(selected.text) > 2 * REPEATED:
             return None
         document.spelled = uri
-        self._warm_ups.stop()
         buffer = document.buffer
         here = buffer.position(position.line, position.character)
+        document.rests = buffer.offset(here)
+        self._warm_ups.requested(document)
         self.documents.used(document)
         self.counters.questions += 1
         edit_range = self._edit_range(document, here, repeats_from(buffer, here))
@@ -244,7 +248,7 @@ class Session:
         request = PendingRequest(
             document,
             prompt,
-            buffer.offset(here),
+            document.rests,
             document.revision,
             self._clock(),
             edit_range,
@@ -314,14 +318,8 @@ class Session:
             body |= {"document": f"{body['document']}#others", "n": alternatives, "temperature": TEMPERATURE, "seed": 1}
         return self.streamer.start(completions, body, document.buffer.newline)
 
-    def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
-        """Have the daemon prefill a document before its first request, so that models and KV caches are warm."""
-        if not document.buffer.text.strip():
-            return None
-        document.warmed_up = document.revision
-        return self.streamer.spawn(self._warm_up_if_allowed(document))
-
-    async def _warm_up_if_allowed(self, document: Document) -> None:
+    async def _read_ahead(self, document: Document) -> None:
+        """Have the daemon prefill the prompt at a document's likely position."""
         await self.exclusions.refresh(self._concerned(document))
         if not self.why_not(document):
             await self._look_at_imports(document)
@@ -343,6 +341,7 @@ class Session:
             cursor=self._syntax[document.uri].find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
+            first_answer_ms=self.settings.daemon_ms,
             returns=before.count(b"\r\n"),
         )
 
@@ -377,10 +376,8 @@ class Session:
         return not document.lost and self.exclusions.may_go_along(document.file)
 
     def _went_to(self, document: Document) -> None:
-        """Plan a warm-up for the document in focus, once for each revision, and update the status."""
-        self._warm_ups.stop()
-        if document.warmed_up != document.revision:
-            self._warm_ups.plan(document)
+        """Plan a warm-up for the document in focus, and update the status."""
+        self._warm_ups.visited(document)
         self._lookup_files.plan(document)
         self.streamer.spawn(self._show_what_it_gets(document))
 

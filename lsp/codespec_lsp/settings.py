@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from codespec.contract.declared import Setting, declared, setting
 from codespec.contract.hosts import is_host, is_loopback
 
+OUR_PART = 60  # milliseconds from a change to the daemon and back: the server, syntax, HTTP
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditorSettings:
@@ -52,6 +54,11 @@ class EditorSettings:
     daemon_arguments: tuple[str, ...] = setting(
         (), 'extra arguments for `codespec serve`, for example `["--target", "PATH"]`', shown="`[]`"
     )
+
+    @property
+    def daemon_ms(self) -> int:
+        """The daemon's part of `budget_ms`. The same for every request, because prompts are laid out by it."""
+        return max(1, self.budget_ms - OUR_PART)
 
     @property
     def host(self) -> str:

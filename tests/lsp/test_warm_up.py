@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from codespec_lsp import warm_ups
+from codespec_lsp.settings import OUR_PART
+
 from tests.lsp.conversation import URI, Editor, run, until
 from tests.lsp.fake_daemon import talking
 
 OTHER = "file:///other.py"
 
 
-def focus(client: Editor, uri: str) -> None:
-    client.notify("textDocument/didFocus", {"textDocument": {"uri": uri}})
+def focus(client: Editor, uri: str, *at: int) -> None:
+    position = {"position": dict(zip(("line", "character"), at, strict=True))} if at else {}
+    client.notify("textDocument/didFocus", {"textDocument": {"uri": uri}, **position})
 
 
 async def taken(client: Editor) -> None:
@@ -87,6 +92,84 @@ def test_each_document_is_read_once_as_it_is() -> None:
             await until(lambda: len(fake.warmed) == 3)
             paths = [asked.body["path"] for asked in fake.warmed]
             assert paths == ["other.py", "a.py", "fourth.py"]
+
+    run(scenario())
+
+
+def test_the_place_where_the_cursor_rests_is_read() -> None:
+    """A new place in the same text is read too, the same one only once."""
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("one = 1\ntwo = 2\n\U0001f600 = 3\n")
+            focus(client, URI, 1, 3)
+            await until(lambda: bool(fake.warmed))
+            focus(client, URI, 1, 3)
+            await taken(client)
+            assert not fake.warmed[0].gone.is_set(), "the same place again takes nothing back"
+            fake.warmed[0].end()
+            await fake.warmed[0].ended.wait()
+            focus(client, URI, 0, 1)
+            focus(client, URI, 2, 2)
+            await until(lambda: len(fake.warmed) == 2)
+            prefixes = [asked.body["prefix"] for asked in fake.warmed]
+            assert prefixes == ["one = 1\ntwo", "one = 1\ntwo = 2\n\U0001f600"], "not the place that was only passed"
+            client.type(2, 2, 2, "x")
+            await fake.warmed[1].gone.wait()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("bad", [None, 3, {}, {"line": -1, "character": 0}, {"line": "1", "character": 0}])
+def test_a_place_that_is_none_is_the_likely_one(bad: object) -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("one = 1\ntwo = 2\n")
+            client.notify("textDocument/didFocus", {"textDocument": {"uri": URI}, "position": bad})
+            await until(lambda: bool(fake.warmed))
+            assert fake.warmed[0].body["prefix"] == "one = 1"
+
+    run(scenario())
+
+
+def test_who_stops_typing_finds_the_next_prompt_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change without a request, as by accepting a suggestion, and after a request; each state once."""
+    monkeypatch.setattr(warm_ups, "IDLE", 0.2)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \ny = 2\n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            client.type(2, 0, 4, "1")
+            await until(lambda: bool(fake.warmed))
+            assert (fake.warmed[0].body["prefix"], fake.warmed[0].body["suffix"]) == ("x = 1", "\ny = 2\n")
+            client.type(3, 0, 5, "\n")
+            await fake.warmed[0].gone.wait()
+            await until(lambda: len(fake.warmed) == 2)
+            assert fake.warmed[1].body["prefix"] == "x = 1\n"
+            fake.warmed[1].end()
+            await client.texts(1, 0)
+            client.type(4, 1, 0, "z")
+            await client.texts(1, 1)
+            await until(lambda: len(fake.warmed) == 3)
+            assert [asked.body["version"] for asked in fake.warmed] == [2, 3, 4]
+
+    run(scenario())
+
+
+def test_the_daemon_learns_its_part_of_the_time() -> None:
+    """One number for every request of a document, since prompts are laid out by it."""
+
+    async def scenario() -> None:
+        async with talking(budget_ms=900) as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            await until(lambda: bool(fake.warmed))
+            for trigger in (1, 2):
+                await client.texts(0, 4, trigger=trigger)
+            given = [asked.body["first_answer_ms"] for asked in (*fake.warmed, *fake.asked)]
+            assert len(given) >= 3 and set(given) == {900 - OUR_PART}
 
     run(scenario())
 

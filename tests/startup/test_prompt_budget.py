@@ -139,6 +139,21 @@ def test_an_editors_prompt_is_cut(slow: Engine) -> None:
         assert any("256 tokens that first_answer_ms allows and was trimmed" in note for note in stats.notes), change
 
 
+def test_a_client_with_less_time_gets_a_shorter_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter of both times counts; 0 in the settings has no limit, whatever the client gives."""
+    monkeypatch.setattr("codespec.startup.parts.find_reading", lambda *_: SLOW)
+    part, whole = prompt_budget(SLOW, 1000, 1024), prompt_budget(SLOW, 1600, 1024)
+    assert BUDGET < part < whole < 800
+
+    def read(given: float | None, **settings: object) -> int:
+        engine = build(filling_model("gpt2"), proposers="suffix", context=1024, **settings)  # type: ignore[arg-type]
+        return engine.complete([ask(engine, 5000, first_answer_ms=given)])[0].stats.prompt_tokens
+
+    assert part / 2 < read(1000, first_answer_ms=1600) <= part < read(None, first_answer_ms=1600) <= whole
+    assert read(1600, first_answer_ms=1000) <= part
+    assert read(1000, first_answer_ms=0) > whole
+
+
 def test_a_raw_prompt_is_not(slow: Engine) -> None:
     for change in ({}, {"suffix": ""}):
         stats = slow.complete([ask(slow, 1600, shape="raw", **change)])[0].stats
@@ -205,4 +220,4 @@ class TestContext:
     def test_by_what_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
         each = slot_bytes({model("llama", "gpt2"): 512}) / 2**20
         given = int(4 * each * 4 * 9) + 1
-        assert self.context(0, monkeypatch, max_batch=4, cache_mb=given) == 512 * 9, "a quarter; the rest is for others"
+        assert self.context(0, monkeypatch, max_batch=4, cache_mb=given) == 512 * 9, "a part; the rest is for others"

@@ -5,6 +5,7 @@ import {
   type ConfigurationChangeEvent,
   type ExtensionContext,
   type LogOutputChannel,
+  type TextEditorSelectionChangeEvent,
   Uri,
   window,
   workspace,
@@ -20,6 +21,7 @@ import { type Listener, Server } from "./server.ts";
 import { StatusBar } from "./status_bar.ts";
 import { Tokens } from "./tokens.ts";
 
+const REST_MS = 150; // between the last movement of the cursor and telling the server its place
 const NEEDS_RESTART = ["codespec.command", "codespec.completion"];
 let running: Server | undefined;
 
@@ -53,10 +55,19 @@ export async function activate(context: ExtensionContext): Promise<void> {
   const sample = Uri.joinPath(context.extensionUri, "walkthrough", "sample.txt");
   running = server;
 
+  let resting: NodeJS.Timeout | undefined;
   function focus(): void {
-    const document = window.activeTextEditor?.document;
+    clearTimeout(resting);
+    const editor = window.activeTextEditor;
     const shown = ["file", "untitled", "vscode-notebook-cell"];
-    if (document && shown.includes(document.uri.scheme)) server.focus(document.uri.toString());
+    if (editor && shown.includes(editor.document.uri.scheme)) {
+      server.focus(editor.document.uri.toString(), editor.selection.active);
+    }
+  }
+  function moved(event: TextEditorSelectionChangeEvent): void {
+    if (event.textEditor !== window.activeTextEditor) return;
+    clearTimeout(resting);
+    resting = setTimeout(focus, REST_MS);
   }
   function answered(some: boolean): void {
     bar.refreshSoon();
@@ -81,6 +92,8 @@ export async function activate(context: ExtensionContext): Promise<void> {
     server.onChange(changed),
     tokens.onChange(() => void server.restart()),
     window.onDidChangeActiveTextEditor(focus),
+    window.onDidChangeTextEditorSelection(moved),
+    { dispose: () => clearTimeout(resting) },
     workspace.onDidChangeConfiguration(configured),
     ...addCommands({ server, bar, installer, puller, gate, tokens, panel, milestones, log, sample }),
   );

@@ -142,10 +142,11 @@ export class Server {
     return message;
   }
 
-  /** Notifies the server of the document in use, if it runs. */
-  focus(uri: string): void {
+  /** Notifies the server of the document in use and its cursor, if it runs: it has the prompt there read. */
+  focus(uri: string, at: Position): void {
     if (this.process.kind === "running") {
-      void this.life?.client.sendNotification("textDocument/didFocus", { textDocument: { uri } });
+      const position = { line: at.line, character: at.character };
+      void this.life?.client.sendNotification("textDocument/didFocus", { textDocument: { uri }, position });
     }
   }
 

@@ -10,8 +10,12 @@ local status = require('codespec.status')
 
 local M = {}
 
+local REST_MS = 150 -- between the last movement of the cursor and telling the server its place
+
 ---@type codespec.Options?
 local options
+
+local resting = assert(vim.uv.new_timer())
 
 -- Handlers of the server's notifications.
 local handlers = {
@@ -62,11 +66,21 @@ local function detached(event)
   end
 end
 
+-- Tells the server where the cursor is, which has the prompt there read before the next key.
+local function focused()
+  local client = server.client()
+  if client and server.is_attached(vim.api.nvim_get_current_buf()) then
+    server.notify('textDocument/didFocus', vim.lsp.util.make_position_params(0, client.offset_encoding))
+  end
+end
+
 local function entered(event)
   server.attach(event.buf)
-  if server.is_attached(event.buf) then
-    server.notify('textDocument/didFocus', { textDocument = { uri = vim.uri_from_bufnr(event.buf) } })
-  end
+  focused()
+end
+
+local function moved()
+  resting:start(REST_MS, 0, vim.schedule_wrap(focused))
 end
 
 local function watch()
@@ -77,6 +91,7 @@ local function watch()
   on('LspAttach', attached)
   on('LspDetach', detached)
   on({ 'BufEnter', 'FileType', 'BufFilePost' }, entered)
+  on('CursorMoved', moved) -- in insert mode, requests say where it is
 end
 
 --- Starts codespec. Invalid options are reported and keep their defaults.
