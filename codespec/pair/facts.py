@@ -23,13 +23,17 @@ from codespec.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One side of a pair. `reasons` say why it can't be used; without a usable tokenizer, `tokenizer` is None."""
+    """One side of a pair. `reasons` say why it can't be used; without a usable tokenizer, `tokenizer` is None.
+
+    `file_bytes` is the size of a GGUF file, whose bits the native kernels keep; 0 for a folder.
+    """
 
     name: str
     config: Mapping[str, Any]
     weights: Weights
     tokenizer: TextTokenizer | None
     reasons: tuple[Fault, ...]
+    file_bytes: int = 0
 
     @property
     def context(self) -> int | None:
@@ -38,9 +42,8 @@ class ModelFacts:
 
     @property
     def stored_as(self) -> str:
-        """The weights' dtype. A converted model also names its source quantization, whose loss its weights keep."""
-        source = source_quantization(self.config)
-        return f"{self.weights.dtype} from {source}" if source else self.weights.dtype
+        """The weights' dtype: the format of a GGUF file, even if converted floats with its loss are kept beside it."""
+        return source_quantization(self.config) or self.weights.dtype
 
     @property
     def vocab_rows(self) -> int | None:
@@ -62,7 +65,9 @@ def read_facts(model: ModelRef) -> ModelFacts:
         raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
     weights = _weights(folder, config)
     tokenizer, lossy = _tokenizer(folder)
-    facts = ModelFacts(model.name, config, weights, tokenizer, ())
+    source = model.path if model.form == "gguf" else None
+    file_bytes = source.stat().st_size if source and source.is_file() else 0
+    facts = ModelFacts(model.name, config, weights, tokenizer, (), file_bytes)
     reasons = (why_unsuitable(config), lossy, _overflow(facts))
     return replace(facts, reasons=tuple(reason for reason in reasons if reason is not None))
 

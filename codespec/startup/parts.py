@@ -37,6 +37,10 @@ MIN_LENGTH = 64  # positions of a target's slot, which the check of batch invari
 # target's prompt helps it little.
 WINDOW = 2
 
+# Phases whose results are kept: a first start names them with their time.
+MEASURING = "measuring threads, reading speed and rounds (about 4 s, at the first start only)"
+SEARCHING = "searching for kernel calls that keep every bit (some seconds, at the first start only)"
+
 
 class Parts(TypedDict):
     """The arguments of an engine."""
@@ -92,6 +96,7 @@ def prepare(
         needs.append(Need(drafter, slots, reads + 1, reads, most))
     notes = [*target.spec.notes]
     make_room(needs, config.graph_rows, tell, notes)
+    tell(MEASURING)
     on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
     if on_host:
         threads = config.threads or find_threads(on_host[0], notes)
@@ -101,7 +106,9 @@ def prepare(
         if need.model.searched:
             from codespec.startup.calls import choose_calls  # with torch, as the models that need it
 
+            tell(SEARCHING)
             choose_calls(need.model, notes, chunk)
+    tell(MEASURING)
     reading = find_reading(target, notes)
     budget = prompt_budget(reading, config.first_answer_ms, context)
     proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))

@@ -6,7 +6,7 @@ Holds the facts of each model's card and its recommended drafter, whether or not
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,8 @@ CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 # native: an upper bound, since most files have five bits
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "native": 1}
-ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
+# Bytes in addition to the weights, by whether torch computes: Python, its packages, keys and values of a few documents.
+TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Entry:
     @property
     def memory(self) -> int:
         """Approximate bytes of memory at run time in the recommended format."""
-        return self.weights + ROOM
+        return self.weights + room([self.dtype])
 
     @property
     def weights(self) -> int:
@@ -135,6 +136,11 @@ class Advice:
     gigabytes: int
     target: str
     drafter: str
+
+
+def room(dtypes: Iterable[str]) -> int:
+    """Return the bytes that a daemon with models in these formats takes in addition to their weights."""
+    return NATIVE_ROOM if set(dtypes) == {"native"} else TORCH_ROOM
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from codespec.cli.checks.models import cache_size, slot_size, weight_size
 from codespec.contract.engine_config import EngineConfig
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
-from codespec.pair.facts import read_facts
+from codespec.pair.facts import ModelFacts, read_facts
+from codespec.store.catalogue import TORCH_ROOM, read_catalogue
 from codespec.store.machine import IDLE_FACTOR
 from codespec.store.processor import Processor
 from codespec.store.resolve import resolve
+from codespec.store.weights import Weights
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import fork
@@ -129,8 +132,21 @@ def test_memory(free: float | None, state: str, look: Look, models: Models, monk
     needed = models_check.needed_bytes(EngineConfig(), read_facts(resolve(str(models.target))), None)
     monkeypatch.setattr(models_check, "available_memory", lambda: None if free is None else int(free * needed))
     said = look()["memory"]
-    assert said.startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
-    assert "0.5 GB of it while the caches are empty" in said, "the program; the tests' weights are tiny"
+    assert said.startswith(f"{state}: about 0.5 GB needed, up to {needed / 1e9:.1f} GB as the caches fill"), (
+        "the program; the tests' weights are tiny"
+    )
+
+
+def test_one_rule_gives_the_memory_of_the_list_and_of_doctor() -> None:
+    """A GGUF file in the kernels' own format takes its size: its rows are repacked, not widened to a byte a weight."""
+    entry = read_catalogue()["qwen2.5-coder-0.5b-instruct"]
+    weights = Weights(entry.parameters, "Q5_0")
+    facts = ModelFacts("x", {}, weights, None, (), file_bytes=entry.size)
+    config = EngineConfig(dtype=entry.dtype, drafter="none")
+    assert entry.dtype == "native" and models_check.start_bytes(config, facts, None) == entry.memory
+    floats = replace(config, dtype="bfloat16")
+    assert models_check.start_bytes(floats, facts, None) == 2 * entry.parameters + TORCH_ROOM
+    assert weight_size(replace(facts, file_bytes=0), "native") == entry.parameters, "floats become eight bits"
 
 
 def test_the_estimate_is_what_is_allocated(models: Models) -> None:
@@ -146,7 +162,7 @@ def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(models_check, "available_memory", lambda: 4_000_000 << 10)
     assert look()["memory"].startswith("ok")
     monkeypatch.setenv("CODESPEC_CACHE_MB", "4000")
-    assert look()["memory"].startswith("failed: about 4.") and "cache_mb" in look()["memory"]
+    assert look()["memory"].startswith("failed: about 0.5 GB needed, up to 4.") and "cache_mb" in look()["memory"]
 
 
 def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -156,6 +172,9 @@ def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, 
     found = look("--threads", "2", "--dtype", "bfloat16")
     assert found["cores"].endswith("on 1 usable core(s) wait for each other: set threads = 1 or less")
     assert found["dtype"].startswith("warning: this processor has no bfloat16 products")
+    assert found["dtype"].endswith('set dtype = "native"')
+    monkeypatch.setattr(machine, "has_native", lambda: False)
+    assert look("--threads", "2", "--dtype", "bfloat16")["dtype"].endswith('set dtype = "float32"')
     (tmp_path / "cpu.max").write_text("max 100000\n")
     found = look("--threads", "1")
     assert found["cores"].startswith("ok") and "dtype" not in found

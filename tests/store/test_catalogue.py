@@ -13,8 +13,9 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.store import catalogue
 from codespec.store.catalogue import (
     BYTES,
+    NATIVE_ROOM,
     OWN_DRAFTERS,
-    ROOM,
+    TORCH_ROOM,
     Entry,
     Index,
     find_entry,
@@ -115,7 +116,8 @@ def test_advice_fits_its_memory() -> None:
         target, drafter = read_catalogue()[advice.target], read_catalogue().get(advice.drafter)
         needed = target.memory + (drafter.weights if drafter else 0)
         native = target.dtype == "native"
-        assert target.memory - ROOM == (target.size if native else BYTES[target.dtype] * target.parameters)
+        bare = target.memory - (NATIVE_ROOM if native else TORCH_ROOM)
+        assert bare == (target.size if native else BYTES[target.dtype] * target.parameters)
         assert needed <= 1e9 * advice.gigabytes and target.fim
 
 

@@ -14,7 +14,7 @@ from codespec import __version__
 from codespec.cli.options import require_kernels_or_torch, require_torch
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError, Finding, failed, from_fault, install_mend, warning, well
-from codespec.store.machine import computes_bfloat16, require_kernels
+from codespec.store.machine import computes_bfloat16, has_native, require_kernels
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
 ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
@@ -71,9 +71,10 @@ def check_processor(config: EngineConfig) -> Iterator[Finding]:
         )
     on_cpu = not config.device.startswith("cuda")
     if on_cpu and "bfloat16" in (config.dtype, config.drafter_dtype) and not computes_bfloat16():
-        yield warning(
-            "dtype", "this processor has no bfloat16 products, which makes them slow", 'set dtype = "float32"'
-        )
+        name = "dtype" if config.dtype == "bfloat16" else "drafter_dtype"
+        better = "native" if has_native() else "float32"
+        said = "this processor has no bfloat16 products, which makes them slow"
+        yield warning("dtype", said, f'set {name} = "{better}"')
 
 
 def usable_cores() -> int:

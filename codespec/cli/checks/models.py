@@ -15,7 +15,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.errors import CodespecError, Finding, ModelError, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair, describe
-from codespec.store.catalogue import BYTES
+from codespec.store.catalogue import BYTES, room
 from codespec.store.machine import (
     IDLE_FACTOR,
     IDLE_MB,
@@ -29,7 +29,6 @@ from codespec.store.model_config import NATIVE_TYPES, text_config
 from codespec.store.resolve import resolve
 
 USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
-RUNTIME = 500e6  # bytes for Python, torch and a step's tensors, in addition to the models
 NEARLY = 0.8  # share of the free memory
 
 
@@ -71,8 +70,7 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Check whether models and caches fit into free memory."""
     need = needed_bytes(config, target, drafter)
     free = available_memory()
-    start = RUNTIME + sum(weight_size(*side) for side in _sides(config, target, drafter))
-    said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(start)} of it while the caches are empty"
+    said = f"about {gigabytes(start_bytes(config, target, drafter))} needed, up to {gigabytes(need)} as the caches fill"
     if free is None:
         return well("memory", f"{said}; this system does not report free memory")
     said += f", {gigabytes(free)} free"
@@ -84,9 +82,14 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
     """Estimate the bytes for weights in their number formats, caches, and the program itself."""
+    sides, program = _sides(config, target, drafter), start_bytes(config, target, drafter)
+    return program + cache_size(replace(config, context=_context(config, target)), sides)
+
+
+def start_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
+    """Estimate the bytes of the daemon with almost empty caches, by the rule of `codespec models list`."""
     sides = _sides(config, target, drafter)
-    weights = sum(weight_size(side, dtype) for side, dtype in sides)
-    return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
+    return room(dtype for _, dtype in sides) + sum(weight_size(side, dtype) for side, dtype in sides)
 
 
 def _sides(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> list[tuple[ModelFacts, str]]:
@@ -101,7 +104,9 @@ def _context(config: EngineConfig, target: ModelFacts) -> int:
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
-    """Return the bytes of the weights in a number format."""
+    """Return the bytes of the weights in a number format; native kernels keep the bits of a GGUF file."""
+    if dtype == "native" and model.file_bytes:
+        return model.file_bytes
     return model.weights.parameters * BYTES[dtype]
 
 
