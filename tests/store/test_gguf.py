@@ -62,7 +62,7 @@ def settle(file: Path) -> None:
 def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = write_model(tmp_path / "m.gguf", form="Q8_0")
     facts = read_facts(resolve(str(file)))
-    assert (facts.reasons, facts.stored_as) == ((), "Q8_0 from Q8_0")
+    assert (facts.reasons, facts.stored_as) == ((), "Q8_0")
     for dtype in ("native", "float32"):
         model = load_model(str(file), dtype=dtype, exact=False)
         assert model.spec.name == str(file) and model.tokenizer.model_eos_ids == {0}
