@@ -186,11 +186,15 @@ class Session:
     def focused(self, uri: str, position: types.Position | None = None) -> None:
         """Handle a focus change to a document, or to another position in it."""
         document = self.documents.get(canonical(uri))
-        if document is not None:
-            if position is not None:
-                buffer = document.buffer
-                document.rests = buffer.offset(buffer.position(position.line, position.character))
-            self.documents.used(document)
+        if document is None:
+            return
+        stays = position is not None and document is self.documents.last
+        if position is not None:
+            document.rests = document.buffer.offset(document.buffer.position(position.line, position.character))
+        self.documents.used(document)
+        if stays:
+            self._warm_ups.visited(document)
+        else:
             self._went_to(document)
 
     async def close(self) -> None:

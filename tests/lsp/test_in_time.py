@@ -207,3 +207,23 @@ def test_a_text_that_is_whole_waits_for_nothing() -> None:
         return scene.replies[0].at
 
     assert abs(run_virtually(story()) - 0.1) < SLACK
+
+
+def test_a_text_that_comes_after_the_time_is_there_when_the_client_asks_again() -> None:
+    """As for a client without `codespec/more`: no key, no new work, and no waiting."""
+
+    async def story() -> tuple[list[list[str]], list[float], int]:
+        scene = Scene()
+        scene.type("y")
+        for piece in ("", "foo(a, ", "b)"):
+            await scene.ask(explicit=False)
+            await asyncio.sleep(2)
+            scene.say(piece)
+        scene.finish()
+        await scene.ask(explicit=False)
+        shown = [[each.shown for each in reply.suggestions or []] for reply in scene.replies]
+        return shown, [reply.at - reply.request.received for reply in scene.replies], len(scene.writing)
+
+    shown, waits, started = run_virtually(story())
+    assert shown == [[], [], ["foo(a, "], ["foo(a, b)"]] and started == 1
+    assert abs(waits[0] - BUDGET) < SLACK and max(waits[2:]) < SLACK

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from codespec_lsp import warm_ups
+from codespec_lsp import lookup_files, warm_ups
 from codespec_lsp.settings import OUR_PART
 
 from tests.lsp.conversation import URI, Editor, run, until
@@ -116,6 +117,11 @@ def test_the_place_where_the_cursor_rests_is_read() -> None:
             assert prefixes == ["one = 1\ntwo", "one = 1\ntwo = 2\n\U0001f600"], "not the place that was only passed"
             client.type(2, 2, 2, "x")
             await fake.warmed[1].gone.wait()
+            await taken(client)
+            for _ in range(3):
+                focus(client, URI, 0, 1)
+                await asyncio.sleep(lookup_files.DELAY)
+            assert len(fake.files) <= 1, "another place is no other document: its lookup files are not sent again"
 
     run(scenario())
 
