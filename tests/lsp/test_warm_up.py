@@ -117,11 +117,28 @@ def test_the_place_where_the_cursor_rests_is_read() -> None:
             assert prefixes == ["one = 1\ntwo", "one = 1\ntwo = 2\n\U0001f600"], "not the place that was only passed"
             client.type(2, 2, 2, "x")
             await fake.warmed[1].gone.wait()
-            await taken(client)
-            for _ in range(3):
-                focus(client, URI, 0, 1)
-                await asyncio.sleep(lookup_files.DELAY)
-            assert len(fake.files) <= 1, "another place is no other document: its lookup files are not sent again"
+
+    run(scenario())
+
+
+def test_another_place_is_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lookup files are not sent again."""
+    monkeypatch.setattr(lookup_files, "DELAY", 0.05)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("one = 1\n", uri=OTHER)
+            client.open("two = 2\nthree = 3\n")
+            await until(lambda: len(fake.files) == 1)
+            for line in (1, 0):
+                focus(client, URI, line, 3)
+                await until(lambda count=2 - line: len(fake.warmed) == count)  # type: ignore[misc]
+                fake.warmed[-1].end()
+                await asyncio.sleep(4 * lookup_files.DELAY)
+            focus(client, OTHER, 0, 1)
+            await until(lambda: len(fake.files) >= 2)
+            first, second = (body["document"] for body in fake.files)
+            assert first != second
 
     run(scenario())
 
