@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from codespec.contract.engine_config import EngineConfig
@@ -96,19 +96,7 @@ def prepare(
         needs.append(Need(drafter, slots, reads + 1, reads, most))
     notes = [*target.spec.notes]
     make_room(needs, config.graph_rows, tell, notes)
-    tell(MEASURING)
-    on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
-    if on_host:
-        threads = config.threads or find_threads(on_host[0], notes)
-        for model in on_host:
-            model.use_threads(threads)
-    for need in needs:
-        if need.model.searched:
-            from codespec.startup.calls import choose_calls  # with torch, as the models that need it
-
-            tell(SEARCHING)
-            choose_calls(need.model, notes, chunk)
-    tell(MEASURING)
+    _tune_host(needs, config, chunk, tell, notes)
     reading = find_reading(target, notes)
     budget = prompt_budget(reading, config.first_answer_ms, context)
     proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))
@@ -128,6 +116,25 @@ def prepare(
         speculate=config.speculate,
         notes=notes,
     )
+
+
+def _tune_host(
+    needs: Sequence[Need], config: EngineConfig, chunk: int, tell: Callable[[str], None], notes: list[str]
+) -> None:
+    """Set each model's threads and shape of call, measured now or kept, and name the phase."""
+    tell(MEASURING)
+    on_host = [need.model for need in needs if str(need.model.device) == "cpu"]
+    if on_host:
+        threads = config.threads or find_threads(on_host[0], notes)
+        for model in on_host:
+            model.use_threads(threads)
+    for need in needs:
+        if need.model.searched:
+            from codespec.startup.calls import choose_calls  # with torch, as the models that need it
+
+            tell(SEARCHING)
+            choose_calls(need.model, notes, chunk)
+    tell(MEASURING)
 
 
 def target_context(target: LanguageModel, config: EngineConfig) -> int:
