@@ -19,7 +19,7 @@ from codespec.errors import ConfigError
 from codespec.regular_file import NotUtf8, read_text
 
 PREFIX = "CODESPEC_"
-NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
+NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
 # Settings of earlier versions by table, with what to do instead. They have no effect.
 REMOVED: Mapping[str, Mapping[str, str]] = {

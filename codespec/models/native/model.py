@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 
-from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, find_path, path_name
+from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, find_path, path_name, paths
 
 from codespec.errors import ModelError
 from codespec.models.gguf.convert import check_kind
@@ -32,7 +32,7 @@ from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 
 SMALL = 20_000_000  # weights in matrices up to which one thread computes a step sooner than several
-PATH = "CODESPEC_NATIVE_PATH"  # forces a lower instruction set, for tests
+PATH = "CODESPEC_NATIVE_PATH"  # forces a lower instruction set
 
 
 class NativeModel(LanguageModel):
@@ -55,7 +55,7 @@ class NativeModel(LanguageModel):
             packed=True,
         )
         super().__init__(tokenizer, spec, device="cpu", exact=exact)
-        self._weights, self._path = weights, find_path(os.environ.get(PATH, ""))
+        self._weights, self._path = weights, forced_path()
         self._pool = Pool(1)
         self._native: Model | None = None
         self.kernel = f"native ({path_name(self._path)})"
@@ -116,6 +116,15 @@ class NativeModel(LanguageModel):
             [position for rows in batch for position in range(rows.start, rows.end)],
             list(kept_rows(batch)),
         )
+
+
+def forced_path() -> int:
+    """Return the path that CODESPEC_NATIVE_PATH names, else the best one. Raises ModelError for one that can't run."""
+    name = os.environ.get(PATH, "")
+    try:
+        return find_path(name)
+    except NativeError as error:
+        raise ModelError(f"{PATH} = {name!r} can't run on this processor", f"use {', '.join(paths())}") from error
 
 
 def load_native_model(model: ModelRef, exact: bool) -> NativeModel:

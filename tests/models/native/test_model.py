@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from codespec_native.library import Pool
+from codespec_native.library import Pool, paths
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.engine.build import assemble
+from codespec.engine.engine import Engine
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
@@ -63,6 +64,19 @@ def test_the_text_does_not_depend_on_threads() -> None:
         target._pool = Pool(count)  # type: ignore[attr-defined]
         found.append(texts(run(build(target, threads=1), requests)))
     assert found[0] == found[1]
+
+
+def test_an_instruction_set_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for path in paths():
+        monkeypatch.setenv("CODESPEC_NATIVE_PATH", path)
+        engine = Engine.load(target=str(file("qwen2", "Q8_0")), drafter="none", dtype="native", learn=False)
+        assert engine.kernel == f"native ({path})"
+        found[path] = texts(run(engine, varied_requests(max_tokens=8)))
+    assert all(each == found["scalar"] for each in found.values())
+    monkeypatch.setenv("CODESPEC_NATIVE_PATH", "mmx")
+    with pytest.raises(ModelError, match=r"CODESPEC_NATIVE_PATH = 'mmx' can't run on this processor: use .*scalar\.$"):
+        native()
 
 
 def test_nothing_is_searched_for_and_nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
