@@ -37,6 +37,7 @@ def test_status_names_the_daemon_and_its_models() -> None:
                 "message": "",
                 "error": "",
                 "version": __version__,
+                "idle": False,
             }
             models = {"target": "big", "drafter": "small", "model": "", "offer": None, "names": [], "warning": ""}
             assert status["daemon"] == {**daemon, **models}

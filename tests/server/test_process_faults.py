@@ -57,7 +57,7 @@ def test_an_engine_that_dies_ends_the_daemon(kind: str) -> None:
         served = Process(process)
         served.until_ready()
         status, told = served.ask("POST", PATH, body("BOOM"))
-        assert status == 200 and b"The engine has stopped: restart the daemon." in told
+        assert status == 200 and f"The engine has stopped ({kind}): restart the daemon.".encode() in told
         code, _, err = served.end()
     assert code == 2 and err.splitlines()[-1] == f"codespec: The engine has stopped ({kind}): restart the daemon."
 

@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16 * GB, inf, False, SMALLER, "the native kernels are not built here"),
         (16 * GB, 10.0, False, LARGEST, "a token of the 7B model will take 44 ms here"),
         (16 * GB, 10.3, False, LARGER, "a token of the 1.5B model takes 10 ms here"),
-        (int(6.5 * GB), 5.0, False, LARGER, "a token of the 1.5B model takes 5 ms here"),
+        (6 * GB, 5.0, False, LARGER, "a token of the 1.5B model takes 5 ms here"),
         (2 * GB, 30.0, False, SMALLER, "the 1.5B model needs more than 2.0 GB of memory"),
         (1 * GB, 30.0, False, STARTER_NAME, "this machine has 1.0 GB of memory"),
         (None, 30.0, False, SMALLER, "the size of this machine's memory is unknown"),
