@@ -125,8 +125,8 @@ class Sequence:
 
     `ids` are target ids and start with the prompt. `generated` are the bytes after the prompt's last token. They begin
     with `held`, the bytes that token healing removed from the prompt. `context` is the text before them (the prefix
-    without the held bytes). `continues` is whether the target's tokens continue that text directly; in
-    prefix-suffix-middle order they do not.
+    without the held bytes). `continues` is whether the target's tokens continue that text directly; after a
+    marker they do not.
     """
 
     request: CompletionRequest

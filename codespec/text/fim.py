@@ -13,13 +13,13 @@ from functools import partial
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.text.fim_templates import FimTemplate
 from codespec.text.heal import HeldBytes, held_vocabulary, stable_boundary
-from codespec.text.layout import MOST_CHARS, Block, Layout, Snippets, Window, prefix_window, suffix_window
+from codespec.text.layout import MOST_CHARS, Block, Layout, Snippets, Window, prefix_window, split_tail, suffix_window
 from codespec.text.tokenizer import TextTokenizer
 
-# Divisors of the budget. With `psm`, the suffix follows the typed text, so each keystroke recomputes it: hence its
-# smaller share.
+# Divisors of the budget. With `psm`, the suffix is read again after a longer tail or another suffix: a smaller share.
 _SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
+PLAIN_NOTES = ("snippets are left out: they need a fill-in-the-middle prompt",)
 _SLACK = 8  # 1/8 of the room must be free before a split prefix and suffix are tried whole again
 _LEAST = 8
 
@@ -66,10 +66,9 @@ def build_prompt(
     """
     layout = Layout() if layout is None else layout
     if template is None:
-        plain_notes = ("snippets are left out: they need a fill-in-the-middle prompt",) if snippets else ()
-        return _plain(tokenizer, prefix, budget, heal, layout, offset, plain_notes)
+        return _plain(tokenizer, prefix, budget, heal, layout, offset, PLAIN_NOTES if snippets else ())
     room = _demand_room(budget - len(tokenizer.bos_ids) - 3)
-    starts, suffix_before = layout.starts[:1], layout.suffix
+    starts, suffix_before, ids_before = layout.starts[:1], layout.suffix, layout.block.ids
     share = room // _SNIPPET_SHARE
     if renew or not layout.keeps_block(path, snippets, share):
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
@@ -79,10 +78,19 @@ def build_prompt(
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
         before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
-    held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else HeldBytes()
-    body = _arrange(template, before.ids[: len(before.ids) - held.count], after.ids)
+    parts = None
+    if template.order == "psm" and template.middle_id is not None:
+        keep = layout.suffix == suffix_before and layout.block.ids == ids_before
+        parts = split_tail(tokenizer, before.text, layout, keep=keep, renew=renew)
+        if parts and sum(map(len, (*parts, after.ids, layout.block.ids))) > room:
+            parts = None  # two pieces can take more ids than one text
+    head, tail = parts or ([], before.ids)
+    held = stable_boundary(held_vocabulary(tokenizer), tail) if heal else HeldBytes()
+    in_middle = template.order == "spm" or parts is not None
+    kept = tail[: len(tail) - held.count]
+    body = _arrange(template, *((head, kept) if in_middle else (kept, [])), after.ids)
     ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
-    continues = template.order == "spm" or (template.order == "suffix_first" and template.middle_id is None)
+    continues = (in_middle and bool(tail)) or (template.order == "suffix_first" and template.middle_id is None)
     return _prompt(ids, before, held, continues, before.cut or after.cut, layout.block.notes)
 
 
@@ -135,13 +143,12 @@ def _windows(
     return prefix_window(tokenizer, prefix, room - len(after.ids), layout, offset), after
 
 
-def _arrange(template: FimTemplate, before: list[int], after: list[int]) -> list[int]:
+def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: list[int]) -> list[int]:
+    """Return the prompt's body. `tail` is the end of the prefix, given as the beginning of the middle."""
     middle = [] if template.middle_id is None else [template.middle_id]
-    if template.order == "psm":
-        return [template.prefix_id, *before, template.suffix_id, *after, *middle]
-    if template.order == "spm":
-        return [template.prefix_id, template.suffix_id, *after, *middle, *before]
-    return [template.suffix_id, *after, template.prefix_id, *before, *middle]
+    if template.order == "suffix_first":
+        return [template.suffix_id, *after, template.prefix_id, *head, *middle, *tail]
+    return [template.prefix_id, *head, template.suffix_id, *after, *middle, *tail]
 
 
 def _block(

@@ -18,6 +18,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 HEAD = 128  # characters that identify the start of a window
 PLACES = 4  # starts remembered for one document
+MAX_TAIL = 64  # tokens
 PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
 OLDEST = 60.0  # maximum seconds to keep snippets while the user types
 MOST = 256  # documents
@@ -42,12 +43,14 @@ class Layout:
     `starts` are the characters of the document at which windows of its prefix began, each with the text there, because
     edits further up move the position but not the text. The most recent is first; older ones serve a user who jumps
     elsewhere and back. `split` is true if prefix and suffix did not fit together. `suffix` is the text of the suffix
-    window. `now` is the time of this prompt and `used` that of the previous one, in seconds.
+    window, `head` that of the prefix window before its tail. `now` is the time of this prompt and `used` that of
+    the previous one, in seconds.
     """
 
     starts: list[tuple[int, str]] = field(default_factory=list)
     split: bool = False
     suffix: str = ""
+    head: str = ""
     block: Block = field(default_factory=Block)
     used: float = 0.0
     now: float = 0.0
@@ -137,6 +140,28 @@ def prefix_window(
     start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
     layout.keep_start(start, text, offset)
     return Window(ids, text[start:], start, start > 0)
+
+
+def split_tail(
+    tokenizer: TextTokenizer, text: str, layout: Layout, *, keep: bool, renew: bool = False
+) -> tuple[list[int], list[int]] | None:
+    """Return the ids of a prefix window in two parts, head and tail, or None if it has no good place to split.
+
+    A prompt with the suffix between them gives the tail as the beginning of the middle, so typing only appends to it.
+    The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, it begins where the
+    last prompt's did while the head is the same and the tail has at most MAX_TAIL tokens (half as many to `renew`), so
+    that new lines append too. It is encoded like the middle that a model writes.
+    """
+    most = MAX_TAIL // 2 if renew else MAX_TAIL
+    kept = len(layout.head) if keep and text.startswith(layout.head) else 0
+    for start in (kept, text.rfind("\n") + 1, text.rfind(" ")):
+        if start > 0 and len(text) - start <= most * MOST_CHARS:
+            tail = tokenizer.encode_inside(text[start:])
+            if len(tail) <= most:
+                layout.head = text[:start]
+                return tokenizer.encode(layout.head), tail
+    layout.head = ""
+    return None
 
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:

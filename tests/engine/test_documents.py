@@ -150,7 +150,7 @@ def test_typing_computes_a_fifth_of_what_reading_anew_does(order: str, most: int
     assert warm.prompt_tokens >= 5 * (warm.prompt_tokens - warm.cached_tokens)
     assert warm.drafted >= 50 and warm.drafter_prompt_tokens >= 100 * 0.4 * CONTEXT
     assert warm.drafter_prompt_tokens >= 5 * (warm.drafter_prompt_tokens - warm.drafter_cached_tokens)
-    least = 0.15 if order == "psm" else 0.05
+    least = 0.05
     assert sorted(work.kinds["type"])[len(work.kinds["type"]) * 9 // 10] <= least
     assert max(work.kinds["delete"] + work.kinds["snippets"] + work.kinds["back"]) <= 0.15
 

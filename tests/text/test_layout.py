@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.types import Owner
 from codespec.text.fim import TokenPrompt, build_prompt
-from codespec.text.layout import MOST, OLDEST, PAUSE, Layout, Layouts, prefix_window
+from codespec.text.layout import MAX_TAIL, MOST, OLDEST, PAUSE, Layout, Layouts, prefix_window
 from tests.text.test_fim import template_of
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
@@ -152,6 +152,80 @@ class TestPrompts:
         kept = [self.prompts(layout, end, suffix=suffix).trimmed for end in (edge, edge + 9, edge, edge + 9, edge - 9)]
         assert kept == [False, True, True, True, True]
         assert not self.prompts(layout, edge - 300, suffix=suffix).trimmed
+
+
+class TestTails:
+    """In prefix-suffix-middle order, the end of the prefix stands behind the suffix, so that typing only appends."""
+
+    code = "\n\ndef area(self, scale):\n    width = self.width * scale\n    return width * self.height\n\n\nx = 1\n"
+
+    def typed(self, layout: Layout, end: int, suffix: str = TEXT[6000:6400], **more: object) -> TokenPrompt:
+        above = TEXT[: TEXT.index("\n", 3000) + 1]
+        text, template = above + self.code * 4, replace(template_of(TOKENIZER), order="psm")
+        values = {"suffix": suffix, "budget": 2000, "layout": layout, **more}
+        return build_prompt(TOKENIZER, template, prefix=text[: len(above) + end], **values)  # type: ignore[arg-type]
+
+    def unread(self, before: TokenPrompt, after: TokenPrompt) -> int:
+        """Return the ids of the second prompt after its common beginning with the first."""
+        same = [a == b for a, b in zip(before.ids, after.ids, strict=False)]
+        return len(after.ids) - (same.index(False) if False in same else len(same))
+
+    def tail(self, prompt: TokenPrompt) -> bytes:
+        return TOKENIZER.decode_bytes(prompt.ids[prompt.ids.index(TOKENIZER.vocab["<|fim_middle|>"]) + 1 :])
+
+    @pytest.mark.parametrize("heal", [True, False])
+    def test_a_key_reads_few_tokens_even_one_that_begins_a_line(self, heal: bool) -> None:
+        layout, counts = Layout(), list[int]()
+        before = self.typed(layout, 0, heal=heal)
+        for end in range(1, 4 * len(self.code)):
+            prompt = self.typed(layout, end, heal=heal)
+            counts.append(self.unread(before, prompt))
+            assert len(TOKENIZER.encode_inside(self.tail(prompt).decode())) <= MAX_TAIL
+            before = prompt
+        moves = [count for count in counts if count > 8]
+        assert 2 <= len(moves) <= 8 and sum(counts) <= 6 * len(counts), counts
+
+    def test_accepted_text_is_already_read(self) -> None:
+        """What the model wrote follows its prompt, so the cache slot holds both."""
+        layout, start, end = Layout(), self.code.index(" self.w"), self.code.index("\n    return")
+        first, written = self.typed(layout, start, heal=False), TOKENIZER.encode_inside(self.code[start:end])
+        second = self.typed(layout, end, heal=False)
+        assert self.unread(replace(first, ids=[*first.ids, *written]), second) <= 2
+
+    def test_deleting_and_typing_again_reads_no_more_than_typing(self) -> None:
+        layout = Layout()
+        self.typed(layout, 0)
+        before = self.typed(layout, 60)
+        for end in (59, 40, 41, 60, 75, 60):
+            after = self.typed(layout, end)
+            assert self.unread(before, after) <= MAX_TAIL
+            assert self.typed(Layout(), end).context == after.context
+            before = after
+
+    def test_a_new_right_side_begins_at_the_cursors_line(self) -> None:
+        layout, end = Layout(), self.code.index("th * scale")
+        self.typed(layout, 0)
+        assert self.tail(self.typed(layout, end)).count(b"\n") == 3
+        assert self.tail(self.typed(layout, end, suffix=")" + TEXT[6000:6400])) == b"    width = self.wid"
+        assert self.tail(self.typed(layout, end + 2, suffix=")" + TEXT[6000:6400])) == b"    width = self.width"
+
+    def test_a_pause_shortens_a_long_tail_and_keeps_a_short_one(self) -> None:
+        layout, end = Layout(), len(self.code) + self.code.index("th * scale")
+        self.typed(layout, 0)
+        near = self.typed(layout, 40)
+        assert self.unread(near, self.typed(layout, 40, renew=True)) == 0
+        far = self.typed(layout, end)
+        assert self.tail(far).count(b"\n") > 4
+        pause = self.typed(layout, end, renew=True)
+        assert self.tail(pause) == b"    width = self.wid" and self.unread(far, pause) > MAX_TAIL // 2
+        assert self.unread(pause, self.typed(layout, end + 1)) <= 2
+
+    def test_without_a_line_before_the_cursor_the_prompt_is_the_plain_one(self) -> None:
+        template = replace(template_of(TOKENIZER), order="psm")
+        layout = Layout()
+        for prefix in ("", "imp", "import os", "x = " + "1 + " * 200 + "a"):
+            prompt = build_prompt(TOKENIZER, template, prefix=prefix, suffix="\n", budget=300, layout=layout)
+            assert (self.tail(prompt) == b"") is ("1 +" not in prefix and " " not in prefix)
 
 
 def test_layouts_are_a_documents_own_and_bounded() -> None:
