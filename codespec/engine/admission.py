@@ -87,6 +87,7 @@ class Admission:
             layout=self._layouts.of(request.owner),
             offset=request.prefix_offset,
             renew=request.max_tokens == 0,
+            append=True,
         )
 
     def _room(self, request: CompletionRequest) -> int:

@@ -55,6 +55,7 @@ def build_prompt(
     layout: Layout | None = None,
     offset: int = 0,
     renew: bool = False,
+    append: bool = False,
 ) -> TokenPrompt:
     """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
 
@@ -62,7 +63,8 @@ def build_prompt(
     does not fit is cut: the suffix to a quarter of the budget (an eighth if it follows the prefix), snippets (path,
     text) to a quarter, the prefix to the rest. Updates `layout`, the layout of the document: windows keep their start
     while they fit, and snippets stay while the user keeps typing, unless `renew`. `offset` is the character of the
-    document at which `prefix` begins. Raises RequestError if the budget leaves no room.
+    document at which `prefix` begins. With `append`, the end of the prefix may stand behind the suffix, so that typing
+    appends to any prompt (`split_tail`). Raises RequestError if the budget leaves no room.
     """
     layout = Layout() if layout is None else layout
     if template is None:
@@ -79,19 +81,34 @@ def build_prompt(
         before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
     parts = None
-    if template.order == "psm" and template.middle_id is not None:
+    if append and template.order == "psm" and template.middle_id is not None:
         keep = layout.suffix == suffix_before and layout.block.ids == ids_before
-        parts = split_tail(tokenizer, before.text, layout, keep=keep, renew=renew)
-        if parts and sum(map(len, (*parts, after.ids, layout.block.ids))) > room:
-            parts = None  # two pieces can take more ids than one text
-    head, tail = parts or ([], before.ids)
-    held = stable_boundary(held_vocabulary(tokenizer), tail) if heal else HeldBytes()
-    in_middle = template.order == "spm" or parts is not None
-    kept = tail[: len(tail) - held.count]
-    body = _arrange(template, *((head, kept) if in_middle else (kept, [])), after.ids)
+        parts = split_tail(
+            tokenizer, before.text, room - len(layout.block.ids) - len(after.ids), layout, keep=keep, renew=renew
+        )
+    body, held, continues = _body(tokenizer, template, parts, before.ids, after.ids, heal)
     ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
-    continues = (in_middle and bool(tail)) or (template.order == "suffix_first" and template.middle_id is None)
     return _prompt(ids, before, held, continues, before.cut or after.cut, layout.block.notes)
+
+
+def _body(
+    tokenizer: TextTokenizer,
+    template: FimTemplate,
+    parts: tuple[list[int], list[int]] | None,
+    before: list[int],
+    after: list[int],
+    heal: bool,
+) -> tuple[list[int], HeldBytes, bool]:
+    """Return the ids from the first marker on, what healing held back, and whether they end with the prefix.
+
+    With `parts`, the head and the tail of the prefix, the tail is the beginning of the middle.
+    """
+    in_middle = template.order == "spm" or parts is not None
+    head, tail = parts or ([], before)
+    held = stable_boundary(held_vocabulary(tokenizer), tail) if heal else HeldBytes()
+    kept = tail[: len(tail) - held.count]
+    body = _arrange(template, head, kept, after) if in_middle else _arrange(template, kept, [], after)
+    return body, held, (in_middle and bool(tail)) or (template.order == "suffix_first" and template.middle_id is None)
 
 
 def _plain(

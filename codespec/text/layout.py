@@ -143,14 +143,15 @@ def prefix_window(
 
 
 def split_tail(
-    tokenizer: TextTokenizer, text: str, layout: Layout, *, keep: bool, renew: bool = False
+    tokenizer: TextTokenizer, text: str, budget: int, layout: Layout, *, keep: bool, renew: bool
 ) -> tuple[list[int], list[int]] | None:
-    """Return the ids of a prefix window in two parts, head and tail, or None if it has no good place to split.
+    """Return the ids of a prefix window in two parts, head and tail, or None without a good place to split.
 
     A prompt with the suffix between them gives the tail as the beginning of the middle, so typing only appends to it.
     The tail begins with the cursor's line, or with the last word of a very long line. With `keep`, it begins where the
     last prompt's did while the head is the same and the tail has at most MAX_TAIL tokens (half as many to `renew`), so
-    that new lines append too. It is encoded like the middle that a model writes.
+    that new lines append too. It is encoded like the middle that a model writes. Both parts together may have more ids
+    than the text, but at most `budget`.
     """
     most = MAX_TAIL // 2 if renew else MAX_TAIL
     kept = len(layout.head) if keep and text.startswith(layout.head) else 0
@@ -158,8 +159,9 @@ def split_tail(
         if start > 0 and len(text) - start <= most * MOST_CHARS:
             tail = tokenizer.encode_inside(text[start:])
             if len(tail) <= most:
-                layout.head = text[:start]
-                return tokenizer.encode(layout.head), tail
+                head = tokenizer.encode(text[:start])
+                layout.head = text[:start] if len(head) + len(tail) <= budget else ""
+                return (head, tail) if layout.head else None
     layout.head = ""
     return None
 

@@ -69,13 +69,6 @@ def spelled(tokenizer: TextTokenizer, prompt: TokenPrompt) -> str:
     )
 
 
-def sides(tokenizer: TextTokenizer, prompt: TokenPrompt) -> tuple[bytes, bytes]:
-    """Return the text before and after the cursor in a prefix-suffix-middle prompt, without held bytes."""
-    suffix, middle = (prompt.ids.index(tokenizer.vocab[f"<|fim_{name}|>"]) for name in ("suffix", "middle"))
-    before = prompt.ids[:suffix] + prompt.ids[middle + 1 :]
-    return tokenizer.decode_bytes(before), tokenizer.decode_bytes(prompt.ids[suffix + 1 : middle])
-
-
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_every_family_is_found_and_laid_out(family: str, special: bool) -> None:
@@ -137,7 +130,7 @@ def test_markers_in_source_text_stay_text(kind: str) -> None:
     source = "x = '<|fim_suffix|>' + '<|endoftext|>'\r\n\t"
     prompt = build_prompt(tokenizer, template_of(tokenizer), prefix=source, suffix=source, budget=400)
     assert sum(number in tokenizer.special_ids for number in prompt.ids) == 3 + len(tokenizer.bos_ids)
-    assert [text.strip(b" ") for text in sides(tokenizer, prompt)] == [source.encode().strip(b" ")] * 2
+    assert tokenizer.decode_bytes(prompt.ids).count(source.encode()) == 2
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -201,17 +194,18 @@ class TestBudgets:
         assert len(prompt.ids) <= budget and prompt.trimmed
         assert len(prompt.ids) > budget // 3
         assert prompt.context == prefix[prompt.prefix_start :].encode()
-        before, behind = sides(tokenizer, prompt)
-        assert before.strip(b" ") == prompt.context.strip(b" ")
-        assert suffix.encode().strip(b" ").startswith(behind.strip(b" "))
+        data = tokenizer.decode_bytes(prompt.ids)
+        behind = data.replace(prompt.context, b"", 1).strip(b" ")
+        assert suffix.encode().strip(b" ").startswith(behind)
 
     def test_windows_begin_and_end_at_lines(self) -> None:
         tokenizer = toy_tokenizer("llama3")
         prefix, suffix = self.text[:30_000], self.text[30_000:]
         prompt = build_prompt(tokenizer, template_of(tokenizer), prefix=prefix, suffix=suffix, budget=600)
         assert prefix[prompt.prefix_start - 1] == "\n"
-        behind = sides(tokenizer, prompt)[1]
-        assert behind.endswith(b"\n") and 40 < len(tokenizer.encode_inside(behind.decode())) <= 75
+        assert tokenizer.decode_bytes(prompt.ids).endswith(b"\n")
+        suffix_ids = prompt.ids[prompt.ids.index(tokenizer.vocab["<|fim_suffix|>"]) + 1 : -1]
+        assert 40 < len(suffix_ids) <= 75
 
     def test_nothing_is_cut_that_fits(self) -> None:
         tokenizer = toy_tokenizer("llama3")

@@ -162,7 +162,7 @@ class TestTails:
     def typed(self, layout: Layout, end: int, suffix: str = TEXT[6000:6400], **more: object) -> TokenPrompt:
         above = TEXT[: TEXT.index("\n", 3000) + 1]
         text, template = above + self.code * 4, replace(template_of(TOKENIZER), order="psm")
-        values = {"suffix": suffix, "budget": 2000, "layout": layout, **more}
+        values = {"suffix": suffix, "budget": 2000, "layout": layout, "append": True, **more}
         return build_prompt(TOKENIZER, template, prefix=text[: len(above) + end], **values)  # type: ignore[arg-type]
 
     def unread(self, before: TokenPrompt, after: TokenPrompt) -> int:
@@ -224,7 +224,9 @@ class TestTails:
         template = replace(template_of(TOKENIZER), order="psm")
         layout = Layout()
         for prefix in ("", "imp", "import os", "x = " + "1 + " * 200 + "a"):
-            prompt = build_prompt(TOKENIZER, template, prefix=prefix, suffix="\n", budget=300, layout=layout)
+            prompt = build_prompt(
+                TOKENIZER, template, prefix=prefix, suffix="\n", budget=300, layout=layout, append=True
+            )
             assert (self.tail(prompt) == b"") is ("1 +" not in prefix and " " not in prefix)
 
 
