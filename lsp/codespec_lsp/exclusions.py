@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -144,6 +144,15 @@ class Exclusions:
         left = {decision.task: decision.began + PATIENCE - now for decision in waited}
         if left and max(left.values()) > 0:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
+
+    async def follow(self, uri: str) -> AsyncIterator[None]:
+        """Refresh a decision. Yields after `refresh`, and again when a decision that took longer is known."""
+        await self.refresh([uri])
+        yield
+        late = self._deciding.get(uri)
+        if late is not None:
+            await asyncio.wait([late.task])
+            yield
 
     @property
     def rules(self) -> Rules:

@@ -386,9 +386,9 @@ class Session:
         self.streamer.spawn(self._show_what_it_gets(document))
 
     async def _show_what_it_gets(self, document: Document) -> None:
-        await self.exclusions.refresh([document.file])
-        if document is self.documents.last:
-            self.status.document(self.why_not(document))
+        async for _ in self.exclusions.follow(document.file):
+            if document is self.documents.last:
+                self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
         """Return the files of the documents whose text would be sent with a request in this document."""
