@@ -167,11 +167,14 @@ class Exclusions:
             decision.task.cancel()
 
     def _use(self, rules: Rules) -> None:
-        """Replace the rules and drop all decisions by the old ones."""
-        for uri in list(self._deciding):
+        """Replace the rules, drop all decisions by the old ones, and begin those anew that somebody waits for."""
+        running = list(self._deciding)
+        for uri in running:
             self.forget(uri)
         self._rules = rules
         self._known.clear()
+        for uri in running:
+            self._begin(uri, time.monotonic())
 
     def _is_old(self, uri: str, now: float) -> bool:
         return uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN

@@ -187,9 +187,6 @@ def test_what_commands_say(editor: Editor, project: Path, daemon: Daemon) -> Non
     editor.nvim.command("tabonly")
 
 
-@pytest.mark.xfail(
-    reason="after test_what_commands_say the status stays at a folder that is not known yet", strict=False
-)
 def test_status_line(editor: Editor, project: Path) -> None:
     line = "return require('codespec').statusline()"
     editor.edit(project / "line.py", "a = 1\n")
