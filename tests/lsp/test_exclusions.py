@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from codespec_lsp.exclusions import Rules
+from codespec_lsp.exclusions import Exclusions, Rules
 from codespec_lsp.session import NOT_KNOWN
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -283,6 +283,26 @@ def test_a_folder_that_does_not_answer_holds_up_no_other_document(monkeypatch: p
             while not (shown := await client.texts(1, 0, uri="file:///slow.py")):
                 continue
             assert shown == ["1"]
+
+    try:
+        run(scenario())
+    finally:
+        answers.set()
+
+
+def test_new_settings_begin_running_decisions_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a status stays at "not known yet" until somebody types."""
+    answers, uri = threading.Event(), "file:///slow.py"
+    monkeypatch.setattr(IgnoreFiles, "reason", lambda self, file, roots: answers.wait() and "")
+
+    async def scenario() -> None:
+        exclusions = Exclusions()
+        known = []
+        async for _ in exclusions.follow(uri):
+            known.append(exclusions.known(uri))
+            exclusions.set_globs([], [], [])
+            answers.set()
+        assert known == [None, ""]
 
     try:
         run(scenario())
