@@ -1,8 +1,8 @@
 """`codespec bench places`: what an editor shows at seeded places of published packages, against the text that is there.
 
-Each place is opened in the real language server, with the files beside it, at default settings. After the warm-up a
-completion is requested without a deadline. Texts do not depend on the machine's speed, except through the length of
-prompts, which the report names.
+Each place is opened in the real language server, with the files beside it, at default settings, and the cursor rests
+there. After the warm-up a completion is requested without a deadline. Texts do not depend on the machine's speed,
+except through the length of prompts, which the report names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+
+from codespec_lsp.settings import EditorSettings
 
 from codespec.regular_file import decode_text
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
@@ -88,11 +90,13 @@ async def _show(desktop: Desktop, place: Place) -> tuple[str, dict[str, Any]]:
         item = {"uri": file.as_uri(), "languageId": place.language, "version": 1}
         editor.notify("textDocument/didOpen", {"textDocument": {**item, "text": decode_text(file.read_bytes())}})
     editor.open(place, place.after(0))
+    where = position(place, 0)
+    editor.focus(place, where)
     with suppress(TimeoutError):
         async with asyncio.timeout(WARM_UP_SECONDS):
             while proxy.warm_ups == warm_ups:
                 await asyncio.sleep(0.02)
-    where, sent = position(place, 0), time.perf_counter()
+    sent = time.perf_counter()
     reply = await editor.complete(place, where)[1]
     items = reply["result"]["items"] if "result" in reply else []
     editor.close(place)
@@ -102,7 +106,9 @@ async def _show(desktop: Desktop, place: Place) -> tuple[str, dict[str, Any]]:
     stream = next(iter(proxy.streams[streams:]), None)
     first = stream.first if stream is not None else None
     tokens = stream.prompt_tokens if stream is not None else 0
-    timed = {"first_ms": (first - sent) * 1000 if first is not None else None, "prompt_tokens": tokens}
+    waited = (first - sent) * 1000 if first is not None else None
+    in_time = float(waited is not None and waited <= EditorSettings().budget_ms)
+    timed = {"first_ms": waited, "in_time": in_time, "prompt_tokens": tokens}
     return (shown_text(items[0], where) if items else ""), timed
 
 

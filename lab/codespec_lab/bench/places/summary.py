@@ -19,6 +19,7 @@ SCORES = {  # name in the file: heading
     "id_exact": "identifiers exact",
     "id_f1": "identifiers F1",
     "imports": "imports",
+    "in_time": "text in time",
     "nothing": "nothing shown",
 }
 Row = Mapping[str, Any]

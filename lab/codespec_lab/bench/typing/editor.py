@@ -65,7 +65,7 @@ class Stream:
 
 
 class Proxy:
-    """A proxy of a daemon. `warm_ups` counts the language server's warm-ups that have ended."""
+    """A proxy of a daemon. `warm_ups` counts the language server's warm-ups that were read whole."""
 
     def __init__(self, daemon: ProvenConnections) -> None:
         self._daemon = daemon
@@ -87,10 +87,9 @@ class Proxy:
         body = await request.read()
         stream = _stream(body) if request.path == COMPLETE else None
         if stream is None:
-            try:
-                return await self._forward(request, body, None)
-            finally:
-                self.warm_ups += request.path == COMPLETE
+            response = await self._forward(request, body, None)
+            self.warm_ups += request.path == COMPLETE
+            return response
         self.streams.append(stream)
         try:
             return await self._forward(request, body, stream)
@@ -167,6 +166,10 @@ class Editor:
     def configure(self, **settings: Any) -> None:
         """Change some of the server's settings."""
         self.notify("workspace/didChangeConfiguration", {"settings": {"codespec": settings}})
+
+    def focus(self, site: TypingSite, where: Mapping[str, Any]) -> None:
+        """Report that the cursor rests at a position of the document."""
+        self.notify("textDocument/didFocus", {"textDocument": {"uri": site.uri}, "position": where})
 
     def open(self, site: TypingSite, text: str) -> None:
         """Open a document with this text as its first version."""
