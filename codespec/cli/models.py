@@ -41,7 +41,7 @@ from codespec.store.pulled import find_pulled, models_home, pulled
 from codespec.store.resolve import resolve
 from codespec.store.wheel import provenance
 
-_COLUMNS = ("name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence")
+_COLUMNS = ("name", "here", "use", "download", "memory", "fits", "token", "fim", "drafter", "licence")
 SLOW = "slow"
 _TO_THE_RIGHT = ("download", "memory", "token")
 PULL = (
@@ -96,6 +96,8 @@ def run_pull(options: argparse.Namespace) -> int:
     entry = find_entry(name)
     if entry:
         _advise(entry.name)
+        if entry.edits:
+            say(f"{entry.name} predicts edits (format {entry.edits}); for completion, pull another model too")
     if entry and entry.drafter in read_catalogue() and not options.no_drafter:
         say(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
         wanted.append(pulls.find_sources(entry.drafter))
@@ -202,6 +204,7 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "fits": None if memory is None else needed <= memory,
         "token": predict_step(entry, read_step()),
         "fim": bool(entry.fim),
+        "edits": entry.edits,
         "drafter": entry.drafter,
         "licence": entry.licence,
         "parameters": entry.parameters,
@@ -230,6 +233,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["name"],
         row["here"] or "-",
+        ("edits" if row["edits"] else "completion") if "edits" in row else "-",
         written(row["download"]) if "download" in row else "-",
         written(row["memory"]) if "memory" in row else "-",
         _fits(row),

@@ -1,4 +1,4 @@
-"""The catalogue: models suitable for completion, as data in catalogue.toml.
+"""The catalogue: models suitable for completion or for edits, as data in catalogue.toml.
 
 Holds the facts of each model's card and its recommended drafter, whether or not the model is installed.
 """
@@ -26,7 +26,8 @@ TORCH_ROOM, NATIVE_ROOM = 500_000_000, 100_000_000
 class ModelFile:
     """The single file of a model, identified by its hash, whatever package it came in.
 
-    `maker` is the publisher of a file with this hash; "" if the model's maker publishes none.
+    `bytes` is 0 if only the hub knows its size. `maker` is the publisher of a file with this hash; "" if the model's
+    maker publishes none.
     """
 
     name: str
@@ -91,6 +92,8 @@ class Entry:
     card        source of these facts
     drafter     recommended drafter: another entry's name, one of OWN_DRAFTERS (shipped with codespec), or "none"
     dtype       recommended number format of its weights
+    edits       the edit format that it learned (text.edit_formats): it predicts edits, and completes nothing by
+                default; "": a model for completion
     read        bytes of weights that a token reads, for models that the native kernels compute; 0: unknown
     gated       whether its authors require a login and a click
     adapter     adapter merged into it at load time, a folder of `codespec_weights`; "": none
@@ -108,6 +111,7 @@ class Entry:
     card: str
     drafter: str
     dtype: str
+    edits: str = ""
     read: int = 0
     gated: bool = False
     adapter: str = ""

@@ -80,9 +80,12 @@ class HubSource:
 
     @cached_property
     def _files(self) -> list[HubFile]:
-        if self.file:
-            return [HubFile(self.file.name, self.file.bytes, self.file.sha256)]
         siblings = self._info.siblings or []
+        if self.file:
+            size = self.file.bytes or next((int(each.size) for each in siblings if each.rfilename == self.file.name), 0)
+            if not size:
+                raise ModelError(f"{self.repository} no longer has {self.file.name}", "update codespec, which pins it")
+            return [HubFile(self.file.name, size, self.file.sha256)]
         check_complete([sibling.rfilename for sibling in siblings], self.repository)
         return [_hub_file(sibling, self.repository) for sibling in siblings if is_wanted(sibling.rfilename)]
 

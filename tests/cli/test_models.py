@@ -29,7 +29,7 @@ from tests.cli.processes import run
 from tests.cli.test_light import HEAVY, MEND
 from tests.models.gguf.files import write_model
 
-COLUMNS = ["name", "here", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
+COLUMNS = ["name", "here", "use", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,8 @@ def test_the_table(command: Command, gguf: Path, converted: list[str]) -> None:
     assert (done.code, done.err, lines[0].split()) == (0, "", COLUMNS)
     rows = {line.split()[0]: line for line in lines[1 : len(read_catalogue()) + 2]}
     assert rows.keys() == {*read_catalogue(), "tiny"}
-    assert rows["smollm2-135m"].split()[:4] == ["smollm2-135m", "-", "93", "MB"]
+    assert rows["smollm2-135m"].split()[:5] == ["smollm2-135m", "-", "completion", "93", "MB"]
+    assert rows["sweep-next-edit-1.5b"].split()[:5] == ["sweep-next-edit-1.5b", "-", "edits", "1.5", "GB"]
     assert "pulled" in rows["tiny"] and "not stated" in rows["tiny"]
     assert rows["codegemma-2b"].endswith("Gemma Terms of Use, requires a login")
     lines = [line.removesuffix("  <- for this machine") for line in lines]
@@ -96,6 +97,7 @@ def test_as_json(command: Command, home: Path) -> None:
     assert found["home"] == str(home) and len(found["recommended"]) == 7
     assert rows["seed-coder-8b"]["here"] == rows["owner/name"]["here"] == "partly"
     assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is True
+    assert rows["zeta"]["edits"] == "zeta-1" and rows["smollm2-135m"]["edits"] == ""
     assert rows["qwen2.5-coder-7b"]["source"] == "Qwen/Qwen2.5-Coder-7B"
 
 
@@ -156,6 +158,12 @@ def test_a_pull_says_which_suits_the_machine(
     done = command("models", "pull", name)
     assert done.code == 0 and asked == [name]
     assert (advice in done.err) if advice else "suits" not in done.err
+
+
+def test_a_pull_says_that_a_model_is_for_edits(command: Command, asked: list[str]) -> None:
+    done = command("models", "pull", "sweepai/sweep-next-edit-1.5B")
+    assert done.code == 0 and asked == ["sweep-next-edit-1.5b"]
+    assert "sweep-next-edit-1.5b predicts edits (format sweep-server)" in done.err
 
 
 def test_a_source_is_chosen(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from codespec.store.catalogue import (
     read_advice,
     read_catalogue,
 )
+from codespec.store.choice import DEFAULTS, LARGEST
 from codespec.store.conversions import base_model_name, is_adapter
 from codespec.store.pulled import folder_name
 from codespec.text import fim_templates
@@ -69,6 +70,9 @@ def test_parts_make_the_file(entry: Entry) -> None:
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
 def test_drafter_is_small(entry: Entry) -> None:
     drafter = read_catalogue().get(entry.drafter)
+    if entry.edits:
+        assert entry.drafter == "own", "the window is the draft of an edit"
+        return
     smallest = min(other.parameters for other in ALL if other.fim and not other.adapter)
     if drafter:
         assert 10 * drafter.parameters <= entry.parameters and drafter.drafter in OWN_DRAFTERS
@@ -119,6 +123,19 @@ def test_advice_fits_its_memory() -> None:
         bare = target.memory - (NATIVE_ROOM if native else TORCH_ROOM)
         assert bare == (target.size if native else BYTES[target.dtype] * target.parameters)
         assert needed <= 0.95e9 * advice.gigabytes and target.fim
+
+
+def test_models_for_edits_are_never_chosen_for_completion() -> None:
+    edits = {entry.name: entry.edits for entry in ALL if entry.edits}
+    assert edits == {
+        "sweep-next-edit-0.5b": "sweep-server",
+        "sweep-next-edit-1.5b": "sweep-server",
+        "zeta": "zeta-1",
+        "zeta-2.1": "zeta-2.1",
+    }
+    recommended = {advice.target for advice in read_advice()} | {advice.drafter for advice in read_advice()}
+    assert not edits.keys() & {*recommended, *DEFAULTS, LARGEST, *(entry.drafter for entry in ALL)}
+    assert all(read_catalogue()[name].licence == "Apache-2.0" for name in edits)
 
 
 def test_found_by_name_and_by_hub_id() -> None:

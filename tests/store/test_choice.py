@@ -140,6 +140,7 @@ def test_who_overrules_whom(
         ((BETTER, BEST), 50.0, BETTER),
         ((BETTER,), 40.0, BETTER),
         ((LARGE, SMALL), 40.0, "starter"),
+        (("sweep-next-edit-0.5b", "sweep-next-edit-1.5b", "zeta"), 40.0, "starter"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -216,6 +217,30 @@ pull([HubSource({REPOSITORY!r}, "tiny", "MIT", "refs/pr/3")], print)
     assert process.communicate() and process.returncode == 0
     assert hub.revisions == ["refs/pr/3"]
     assert json.loads((home / "tiny" / "codespec_model.json").read_text())["licence"] == "MIT"
+
+
+def test_a_model_for_edits_is_one_file_of_its_repository(hub: SmallHub, models: Command, home: Path) -> None:
+    """The hub states the size that the catalogue doesn't pin, and the pinned hash decides."""
+    name, file = "sweep-next-edit-0.5b", "sweep-next-edit-0.5b.q8_0.gguf"
+    hub.repository, hub.files = "sweepai/sweep-next-edit-0.5B", {"README.md": b"", file: b"GGUF" + bytes(70_000)}
+    said = sentence(models("pull", name))
+    assert f"{file} of {hub.repository} has another SHA-256" in said
+    assert hub.asked_for(file) == [0] and hub.asked_for("README.md") == [] and visible(home) == []
+    del hub.files[file]
+    assert f"{hub.repository} no longer has {file}" in sentence(models("pull", name))
+
+
+def test_a_pinned_file_arrives_without_a_pinned_size(hub: SmallHub, home: Path) -> None:
+    data = b"GGUF" + bytes(70_000)
+    hub.files = {"edits.gguf": data}
+    file = f"ModelFile('edits.gguf', 0, '{hashlib.sha256(data).hexdigest()}')"
+    code = "from codespec.store.catalogue import ModelFile; from codespec.store.hub import HubSource; "
+    code += "from codespec.store.pull import pull; "
+    code += f"print(pull([HubSource({REPOSITORY!r}, 'edits', 'MIT', file={file})], print).bytes)"
+    process = start_python("-c", code, env=user_environment(HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0"))
+    out, _ = process.communicate()
+    assert process.returncode == 0 and out.split()[-1] == b"70004"
+    assert (home / "edits" / "edits.gguf").read_bytes() == data
 
 
 def test_what_was_pulled_completes(models: Command, tmp_path: Path) -> None:

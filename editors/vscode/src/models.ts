@@ -9,6 +9,7 @@ export interface Row {
   readonly fits?: boolean | null;
   readonly licence?: string | null;
   readonly gated?: boolean;
+  readonly edits?: string;
 }
 
 export interface Listing {
@@ -31,13 +32,13 @@ export function readListing(text: string): Listing {
   return { memory: found.memory ?? null, models: found.models, best: found.best ?? "" };
 }
 
-/** Returns the models that fit: the recommended one, then those already pulled, then by size. */
+/** Returns the models for completion that fit: the recommended one, then those already pulled, then by size. */
 export function choices(listing: Listing): Choice[] {
   const { best } = listing;
   const rank = ({ name, here, memory = 0 }: Row): number =>
     (name === best ? -2e15 : here === "pulled" ? -1e15 : 0) + memory;
   return listing.models
-    .filter(({ fits, download }) => fits !== false && download !== undefined)
+    .filter(({ fits, download, edits }) => fits !== false && download !== undefined && !edits)
     .sort((a, b) => rank(a) - rank(b))
     .map((row) => ({
       model: row.name,

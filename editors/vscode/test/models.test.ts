@@ -19,12 +19,13 @@ const LISTING: Listing = {
     row("middle", 3.6e9),
     row("tiny", 0.5e9, { gated: true, licence: "Terms" }),
     row("large", 17e9, { fits: false }),
+    row("editor", 0.5e9, { edits: "sweep-server" }),
     { name: "mine", here: "pulled" },
   ],
   best: "middle",
 };
 
-test("what fits is there, the recommended one first, then what is here, then by size", () => {
+test("what fits and completes is there, the recommended one first, then what is here, then by size", () => {
   const found = choices(LISTING);
   assert.deepEqual(
     found.map(({ model, label, detail }) => [model, label, detail]),
