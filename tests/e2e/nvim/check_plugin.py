@@ -25,7 +25,7 @@ FAULTS = {
     ),
     "an unknown key": (
         {"keys": {"acept": "x"}},
-        "there is no option `keys.acept`: there are accept, accept_block, accept_line, ",
+        "there is no option `keys.acept`: there are accept, accept_block, accept_edit, accept_line, ",
     ),
     "an unknown setting": (
         {"settings": {"budget": 1}},
@@ -153,9 +153,9 @@ def test_help(editor: Editor, project: Path) -> None:
 
 def test_commands_are_completed(editor: Editor) -> None:
     complete = editor.nvim.funcs.getcompletion
-    wanted = ["disable", "enable", "explain", "log", "page", "pull", "restart", "status", "toggle"]
+    wanted = ["disable", "edit", "enable", "explain", "log", "page", "pull", "restart", "status", "toggle"]
     assert complete("Codespec ", "cmdline") == wanted
-    assert complete("Codespec e", "cmdline") == ["enable", "explain"]
+    assert complete("Codespec e", "cmdline") == ["edit", "enable", "explain"]
     assert "python" in complete("Codespec toggle py", "cmdline")
     assert complete("Codespec log ", "cmdline") == ["daemon", "server"]
     editor.nvim.command("Codespec nonsense")

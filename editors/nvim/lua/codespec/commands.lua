@@ -84,6 +84,9 @@ local commands = {
       filetype and ' for ' .. filetype or ''
     ) })
   end,
+  edit = function()
+    require('codespec').edit()
+  end,
   status = function()
     ask('codespec/status', vim.empty_dict(), function(told)
       say(require('codespec.status').sentences(told))

@@ -21,6 +21,9 @@ local SETTINGS = {
   startDaemon = 'boolean',
   model = 'string',
   daemonArguments = 'table',
+  nextEdit = 'string',
+  nextEditModel = 'boolean',
+  nextEditBudgetMs = 'number',
 }
 
 ---@return codespec.Options
@@ -38,6 +41,8 @@ local function defaults()
       next = '<M-]>',
       previous = '<M-[>',
       dismiss = '<C-]>',
+      accept_edit = '<Tab>',
+      dismiss_edit = '<Esc>',
     },
     settings = {},
   }
@@ -131,10 +136,20 @@ function M.read(given)
     return MUST_BE[name](value)
   end, '', faults)
   taken.keys = take(taken.keys or {}, options.keys, key_must_be, 'keys.', faults)
+  if taken.keys.accept_edit == nil then
+    taken.keys.accept_edit = taken.keys.accept -- whoever frees <Tab> means all of it
+  end
   taken.settings = take(taken.settings or {}, SETTINGS, setting_must_be, 'settings.', faults)
   options = vim.tbl_deep_extend('force', options, taken)
   table.sort(faults)
   return options, faults
+end
+
+--- Returns how next edits are shown.
+---@param options codespec.Options
+---@return 'hint'|'eager'|'off'
+function M.next_edit(options)
+  return options.settings.nextEdit or 'hint'
 end
 
 --- Returns the options as the language server's settings.

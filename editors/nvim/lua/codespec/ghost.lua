@@ -27,6 +27,8 @@ local QUIET_MS = 50 -- between a change and its request: a burst of changes send
 
 ---@type table<integer, codespec.Ghost>
 local ghosts = {}
+---@type fun() is called after something was shown or hidden
+local drawn = function() end
 
 ---@return integer, integer, integer buffer, row from 0, byte column
 local function here()
@@ -54,6 +56,7 @@ local function draw()
     screen.clear(bufnr)
   end
   ghost.shown = rest
+  drawn()
 end
 
 ---@param bufnr integer
@@ -67,6 +70,7 @@ local function forget(bufnr)
   end
   screen.clear(bufnr)
   ghost.shown = ''
+  drawn()
 end
 
 --- Registers a request. Returns the function that receives its answer, and drops one that comes too late.
@@ -318,8 +322,10 @@ end
 --- Chooses whether Neovim or codespec draws, and begins to watch menus.
 --- Returns an interceptor of the server's messages if one is needed.
 ---@param wanted 'auto'|'native'|'own'
+---@param after fun() is called after ghost text or a menu was shown or hidden
 ---@return fun(rpc: vim.lsp.rpc.PublicClient)?
-function M.use(wanted)
+function M.use(wanted, after)
+  drawn = after
   menu.watch(draw)
   return screen.use(wanted)
       and function(rpc)

@@ -2,8 +2,10 @@
 -- Every function can be called before `setup` and then does nothing.
 
 local config = require('codespec.config')
+local edit_screen = require('codespec.edit_screen')
 local ghost = require('codespec.ghost')
 local keys = require('codespec.keys')
+local next_edit = require('codespec.next_edit')
 local offer = require('codespec.offer')
 local server = require('codespec.server')
 local status = require('codespec.status')
@@ -36,12 +38,22 @@ local function starts()
   if not command then
     return nil, why
   end
-  return server.config(command, options, handlers, ghost.use(options.ghost_text))
+  return server.config(command, options, handlers, ghost.use(options.ghost_text, next_edit.draw))
 end
 
 ---@param why string
 local function fails(why)
   status.take({ kind = 'Error', message = why, busy = false })
+end
+
+--- Returns whether an action of a key can run now.
+---@param action string
+---@return boolean
+local function can(action)
+  if action == 'accept_edit' or action == 'dismiss_edit' then
+    return next_edit.is_ready()
+  end
+  return action == 'next' or action == 'previous' or ghost.shown() ~= ''
 end
 
 ---@param event { buf: integer, data: { client_id: integer } }
@@ -51,10 +63,14 @@ local function attached(event)
     return
   end
   ghost.attach(event.buf, client.id)
+  local mode = config.next_edit(options)
+  if mode ~= 'off' then
+    next_edit.attach(event.buf, mode)
+  end
   -- Runs after the mappings that file type plugins make in the same event, because ours wrap them.
   vim.schedule(function()
     if vim.api.nvim_buf_is_valid(event.buf) and server.is_attached(event.buf) then
-      keys.map(event.buf, options.keys, ghost.shown)
+      keys.map(event.buf, options.keys, can)
     end
   end)
 end
@@ -62,6 +78,7 @@ end
 ---@param event { buf: integer, data: { client_id: integer } }
 local function detached(event)
   if ghost.detach(event.buf, event.data.client_id) then
+    next_edit.detach(event.buf)
     keys.unmap(event.buf)
   end
 end
@@ -92,6 +109,7 @@ local function watch()
   on('LspDetach', detached)
   on({ 'BufEnter', 'FileType', 'BufFilePost' }, entered)
   on('CursorMoved', moved) -- in insert mode, requests say where it is
+  on('ColorScheme', edit_screen.define_highlights)
 end
 
 --- Starts codespec. Invalid options are reported and keep their defaults.
@@ -108,6 +126,7 @@ function M.setup(given)
   local muted = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'NonText'
   vim.api.nvim_set_hl(0, 'CodespecGhost', { link = muted, default = true })
   vim.api.nvim_set_hl(0, 'CodespecHint', { link = 'Comment', default = true })
+  edit_screen.define_highlights()
   watch()
   M.restart()
 end
@@ -161,6 +180,23 @@ end
 ---@return boolean
 function M.dismiss()
   return ghost.dismiss()
+end
+
+--- Shows the whole of the next edit, or requests one.
+function M.edit()
+  next_edit.reveal()
+end
+
+--- Jumps to the next edit, or accepts it if the cursor is there. Returns whether one was shown.
+---@return boolean
+function M.accept_edit()
+  return next_edit.take()
+end
+
+--- Hides the next edit until the text changes. Returns whether one was shown.
+---@return boolean
+function M.dismiss_edit()
+  return next_edit.dismiss()
 end
 
 --- Returns the text that is shown at the cursor, or ''.

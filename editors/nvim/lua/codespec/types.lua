@@ -1,7 +1,8 @@
 ---@meta
 -- Types that several modules share; this file is never run.
 
----@class codespec.Keys Insert-mode keys; false for none. While nothing is shown, each key keeps its own meaning.
+---@class codespec.Keys Keys of insert mode, those of edits of normal mode too; false for none. While nothing is shown,
+--- each key keeps its own meaning.
 ---@field accept string|false
 ---@field accept_word string|false
 ---@field accept_line string|false
@@ -9,6 +10,8 @@
 ---@field next string|false requests suggestions if none is shown
 ---@field previous string|false
 ---@field dismiss string|false
+---@field accept_edit string|false jumps to a next edit, then accepts it; nil: the key of `accept`
+---@field dismiss_edit string|false
 
 ---@class codespec.Options
 ---@field enabled boolean whether completion is on
