@@ -26,7 +26,8 @@ class Counters:
 
     `questions` counts requests, `shown` answered suggestions, `accepted` those accepted in full, `partly_accepted`
     those accepted only in part, `dismissed` those replaced by other text, and `kept_quiet` the requests suppressed
-    because of that. `milliseconds` holds the answer times of the last requests.
+    because of that. Those of `edits` count next edits, accepted ones by hunk. `milliseconds` holds the answer times of
+    the last requests.
     """
 
     questions: int = 0
@@ -43,6 +44,9 @@ class Counters:
     accepted_characters: int = 0
     dismissed: int = 0
     kept_quiet: int = 0
+    edits_shown: int = 0
+    edits_accepted: int = 0
+    edits_dismissed: int = 0
     milliseconds: deque[float] = field(default_factory=lambda: deque(maxlen=512))
 
     @property

@@ -167,6 +167,10 @@ class Buffer:
         self._newlines_only = self._line_end.endswith("\n")
         self.lines = split_lines(text, self._newlines_only)
 
+    def split(self, text: str) -> list[str]:
+        """Split a text into lines as this document's client does."""
+        return split_lines(text, self._newlines_only)
+
     @property
     def text(self) -> str:
         """The whole text."""

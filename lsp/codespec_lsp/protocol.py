@@ -20,6 +20,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
 from codespec_lsp.completer import PendingRequest
+from codespec_lsp.edit_features import INLINE_EDIT, NEXT_EDIT
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
@@ -206,6 +207,8 @@ CHANGED_CELLS = record(
     textContent=maybe(items(record(document=IDENTIFIED, changes=items(_change)))),
 )
 
+EDIT_REQUEST = record(textDocument=IDENTIFIED, position=POSITION, trigger=maybe(text))
+
 READERS: Mapping[str, Reader] = {
     types.INITIALIZE: _initialize,
     types.INITIALIZED: lambda value: {},
@@ -221,6 +224,8 @@ READERS: Mapping[str, Reader] = {
     types.NOTEBOOK_DOCUMENT_DID_CLOSE: record(notebookDocument=DOCUMENT),
     types.TEXT_DOCUMENT_INLINE_COMPLETION: record(textDocument=DOCUMENT, position=POSITION, context=_context),
     types.TEXT_DOCUMENT_COMPLETION: record(textDocument=DOCUMENT, position=POSITION),
+    NEXT_EDIT: EDIT_REQUEST,
+    INLINE_EDIT: EDIT_REQUEST,
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: lambda value: {"settings": None, **record(settings=anything)(value)},
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: record(
         event=record(added=lambda value: items(FOLDER)(value or []), removed=lambda value: items(FOLDER)(value or []))
@@ -232,6 +237,7 @@ READERS: Mapping[str, Reader] = {
 
 
 COMPLETIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
+EDITS = (NEXT_EDIT, INLINE_EDIT)
 OPENS = (types.TEXT_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_OPEN)
 CHANGES = (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
 DOCUMENTS = (*OPENS, *CHANGES, types.TEXT_DOCUMENT_DID_CLOSE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
@@ -273,6 +279,8 @@ class LspProtocol(LanguageServerProtocol):
             raise JsonRpcInvalidParams(f"{method} can't be read: {error}.") from error
         if method in DOCUMENTS:
             return JsonRPCNotification(method, "2.0", read)
+        if method in EDITS and "id" in data:
+            return JsonRPCRequestMessage(data["id"], method, "2.0", read)
         return super().structure_message({**data, "params": read})
 
     def left_out(self, data: Mapping[str, Any]) -> None:
@@ -313,11 +321,15 @@ class LspProtocol(LanguageServerProtocol):
                 super()._handle_notification(method_name, params)
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
-        """Capture the state for a completion request at once, because the document may change before its handler."""
+        """Capture a request's state at once, because the document may change before its handler."""
         if method_name in COMPLETIONS:
             params = self._take(params)
             if params is not None:
                 self._open[msg_id] = params
+        elif method_name in EDITS:
+            at = params["position"]
+            place = (at["line"], at["character"])
+            params = self._server.session.edits.receive(params["textDocument"]["uri"], place, params.get("trigger", ""))
         super()._handle_request(msg_id, method_name, params)
 
     def _run_generator(

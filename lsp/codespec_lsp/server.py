@@ -21,6 +21,7 @@ from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
+from codespec_lsp.edit_features import add_edit_features
 from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
@@ -154,6 +155,7 @@ def add_features(server: Server) -> None:
     server.feature("textDocument/didPartiallyAcceptCompletion")(_partly_accepted)
     server.feature("textDocument/didFocus")(_focused)
     server.feature("codespec/status")(_status)
+    add_edit_features(server)
     server.command(ACCEPT)(_accepted)
     server.command("codespec.restart")(_restart)
     server.command("codespec.restartDaemon")(_restart_daemon)
@@ -284,7 +286,8 @@ async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status, the daemon with its models, the last completion and the counters, for a status line."""
     session, daemon = ls.session, await ls.health()
     last, counters = last_completion(session.streamer.last_done), session.counters.as_dict()
-    return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, "counters": counters, "process": os.getpid()}
+    own = {"counters": counters, "nextEdit": session.edits.status(), "process": os.getpid()}
+    return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, **own}
 
 
 def _plain(value: Any) -> Any:

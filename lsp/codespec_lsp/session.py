@@ -6,8 +6,6 @@ Independent of the wire format and of the daemon's events.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -15,19 +13,20 @@ from typing import Any
 from lsprotocol import types
 
 from codespec.contract.body import CompletionBody
-from codespec.contract.types import Snippet
 from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
+from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Streamer
 from codespec_lsp.documents import Document, Documents, canonical, path_of
 from codespec_lsp.exclusions import PATIENCE, Exclusions
-from codespec_lsp.imports import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
+from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
-from codespec_lsp.prompt import SnippetCache, TextAround, build_prompt, clean, request_body, with_newlines
+from codespec_lsp.prompt import TextAround, build_prompt, clean, request_body, with_newlines
 from codespec_lsp.receiver import type_before
+from codespec_lsp.renames import find_repeats
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -70,15 +69,18 @@ class Session:
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
-        self._clock, self._warn, self._name = clock, warn, secrets.token_hex(4)
-        self._snippets = SnippetCache()
-        self._imported = ImportedFiles(self.exclusions, clock)
+        self._clock, self._warn = clock, warn
         self._warm_ups = WarmUps(self._read_ahead, streamer.spawn)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
         self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
+        self.edits = NextEdits(
+            *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, find_repeats),
+            *(self.counters, clock),
+        )
+        self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
 
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
@@ -98,6 +100,7 @@ class Session:
         buffer, file = Buffer(text, self.encoding, self.vim), self._notebooks.opened(uri)
         document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
+        self.edits.opened(document)
         self._syntax[uri] = DocumentSyntax(
             *(document.language, document.locate, lambda: document.buffer.text, self._trees),
             lambda: self._warn(UNPARSED.format(path=document.path)),
@@ -128,6 +131,7 @@ class Session:
             self.acceptance.edited(uri, edit)
             self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
+            self.edits.edited(document, edit)
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
@@ -136,6 +140,8 @@ class Session:
         for document in (each for each in concerned if not each.lost):
             document.lose()
             self.completer.edited(document, Edit(0, document.buffer.text, ""))
+            self.edits.close(document)
+            self.edits.opened(document)
             self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
@@ -147,10 +153,10 @@ class Session:
         self._warm_ups.close(uri)
         self._lookup_files.close(uri)
         self.completer.close(document)
+        self.edits.close(document)
         self.acceptance.close(uri)
         self.dismissals.close(uri)
-        self._snippets.forget(uri)
-        self._imported.close(uri)
+        self._context.close(uri)
         self._notebooks.closed(uri)
         if all(each.file != document.file for each in self.documents):
             self.exclusions.forget(document.file)
@@ -201,7 +207,7 @@ class Session:
         """Release everything after the client has disconnected."""
         for uri in [document.uri for document in self.documents]:
             self.closed(uri)
-        await self._imported.end()
+        await self._context.imported.end()
         self._lookup_files.end()
         await self.exclusions.end()
         await self.streamer.close()
@@ -266,13 +272,13 @@ class Session:
 
     async def answer(self, request: PendingRequest) -> list[Suggestion]:
         """Return the suggestions to show. Raises ContentModified if the document has changed since the request."""
-        await self.exclusions.refresh(self._concerned(request.document))
+        await self.exclusions.refresh(self._context.concerned(request.document))
         reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
         self.status.document(reason)
         empty = not (request.prompt.prefix or request.prompt.suffix)
         if reason or empty or self._is_quiet(request):
             return []
-        await self._look_at_imports(request.document)
+        await self._context.look_at_imports(request.document)
         settings = self.settings
         budget = settings.invoked_budget_ms if request.explicit else settings.budget_ms
         try:
@@ -324,10 +330,10 @@ class Session:
 
     async def _read_ahead(self, document: Document) -> None:
         """Have the daemon prefill the prompt at a document's likely position."""
-        await self.exclusions.refresh(self._concerned(document))
+        await self.exclusions.refresh(self._context.concerned(document))
         if not self.why_not(document):
-            await self._look_at_imports(document)
-            await self._imported.read(PATIENCE)  # otherwise the first request would have to wait for them
+            await self._context.look_at_imports(document)
+            await self._context.imported.read(PATIENCE)  # otherwise the first request would have to wait for them
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
@@ -337,11 +343,11 @@ class Session:
         before = document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
         return request_body(
             prompt,
-            document=self._document_name(document),
+            document=self._context.document_name(document),
             version=document.version,
             language=document.language_id,
-            path=self.exclusions.rules.shown(document.path),
-            snippets=self._find_snippets(document, type_before(prompt.prefix)),
+            path=self._context.shown(document.path),
+            snippets=self._context.find_snippets(document, type_before(prompt.prefix)),
             cursor=self._syntax[document.uri].find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
@@ -349,35 +355,12 @@ class Session:
             returns=before.count(b"\r\n"),
         )
 
-    async def _look_at_imports(self, document: Document) -> None:
-        if self.settings.snippets and self.documents.get(document.uri) is document:
-            await self._imported.look(document)
-
-    def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
-        """Return snippets of other files, if the settings allow them. `wanted` is a type whose definition helps."""
-        if not self.settings.snippets:
-            return ()
-        seen = {each.path for each in self.documents}
-        imported = tuple(each for each in self._imported.known(document) if each[0] not in seen)
-        others = [each for each in self._near(document) if each is document or each.file != document.file]
-        found = self._snippets.find(document, others, self._may_send, self._syntax, imported, wanted)
-        return [Snippet(self.exclusions.rules.shown(each.path), each.text) for each in found]
-
     async def _files_for(self, document: Document) -> Wanted | None:
         """Return the files that drafts in a document may copy from, or None if the settings don't allow them."""
-        await self.exclusions.refresh(self._concerned(document))
+        await self.exclusions.refresh(self._context.concerned(document))
         if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
             return None
-        others = [each for each in self._near(document) if each is not document and self._may_send(each)]
-        opened = tuple((each.path, with_newlines(each.buffer.text)) for each in reversed(others))
-        return Wanted(self._document_name(document), opened, self.exclusions.rules)
-
-    def _document_name(self, document: Document) -> str:
-        """Return the daemon's name for a document. The same file in two editors has two names."""
-        return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
-
-    def _may_send(self, document: Document) -> bool:
-        return not document.lost and self.exclusions.may_go_along(document.file)
+        return self._context.lookup_files(document)
 
     def _went_to(self, document: Document) -> None:
         """Plan a warm-up for the document in focus, and update the status."""
@@ -389,11 +372,3 @@ class Session:
         async for _ in self.exclusions.follow(document.file):
             if document is self.documents.last:
                 self.status.document(self.why_not(document))
-
-    def _concerned(self, document: Document) -> list[str]:
-        """Return the files of the documents whose text would be sent with a request in this document."""
-        return [each.file for each in self._near(document)]
-
-    def _near(self, document: Document) -> list[Document]:
-        """Return the documents whose text may be sent with a request in this document."""
-        return self.documents.near(document) if self.settings.snippets else [document]

@@ -31,6 +31,15 @@ class EditorSettings:
         "list completions as well: `auto` (if the client shows no ghost text), `on`, `off`",
         choices=("auto", "on", "off"),
     )
+    next_edit: str = setting(
+        "hint",
+        "suggest the next edit: `hint` (a mark, and the whole edit once the cursor is there), `eager` (at once), `off`",
+        choices=("hint", "eager", "off"),
+    )
+    next_edit_model: bool = setting(True, "let the daemon's model predict edits, if it was trained for that")
+    next_edit_budget_ms: int = setting(
+        1500, "the longest time from a request for an edit to its answer", least=20, most=60_000
+    )
     more: bool = setting(True, "extend a completion after the deadline cut it")
     snippets: bool = setting(
         True,

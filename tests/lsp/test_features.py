@@ -196,6 +196,8 @@ def test_commands() -> None:
                 "codespec.restart",
                 "codespec.restartDaemon",
                 "codespec.explain",
+                "codespec.acceptEdit",
+                "codespec.dismissEdit",
             }
             client.open("x = \n")
             fake.script = ["1"]

@@ -1,0 +1,128 @@
+"""Decide which suggested hunks are never shown, and keep hunks valid while the text around them changes."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from codespec.secret_text import secret_rows
+from codespec_lsp.buffer import Buffer
+from codespec_lsp.edit_history import EditHistory, LineEdit, Lines
+from codespec_lsp.edit_types import Hunk
+
+MAX_REJECTED = 20
+NEAR_ROWS = 3  # a revert may stand this far from the change
+MAX_TYPED = 4096  # characters of a hunk that the user may type
+_MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
+
+
+class Rejected:
+    """The hunks that the user dismissed last, with their current rows."""
+
+    def __init__(self) -> None:
+        self._hunks: deque[tuple[str, Hunk]] = deque(maxlen=MAX_REJECTED)
+
+    def add(self, uri: str, hunks: Sequence[Hunk]) -> None:
+        """Remember dismissed hunks."""
+        self._hunks.extend((uri, hunk) for hunk in hunks)
+
+    def edited(self, uri: str, edit: LineEdit) -> None:
+        """Move the hunks of a document with an edit, and drop those that it changed."""
+        moved = [(each, hunk if each != uri else rebased(hunk, edit)) for each, hunk in self._hunks]
+        self._hunks = deque(((each, hunk) for each, hunk in moved if hunk and hunk.old != hunk.new), MAX_REJECTED)
+
+    def __contains__(self, suggestion: tuple[str, Hunk]) -> bool:
+        return suggestion in self._hunks
+
+
+def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
+    """Return a hunk after an edit of its document, or None if the edit changed the hunk's lines in another way.
+
+    A hunk stays valid while the user types it: its old text is then partly the new one, and all of it if the hunk was
+    applied.
+    """
+    end, inserts = edit.row + len(edit.old), not edit.old and edit.row == hunk.start_row == hunk.end_row
+    if end <= hunk.start_row and not inserts:
+        return hunk._replace(start_row=hunk.start_row + edit.grown, end_row=hunk.end_row + edit.grown)
+    if edit.row >= hunk.end_row and not inserts:
+        return hunk
+    if edit.row < hunk.start_row or end > hunk.end_row:
+        return None
+    at = sum(len(row) + 1 for row in hunk.old.split("\n")[: edit.row - hunk.start_row])
+    before = "".join(edit.old)
+    now = hunk.old[:at] + "".join(edit.new) + hunk.old[at + len(before) :]
+    if not hunk.old.startswith(before, at) or not is_typed_along(hunk.old, hunk.new, now):
+        return None
+    return Hunk(hunk.start_row, hunk.end_row + edit.grown, now, hunk.new)
+
+
+def is_typed_along(old: str, new: str, now: str) -> bool:
+    """Return whether `now` is a text between `old` and `new`: some of the new text typed, some of the old deleted."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    removed, written = old[start : len(old) - end], new[start : len(new) - end]
+    if len(now) < start + end or now[:start] != old[:start] or now[len(now) - end :] != old[len(old) - end :]:
+        return False
+    middle = now[start : len(now) - end]
+    return len(middle) <= MAX_TYPED and any(
+        written.startswith(middle[:typed]) and removed.endswith(middle[typed:]) for typed in range(len(middle) + 1)
+    )
+
+
+def split_hunk(start_row: int, old: Lines, new: Lines) -> list[Hunk]:
+    """Return the difference of two texts as hunks, of which each holds changed lines alone."""
+    codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [
+        Hunk(start_row + first, start_row + last, "".join(old[first:last]), "".join(new[start:end]))
+        for tag, first, last, start, end in codes
+        if tag != "equal"
+    ]
+
+
+def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejected: Rejected) -> str:
+    """Return one sentence that explains why a hunk is never shown, or ""."""
+    if not 0 <= hunk.start_row <= hunk.end_row <= len(buffer.lines):
+        return "The edit lies outside the document."
+    old, new = _lines(buffer, hunk.old), _lines(buffer, hunk.new)
+    if buffer.lines[hunk.start_row : hunk.end_row] != old:
+        return "The edit belongs to an earlier text."
+    if [line.rstrip() for line in old if line.strip()] == [line.rstrip() for line in new if line.strip()]:
+        return "The edit changes nothing but blank lines and white space at line ends."
+    if (uri, hunk) in rejected:
+        return "The edit was dismissed before."
+    if _MARK.search(hunk.new) and not _MARK.search(hunk.old):
+        return "The edit holds a model's marks."
+    if secret_rows(hunk.new) or secret_rows(hunk.old):
+        return "The edit touches a secret."
+    if is_revert(hunk, old, new, history.states(uri)):
+        return "The edit takes back what was just changed."
+    return ""
+
+
+def is_insertion_above(hunk: Hunk, cursor_row: int) -> bool:
+    """Return whether a hunk only adds lines above the cursor, which models repeat from below."""
+    return hunk.start_row == hunk.end_row <= cursor_row
+
+
+def is_revert(hunk: Hunk, old: Lines, new: Lines, states: Sequence[tuple[int, Lines, Lines]]) -> bool:
+    """Return whether a hunk brings back lines that the user changed: some of a state, in place of what is there now."""
+    for row, now, state in states:
+        if hunk.end_row < row - NEAR_ROWS or hunk.start_row > row + len(now) + NEAR_ROWS:
+            continue
+        added = [line for line in now if line not in state]
+        removed = [line for line in state if line not in now]
+        taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
+        if all(line in added for line in taken) and all(line in removed for line in brought):
+            return True
+    return False
+
+
+def _lines(buffer: Buffer, text: str) -> Lines:
+    lines = buffer.split(text)
+    return lines if lines[-1] else lines[:-1]
