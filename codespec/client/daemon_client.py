@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,13 +16,14 @@ from codespec.contract.limits import MOST_SIDE
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 if TYPE_CHECKING:
-    from codespec.contract.body import CompletionBody
+    from codespec.contract.body import CompletionBody, EditBody
     from codespec.contract.types import CompletionRequest
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
 MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
 OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
-COMPLETE, FILES, STATS = "/v1/codespec/complete", "/v1/codespec/files", "/v1/codespec/stats"
+COMPLETE, EDIT = "/v1/codespec/complete", "/v1/codespec/edit"
+FILES, STATS = "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
 Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
@@ -82,15 +83,9 @@ class DaemonClient:
         while True:
             sent = {name: value for name, value in body.items() if name not in self._unknown}
             try:
-                async with self._accepted("POST", COMPLETE, sent, session) as reply:
-                    reader = EventReader()
-                    async for piece in reply.pieces():
-                        for name, data in reader.feed(piece):
-                            value = as_object(data)
-                            if name == "error":
-                                message = str(value.get("message", "The daemon failed on this request."))
-                                raise DaemonError(quoted(message), status=500)
-                            yield name, value
+                async with aclosing(self._stream(COMPLETE, sent, session)) as events:
+                    async for event in events:
+                        yield event
                 return
             except Absent:
                 self._unknown.clear()  # the next daemon may be a newer version
@@ -99,6 +94,26 @@ class DaemonClient:
                 if error.fault.field not in OPTIONAL or error.fault.field not in sent:
                     raise
                 self._unknown.add(error.fault.field)
+
+    async def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
+        """Yield the events of one request for edits as (name, value), each place's `edit`s and its `done`.
+
+        Raises DaemonError, with status 404 for a daemon of an earlier version. Leaving early stops the daemon's work.
+        """
+        async with aclosing(self._stream(EDIT, body, session)) as events:
+            async for event in events:
+                yield event
+
+    async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:
+        async with self._accepted("POST", path, body, session) as reply:
+            reader = EventReader()
+            async for piece in reply.pieces():
+                for name, data in reader.feed(piece):
+                    value = as_object(data)
+                    if name == "error":
+                        message = str(value.get("message", "The daemon failed on this request."))
+                        raise DaemonError(quoted(message), status=500)
+                    yield name, value
 
     async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""

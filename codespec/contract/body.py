@@ -28,6 +28,11 @@ from codespec_grammars import Context
 
 from codespec.contract.declared import ValueSpec
 from codespec.contract.limits import (
+    MAX_CHANGE,
+    MAX_CHANGES,
+    MAX_DOCUMENT,
+    MAX_PLACES,
+    MAX_PROBLEMS,
     MOST_BRACKETS,
     MOST_CHOICES,
     MOST_COUNT,
@@ -105,6 +110,54 @@ class LookupBody(TypedDict, total=False):
     files: Annotated[list[FileBody], ValueSpec("the files; an empty list forgets them", most=MOST_FILES)]
 
 
+class PositionBody(TypedDict, total=False):
+    """A position in a document."""
+
+    row: Required[Annotated[int, ValueSpec("row, from 0", least=0, most=MOST_COUNT)]]
+    column: Required[Annotated[int, ValueSpec("character of the row, from 0", least=0, most=MOST_COUNT)]]
+
+
+class ChangeBody(TypedDict, total=False):
+    """A change that was made: whole lines that replaced others. Paths of files that may hold secrets are refused."""
+
+    path: Required[Annotated[str, ValueSpec("path of the file", most=MOST_PATH)]]
+    row: Required[Annotated[int, ValueSpec("row at which the lines began", least=0, most=MOST_COUNT)]]
+    old: Required[Annotated[str, ValueSpec("lines before, each with its line break", most=MAX_CHANGE)]]
+    new: Required[Annotated[str, ValueSpec("lines after, each with its line break", most=MAX_CHANGE)]]
+    predicted: Annotated[bool, ValueSpec("whether it was an accepted edit")]
+
+
+class ProblemBody(TypedDict, total=False):
+    """A problem that an editor shows in the document."""
+
+    row: Required[Annotated[int, ValueSpec("row in the document", least=0, most=MOST_COUNT)]]
+    message: Required[Annotated[str, ValueSpec("its message", most=MOST_PATH)]]
+
+
+class EditBody(TypedDict, total=False):
+    """Body of `POST /v1/codespec/edit`: where the next edit may be, and the changes that were made before."""
+
+    path: Required[Annotated[str, ValueSpec("path of the document", most=MOST_PATH)]]
+    language: Annotated[str, ValueSpec("the editor's language id", most=MOST_NAME)]
+    document: Annotated[
+        str, ValueSpec("name of the document; a newer request for edits of it cancels the older one", most=MOST_PATH)
+    ]
+    version: Annotated[int, ValueSpec("version of the document; not used", least=-MOST_COUNT - 1, most=MOST_COUNT)]
+    text: Required[Annotated[str, ValueSpec("the document, or whole lines of it around the places", most=MAX_DOCUMENT)]]
+    first_row: Annotated[int, ValueSpec("row of the text's first line (default 0)", least=0, most=MOST_COUNT)]
+    places: Required[Annotated[list[int], ValueSpec("rows around which edits are looked for", most=MAX_PLACES)]]
+    cursor: Annotated[PositionBody, ValueSpec("the cursor in the document")]
+    history: Annotated[list[ChangeBody], ValueSpec("the latest changes, oldest first", most=MAX_CHANGES)]
+    original: Annotated[str, ValueSpec("the text before the last change (default: from it)", most=MAX_DOCUMENT)]
+    snippets: Annotated[list[FileBody], ValueSpec("pieces of other files", most=MOST_SNIPPETS)]
+    diagnostics: Annotated[list[ProblemBody], ValueSpec("problems in the document", most=MAX_PROBLEMS)]
+    deadline_ms: Annotated[float, ValueSpec("the edits found by then are final; 0: none", least=0, most=600_000)]
+    speculate: Annotated[bool, ValueSpec("whether to draft (default: the daemon's setting)")]
+    max_tokens: Annotated[
+        int, ValueSpec("longest answer for a place (default: twice the lines)", least=1, most=MOST_COUNT)
+    ]
+
+
 class Field(NamedTuple):
     """A declared field of a body: its type, its range and description, and whether it is required."""
 
@@ -133,6 +186,7 @@ def describe(version: str) -> dict[str, Any]:
         "info": {"title": "codespec", "version": version},
         "paths": {
             "/v1/codespec/complete": {"post": _operation(CompletionBody, "text/event-stream", _events())},
+            "/v1/codespec/edit": {"post": _operation(EditBody, "text/event-stream", _edit_events())},
             "/v1/codespec/files": {
                 "post": _operation(LookupBody, "application/json", _object({"files": int, "bytes": int}))
             },
@@ -166,8 +220,19 @@ def _events() -> dict[str, Any]:
     done = _object({**numbers, "finish_reason": FinishReason, "stats": Stats})
     each = {"text": schema(TextEvent), "round": schema(RoundEvent), "done": done}
     del each["round"]["properties"]["logprobs"]  # other endpoints report these
+    return _one_of(each)
+
+
+def _edit_events() -> dict[str, Any]:
+    """Return the schema of the events of edits. Rows are of the document; the second one is after the last."""
+    rows: dict[str, Any] = {"place": int, "start_row": int, "end_row": int}
+    done = _object({**rows, "unchanged": bool, "reason": str, "stats": Stats})
+    return _one_of({"edit": _object({**rows, "text": str}), "done": done})
+
+
+def _one_of(events: dict[str, Any]) -> dict[str, Any]:
     error = _object({"field": str, "message": str})
-    return {"oneOf": [{"title": name, **data} for name, data in {**each, "error": error}.items()]}
+    return {"oneOf": [{"title": name, **data} for name, data in {**events, "error": error}.items()]}
 
 
 def schema(kind: Any) -> dict[str, Any]:

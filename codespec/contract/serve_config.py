@@ -17,6 +17,7 @@ from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE
 
 EDITOR_IDLE_UNLOAD = 30.0  # minutes
+EDIT_FORMATS = ("auto", "none", "sweep-server", "sweep-card", "chat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,12 @@ class ServeConfig:
         30, "how long a stopping daemon waits for open requests", metavar="N", least=0, most=3600
     )
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
+    edit_format: str = setting(
+        "auto",
+        "the prompt format for [next edits](edits.md): `auto` is that of a Sweep model, and `none` for any other; "
+        "`chat` lets a chat model in ChatML try, such as Qwen2.5-Coder-Instruct",
+        choices=EDIT_FORMATS,
+    )
     idle_unload: float = setting(
         0.0,
         "minutes without a request after which the models are freed, until the next request loads them again; "

@@ -55,6 +55,7 @@ class CompletionRequest:
       setting, of which it can only be a part. None uses the setting.
     - `max_tokens`: 0 only prefills the prompt, so that the next similar request is fast.
     - `prompt_ids`: a prompt in target tokens, control tokens included (raw only). Drafters then read `prefix` instead.
+    - `ends_at_control`: every control token ends a raw text, not only those that end the model's own generation.
     - `logprobs`: return the target's log-probability of each committed token, and of this many of the most likely
       tokens at its position. None disables them at no cost.
     - `rule`: how sampled drafts are verified. With "match" the seed alone determines the text. With "rejection" the
@@ -87,6 +88,7 @@ class CompletionRequest:
     prefix_offset: int = 0
     cursor: Cursor | None = None
     prompt_ids: tuple[int, ...] = ()
+    ends_at_control: bool = False
     logprobs: int | None = None
     rule: Rule = "match"
     scope: str = ""

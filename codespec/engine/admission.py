@@ -52,7 +52,7 @@ class Admission:
         prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
         if not prompt.ids:
             raise RequestError(EMPTY)
-        raw = request.shape == "raw" and template is None
+        generates = request.shape == "raw" and template is None and not request.ends_at_control
         sequences: list[Sequence] = []
         for choice, ending in enumerate(begin_endings(request)):
             sequence = Sequence(
@@ -62,7 +62,7 @@ class Admission:
                 context=prompt.context,
                 held=prompt.held,
                 continues=prompt.continues,
-                eos_ids=tokenizer.model_eos_ids if raw else tokenizer.eos_ids,
+                eos_ids=tokenizer.model_eos_ids if generates else tokenizer.eos_ids,
                 stops=StopFinder(tuple(stop.encode() for stop in request.stop)),
                 ending=ending,
                 parent=sequences[0] if sequences else None,

@@ -10,7 +10,7 @@ a request starve:
   If each of its n choices takes r rounds, it ends within r * ceil(n / (slots // 4)) rounds, or with fewer than four
   slots within 4 * r * ceil(n / slots) + 64, regardless of later arrivals. Then the next request is the oldest.
 - The request with the fewest tokens left begins in the next round, or with fewer than four slots after at most 16.
-- A warm-up lets requests for text go first, but for no more than 256 rounds (aging).
+- An edit lets completions go first, and a warm-up all requests for text, but for no more than 256 rounds (aging).
 
 Prefetches run only if there is no other work. The prompts of a round share its rows by the same rule: the
 shortest first, a quarter for the oldest, and each client an equal part of the rest for its shortest.
@@ -40,18 +40,19 @@ from codespec.sequence import Sequence
 
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds
-AGING = 256  # rounds that a warm-up waits before it counts as a request for text
+AGING = 256  # rounds that an edit or a warm-up waits before it counts as a completion
 
 
 class Priority(IntEnum):
     """The order in which requests are served.
 
-    A warm-up yields to requests for text, and a prefetch to all client requests.
+    An edit yields to completions, a warm-up to all requests for text, and a prefetch to all client requests.
     """
 
     INTERACTIVE = 0
-    WARM_UP = 1
-    PREFETCH = 2
+    EDIT = 1
+    WARM_UP = 2
+    PREFETCH = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -225,8 +226,8 @@ class Queue:
 
 
 def effective_priority(job: Job) -> Priority:
-    """Return a job's priority. A warm-up that has waited AGING rounds counts as a request for text."""
-    aged = job.priority == Priority.WARM_UP and job.rounds_waited >= AGING
+    """Return a job's priority. An edit or a warm-up that has waited AGING rounds counts as a completion."""
+    aged = job.priority in (Priority.EDIT, Priority.WARM_UP) and job.rounds_waited >= AGING
     return Priority.INTERACTIVE if aged else job.priority
 
 

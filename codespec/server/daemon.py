@@ -18,6 +18,7 @@ from codespec.server.accounts import Account, Keyring
 from codespec.server.handles import Failed, RequestHandle, RequestMetrics
 from codespec.server.loading import Loaded, Result, Source, Writer
 from codespec.server.logs import LogOutput
+from codespec.text.edit_formats import EditFormat, find_format
 
 RETRY_SECONDS = 1  # delay before a client retries
 
@@ -26,9 +27,15 @@ class Daemon:
     """One source of text with a queue of at most `queue` requests in addition to the running ones."""
 
     def __init__(
-        self, source: Source, queue: int, output: LogOutput | None = None, keyring: Keyring | None = None
+        self,
+        source: Source,
+        queue: int,
+        output: LogOutput | None = None,
+        keyring: Keyring | None = None,
+        edit_format: str = "auto",
     ) -> None:
         self.source = source
+        self._edit_format = edit_format
         self.queue = queue
         self.output = output or LogOutput()
         self.keyring = keyring
@@ -97,6 +104,12 @@ class Daemon:
         except ServeError:
             self.metrics.refused["not_ready"] += 1
             raise
+
+    def edit_format(self, loaded: Loaded) -> EditFormat | str:
+        """Return the format of the model's edits, or the reason why it has none, as a clause."""
+        if loaded.engine.mode == "upstream":
+            return "only the upstream server has the model's tokenizer: serve the model here"
+        return find_format(self._edit_format, loaded.name, loaded.engine.target.tokenizer)
 
     @contextmanager
     def submit(

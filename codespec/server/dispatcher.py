@@ -96,7 +96,10 @@ class Dispatcher:
         return [job for job in self.queue.jobs if job.priority == priority]
 
     def admit(self, handle: RequestHandle) -> None:
-        """Accept a request. End an older one for its document, and cancel prefetches that don't serve it."""
+        """Accept a request. End an older one for its document, and cancel prefetches that don't serve it.
+
+        An edit cancels no prefetch: the completion that it prepares is still likely.
+        """
         superseded = [older for older in self.handles if handle.supersedes(older)]
         messages: Collection[Message] = self.prefetched.take(handle, time.perf_counter())
         computed = bool(messages)
@@ -106,7 +109,7 @@ class Dispatcher:
         for older in superseded:
             self.abort(older)
             self._send([older], empty_completions(older.request, "cancelled"))
-        for job in self.jobs_of(Priority.PREFETCH):
+        for job in self.jobs_of(Priority.PREFETCH) if handle.priority != Priority.EDIT else ():
             self.queue.end(job)
         if computed:
             self._plan_prefetch(handle.request, messages)

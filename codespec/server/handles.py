@@ -36,8 +36,8 @@ class RequestHandle:
     """One client's request: its parameters, priority and progress.
 
     `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break. `notes`
-    explain to the client how its request was read. Limits in milliseconds are converted to seconds of perf_counter; a
-    deadline counts from `arrived`.
+    explain to the client how its request was read. The handles of one request share a `batch`. Limits in milliseconds
+    are converted to seconds of perf_counter; a deadline counts from `arrived`.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class RequestHandle:
         priority: Priority = Priority.INTERACTIVE,
         after_first_ms: float | None = None,
         notes: Iterable[str] = (),
+        batch: object = None,
     ) -> None:
+        self.batch = self if batch is None else batch
         self.request = request
         self.priority = priority
         self.notes = tuple(notes)
@@ -95,8 +97,14 @@ class RequestHandle:
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
-        """Return whether it supersedes an older request for its document. A warm-up supersedes no request for text."""
-        return bool(self.owner.document) and self.owner == older.owner and self.priority <= older.priority
+        """Return whether it supersedes an older request for its document.
+
+        A warm-up supersedes no request for text. Edits and completions of a document do not supersede each other.
+        """
+        if not self.owner.document or self.owner != older.owner or self.batch is older.batch:
+            return False
+        kinds = {self.priority == Priority.EDIT, older.priority == Priority.EDIT}
+        return len(kinds) == 1 and self.priority <= older.priority
 
     def push(self, messages: Iterable[Message]) -> None:
         """Add messages from the engine's thread. Drop those that arrive after the end."""

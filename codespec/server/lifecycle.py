@@ -52,7 +52,7 @@ def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> i
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
         keys = proof_keys(token)
-        daemon = Daemon(source, config.queue, output, keyring)
+        daemon = Daemon(source, config.queue, output, keyring, config.edit_format)
         try:
             asyncio.run(_serve(config, access, keys, daemon, printed, unused_seconds))
         finally:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from codespec.bounded_json import TooLarge, parse_json
 from codespec.contract.body import Field, Texts, body_fields
-from codespec.contract.limits import MOST_BODY, MOST_SEPARATORS, MOST_STOPS, MOST_TEXT, MOST_WORD
+from codespec.contract.limits import MOST_BODY, MOST_COUNT, MOST_SEPARATORS, MOST_STOPS, MOST_TEXT, MOST_WORD
 from codespec.errors import CodespecError, RequestError, ServeError
 
 READ_SECONDS = 20.0  # to receive a whole body
@@ -69,8 +69,10 @@ class Fields:
         """Return the sent fields of a declared body. Raise RequestError for the first unknown or invalid field."""
         declared = body_fields(cast(type, schema))
         self.only(declared)
-        values = {name: self._read(name, field) for name, field in declared.items() if field.required or name in self}
-        return cast(B, values)
+        for name, field in declared.items():
+            if field.required:
+                self._get(name, None)
+        return cast(B, {name: self._read(name, field) for name, field in declared.items() if name in self})
 
     def _read(self, name: str, declared: Field) -> Any:
         kind, facts = declared.kind, declared.facts
@@ -85,6 +87,8 @@ class Fields:
             return self.flag(name)
         if kind == Texts:
             return self.texts(name, most)
+        if kind == list[int]:
+            return self.wholes(name, most)
         if get_origin(kind) is list:
             return [part.read(get_args(kind)[0]) for part in self.parts(name, most)]
         part = self.part(name)
@@ -116,6 +120,13 @@ class Fields:
         if type(value) is not int or not least <= value <= most:
             self._refuse(name, f"a whole number from {least} to {most}")
         return value
+
+    def wholes(self, name: str, most: int) -> list[int]:
+        """Return a list of 1 to `most` integers, none of them negative."""
+        value = self._get(name, None)
+        if not _is_ids(value) or len(value) > most or not all(0 <= item <= MOST_COUNT for item in value):
+            self._refuse(name, f"a list of 1 to {most} whole numbers from 0 to {MOST_COUNT}")
+        return list(value)
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
         """Return a number within bounds."""

@@ -98,10 +98,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
 
 
 @contextmanager
-def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> Iterator[Served]:
+def serving(engine: Any, slots: int = 4, queue: int = 64, context: int = 512, **settings: Any) -> Iterator[Served]:
     """Run a daemon around an engine; `slots` sequences take part in each round."""
     engine.queue.slots = slots
-    with serving_load(lambda _: Loaded(engine, "toy", 512, slots), queue, **settings) as served:
+    with serving_load(lambda _: Loaded(engine, "toy", context, slots), queue, **settings) as served:
         yield served
 
 
@@ -113,10 +113,11 @@ def serving_load(
     token: str = "",
     host: str = "127.0.0.1",
     access: Access | None = None,
+    edit_format: str = "auto",
 ) -> Iterator[Served]:
     """Run a daemon that loads its engine; with `ready`, wait for that."""
     access = access or Access(token)
-    with serving_source(EngineThread(load), queue, ready, host, access) as served:
+    with serving_source(EngineThread(load), queue, ready, host, access, edit_format) as served:
         yield served
 
 
@@ -127,10 +128,11 @@ def serving_source(
     ready: bool = True,
     host: str = "127.0.0.1",
     access: Access | None = None,
+    edit_format: str = "auto",
 ) -> Iterator[Served]:
     """Run a daemon around a source of text; with `ready`, wait until it can be used."""
     access = access or Access("")
-    served = Served(source, Daemon(source, queue, keyring=access.keyring))
+    served = Served(source, Daemon(source, queue, keyring=access.keyring, edit_format=edit_format))
     runner = make_runner(build_app(served.daemon, host, access, proof_keys(access.token)))
 
     watching: list[asyncio.Task[NoReturn] | None] = []

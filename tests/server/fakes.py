@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -61,13 +61,20 @@ def answer(request: CompletionRequest) -> str:
 
 
 class FakeEngine:
-    """Writes one character of `answer` per step for every sequence.
+    """Writes one character of the request's `answer` per step for every sequence; its end has the reason `ends`.
 
     `queue` is the real one. Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise.
     """
 
-    def __init__(self, pause: float = 0.0, slots: int = 4) -> None:
+    def __init__(
+        self,
+        pause: float = 0.0,
+        slots: int = 4,
+        answer: Callable[[CompletionRequest], str] = answer,
+        ends: FinishReason = "length",
+    ) -> None:
         self.pause = pause
+        self.answer, self.ends = answer, ends
         self.queue = Queue(slots, self._finish)  # type: ignore[arg-type]
         self.gate = threading.Event()
         self.gate.set()
@@ -116,10 +123,10 @@ class FakeEngine:
             if sequence.waited < SLOW * ("SLOW" in sequence.request.prefix):
                 sequence.waited += 1
                 continue
-            text = answer(sequence.request)
+            text = self.answer(sequence.request)
             place = len(sequence.generated.decode())  # characters
             if not text:
-                self._finish(sequence, "length")
+                self._finish(sequence, self.ends)
                 continue
             sequence.generated += text[place].encode()
             sequence.events += [RoundEvent(sequence.choice, "", 0, 0, "", "", text[place], "")]
@@ -128,7 +135,7 @@ class FakeEngine:
                 self.faults.append(sequence.request.prefix)
                 raise RuntimeError(f"{sequence.request.prefix} in a message")
             if place + 1 == len(text):
-                self._finish(sequence, "length")
+                self._finish(sequence, self.ends)
 
     def close(self) -> None:
         """Record the call."""

@@ -67,7 +67,7 @@ async def look_up_in(request: web.Request) -> web.Response:
 def read_files(fields: Fields) -> tuple[str, tuple[Snippet, ...]]:
     """Read a document's name and its files. Raise RequestError for the first unknown or invalid field."""
     body = fields.read(LookupBody)
-    files = _snippets("files", body.get("files", ()))
+    files = read_snippets("files", body.get("files", ()))
     if not body["document"]:
         raise RequestError("document must not be empty: name the document that the files are for.", "document")
     if sum(len(file.text) for file in files) > MOST_FILE_TEXT:
@@ -96,7 +96,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
         "max_tokens": tokens,
         "deadline_ms": body.get("deadline_ms") or None,
         "prediction": body.get("draft", ""),
-        "snippets": _snippets("snippets", body.get("snippets", ())),
+        "snippets": read_snippets("snippets", body.get("snippets", ())),
         "cursor": _cursor(body["cursor"]) if "cursor" in body else None,
     }
     shared: dict[str, Any] = {name: value for name, value in body.items() if name in SHARED}
@@ -104,7 +104,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
     return RequestHandle(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=notes)
 
 
-def _snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:
+def read_snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:
     """Return the files of a field without secret lines. Raise RequestError for a file whose name suggests secrets."""
     snippets = tuple(Snippet(file.get("path", ""), without_secrets(file["text"])) for file in files)
     for place, snippet in enumerate(snippets):
@@ -142,6 +142,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
     loaded = daemon.source.loaded
     about: dict[str, Any] = {"version": __version__, "state": daemon.state, "reason": daemon.reason}
     about["model"] = loaded.name if loaded else None
+    about["edit_format"] = getattr(daemon.edit_format(loaded), "name", "") if loaded else ""
     engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}

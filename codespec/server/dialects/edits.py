@@ -1,0 +1,210 @@
+"""Next edits: `POST /v1/codespec/edit` looks for the next change around given rows of a document.
+
+The daemon writes the prompt, because only it knows the model. The old lines are the answer's prediction, so lines that
+do not change cost little. Edits are streamed as server-sent events, each once the answer agrees with the old lines
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from codespec.contract.body import EditBody
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
+from codespec.engine.queue import Priority
+from codespec.errors import RequestError
+from codespec.secret_files import is_secret
+from codespec.secret_text import without_secrets
+from codespec.server.daemon import DAEMON, Daemon
+from codespec.server.dialects.codespec import encode_error, read_snippets
+from codespec.server.dialects.replies import stream
+from codespec.server.handles import RequestHandle
+from codespec.server.loading import Loaded
+from codespec.server.wire import Fields, event_stream, read_fields, sse
+from codespec.text.edit_formats import EditFormat
+from codespec.text.edit_hunks import AnswerReader, LineHunk
+from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
+
+EDIT = "/v1/codespec/edit"
+UNCHANGED = "The model leaves these lines as they are."
+CUT = {
+    "length": "The answer was cut at max_tokens before it ended.",
+    "deadline": "The answer was cut at deadline_ms before it ended.",
+    "cancelled": "A newer request for this document replaced this one.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EditRequest:
+    """A checked request. `places` are rows of the document."""
+
+    context: EditContext
+    places: Sequence[int]
+    settings: dict[str, Any]  # of the completion request
+    max_tokens: int | None
+
+
+async def edit(request: web.Request) -> web.StreamResponse:
+    """Stream the edits around each place and the end of each place."""
+    daemon = request.app[DAEMON]
+    daemon.ready()
+    with await read_fields(request) as fields:
+        wanted = read_edit(fields)
+    async with daemon.encoding:
+        answers = await asyncio.to_thread(prepare, daemon, wanted)
+    written = [answer for answer in answers if answer.handle is not None]
+    unasked = [answer for answer in answers if answer.handle is None]
+
+    def encoded(event: Event) -> list[bytes]:
+        return [sse(data, name) for name, data in written[event.choice].read(event)]
+
+    handles = [answer.handle for answer in written if answer.handle is not None]
+    last = b"".join(sse(answer.end(answer.reason, Stats()), "done") for answer in unasked)
+    return await stream(request, handles, event_stream(request), encoded, encode_error, last)
+
+
+def read_edit(fields: Fields) -> EditRequest:
+    """Read a request. Raise RequestError for the first unknown or invalid field."""
+    body = fields.read(EditBody)
+    lines, first_row = split_rows(body["text"]), body.get("first_row", 0)
+    for number, row in enumerate(body["places"]):
+        if not first_row <= row < first_row + len(lines):
+            label, last = f"places[{number}]", first_row + len(lines) - 1
+            raise RequestError(f"{label} must be a row of the text, from {first_row} to {last}.", label)
+    cursor = (body["cursor"]["row"], body["cursor"]["column"]) if "cursor" in body else None
+    if cursor is not None and first_row <= cursor[0] < first_row + len(lines):
+        longest = len(lines[cursor[0] - first_row])
+        if cursor[1] > longest:
+            sentence = f"cursor.column must be at most {longest}, the length of that row."
+            raise RequestError(sentence, "cursor.column")
+    changes = []
+    for number, change in enumerate(body.get("history", ())):
+        if is_secret(change["path"]):
+            label = f"history[{number}].path"
+            raise RequestError(f"{label} names a file that may hold secrets: do not send it as context.", label)
+        old, new = without_secrets(change["old"]), without_secrets(change["new"])
+        changes.append(Change(change["path"], change["row"], old, new, change.get("predicted", False)))
+    context = EditContext(
+        path=body["path"],
+        lines=lines,
+        first_row=first_row,
+        language=body.get("language", ""),
+        cursor=cursor,
+        changes=changes,
+        original=split_rows(body["original"]) if "original" in body else (),
+        snippets=[(item.path, item.text) for item in read_snippets("snippets", body.get("snippets", ()))],
+        problems=[(problem["row"], problem["message"]) for problem in body.get("diagnostics", ())],
+    )
+    settings = {
+        "path": body["path"],
+        "language": body.get("language", ""),
+        "document": body.get("document", ""),
+        "deadline_ms": body.get("deadline_ms") or None,
+        "speculate": body.get("speculate"),
+    }
+    return EditRequest(context, body["places"], settings, body.get("max_tokens"))
+
+
+def split_rows(text: str) -> list[str]:
+    """Return the rows of a text without their line breaks; the empty row after the last line break is one, too."""
+    return text.split("\n")
+
+
+def prepare(daemon: Daemon, wanted: EditRequest) -> list[Answer]:
+    """Return an answer for each place, with a request or with the reason why there is none."""
+    loaded = daemon.loaded()
+    form = daemon.edit_format(loaded)
+    return [_prepare_place(loaded, form, wanted, number) for number in range(len(wanted.places))]
+
+
+def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, number: int) -> Answer:
+    row = wanted.places[number]
+    if isinstance(form, str):
+        return Answer(number, row, wanted.context, reason=f"There are no edits here ({form}).")
+    prompt = build_edit_prompt(
+        loaded.engine.target.tokenizer,
+        form,
+        wanted.context,
+        row,
+        most=loaded.context,
+        budget=loaded.engine.prompt_budget,
+        max_tokens=wanted.max_tokens,
+    )
+    if isinstance(prompt, str):
+        return Answer(number, row, wanted.context, reason=prompt)
+    request = CompletionRequest(
+        prefix=prompt.text,
+        prompt_ids=tuple(prompt.ids),
+        ends_at_control=True,
+        prediction=prompt.prediction,
+        stop=prompt.stops,
+        max_tokens=prompt.max_tokens,
+        **wanted.settings,
+    )
+    return Answer(number, row, wanted.context, form, prompt, RequestHandle(request, Priority.EDIT, batch=wanted))
+
+
+class Answer:
+    """The answer for one place: its request, and its text as hunks. Without a request, `reason` is a sentence."""
+
+    def __init__(
+        self,
+        number: int,
+        row: int,
+        context: EditContext,
+        form: EditFormat | None = None,
+        prompt: EditPrompt | None = None,
+        handle: RequestHandle | None = None,
+        reason: str = "",
+    ) -> None:
+        self.number, self.handle, self.reason = number, handle, reason
+        self._last_row = context.first_row + len(context.lines)
+        self._rows = (prompt.start_row, prompt.start_row + len(prompt.lines)) if prompt else (row, row)
+        self._marks = (*form.markers, form.nothing) if form else ()
+        self._reader = AnswerReader(prompt.lines if prompt else (), (form.mark,) if form and form.mark else ())
+        self._edits = 0
+        for line in prompt.lines[: prompt.given] if prompt else ():
+            self._reader.feed(f"{line}\n")
+
+    def read(self, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name and the data of each event to send."""
+        if isinstance(event, TextEvent):
+            yield from self._send(self._reader.feed(event.text))
+        elif isinstance(event, DoneEvent):
+            done = event.completion
+            if done.finish_reason == "stop":
+                yield from self._send(self._reader.finish())
+            yield "done", self.end(self._reason(done), done.stats)
+
+    def end(self, reason: str, stats: Stats) -> dict[str, Any]:
+        """Return the data of the last event."""
+        start, end = self._rows
+        unchanged = reason == UNCHANGED
+        rows = {"place": self.number, "start_row": start, "end_row": end}
+        return {**rows, "unchanged": unchanged, "reason": reason, "stats": stats.as_dict()}
+
+    def _send(self, hunks: Sequence[LineHunk]) -> Iterator[tuple[str, dict[str, Any]]]:
+        for hunk in hunks:
+            control = next((mark for mark in self._marks if any(mark in line for line in hunk.lines)), "")
+            if control or self.reason:
+                self.reason = self.reason or f"The answer holds {control}, which is no code."
+                return
+            self._edits += 1
+            start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end
+            text = "".join(f"{line}\n" for line in hunk.lines)
+            if end == self._last_row:  # the document's last row has no line break
+                text = text.removesuffix("\n")
+            yield "edit", {"place": self.number, "start_row": start, "end_row": end, "text": text}
+
+    def _reason(self, done: Completion) -> str:
+        if self.reason or done.finish_reason != "stop":
+            return self.reason or CUT[done.finish_reason]
+        return "" if self._edits else UNCHANGED
+
+
+ROUTES = [web.post(EDIT, edit)]

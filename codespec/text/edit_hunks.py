@@ -1,0 +1,111 @@
+"""Read an answer that rewrites a window: its hunks, each as soon as the answer agrees with the old lines again.
+
+Together, the hunks turn the window into the answer. Whole lines are compared. After a difference, the texts agree again
+at two equal lines with letters or at three equal lines, because brackets and blank lines occur everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SURE_LINES, SURE_WITH_LETTERS = 3, 2  # equal lines after which a difference is over
+
+
+@dataclass(frozen=True, slots=True)
+class LineHunk:
+    """Lines that replace the window's lines from `start` up to `end`."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+
+class AnswerReader:
+    """Compares a growing answer with the old lines.
+
+    `marks` are texts that an answer may repeat at the cursor, and that are no part of the code.
+    """
+
+    def __init__(self, old: Sequence[str], marks: Sequence[str] = ()) -> None:
+        self.old = list(old)
+        self.new: list[str] = []
+        self._marks = marks
+        self._rest = ""  # the last line, which may go on
+        self._at_old = self._at_new = 0  # the texts before these lines are compared
+        self._differs = False
+
+    def feed(self, text: str) -> list[LineHunk]:
+        """Read a piece of the answer and return the hunks that it completes."""
+        *whole, self._rest = (self._rest + text).split("\n")
+        found = []
+        for line in whole:
+            hunk = self._add(line)
+            if hunk is not None:
+                found.append(hunk)
+        return found
+
+    def finish(self) -> list[LineHunk]:
+        """Read the end of a whole answer and return the hunks that it completes.
+
+        Blank lines at the end stay those of the window, because models add and drop them at random. An answer without
+        any text changes nothing.
+        """
+        found = self.feed("\n") if self._rest else []
+        if not any(map(str.strip, self.new)):
+            return []
+        old_end, new_end = _text_end(self.old, self._at_old), _text_end(self.new, self._at_new)
+        same = common_end(self.old[self._at_old : old_end], self.new[self._at_new : new_end])
+        hunk = self._hunk(old_end - same, new_end - same)
+        return [*found, hunk] if hunk is not None else found
+
+    def _add(self, line: str) -> LineHunk | None:
+        for mark in self._marks:
+            line = line.replace(mark, "")
+        self.new.append(line)
+        if not self._differs:
+            if self._at_old < len(self.old) and self.old[self._at_old] == line:
+                self._at_old, self._at_new = self._at_old + 1, self._at_new + 1
+                return None
+            self._differs = True
+        return self._agree_again()
+
+    def _agree_again(self) -> LineHunk | None:
+        """Return the hunk that the last lines of the answer end, if they are enough to find them in the old ones."""
+        for size in (SURE_WITH_LETTERS, SURE_LINES):
+            tail = self.new[max(self._at_new, len(self.new) - size) :]
+            if len(tail) < size or (size < SURE_LINES and not all(map(has_letters, tail))):
+                continue
+            places = range(self._at_old, len(self.old) - size + 1)
+            place = next((place for place in places if self.old[place : place + size] == tail), None)
+            if place is not None:
+                before = self.old[self._at_old : place], self.new[self._at_new : -size]
+                same = common_end(*before)
+                hunk = self._hunk(place - same, len(self.new) - size - same)
+                self._at_old, self._at_new, self._differs = place + size, len(self.new), False
+                return hunk
+        return None
+
+    def _hunk(self, end: int, new_end: int) -> LineHunk | None:
+        """Return the hunk up to these lines, or None if nothing differs."""
+        lines = tuple(self.new[self._at_new : new_end])
+        return LineHunk(self._at_old, end, lines) if lines or end > self._at_old else None
+
+
+def common_end(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many lines at the end are equal."""
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+
+
+def _text_end(lines: Sequence[str], start: int) -> int:
+    """Return the number of lines without the blank ones at the end, but at least `start`."""
+    end = len(lines)
+    while end > start and not lines[end - 1].strip():
+        end -= 1
+    return end
+
+
+def has_letters(line: str) -> bool:
+    """Return whether a line holds a letter."""
+    return any(map(str.isalpha, line))

@@ -1,0 +1,95 @@
+"""Hunks of an answer that rewrites a window: any split into pieces gives the same ones, and applied they give it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from codespec.text.edit_hunks import AnswerReader, LineHunk
+
+OLD = ["def f(a):", "    x = a", "    y = x", "    return y", "", "", "def g(b):", "    return f(b)"]
+
+
+def hunks(answer: str, old: list[str] | None = None, size: int = 1 << 20, mark: str = "") -> list[LineHunk]:
+    reader = AnswerReader(OLD if old is None else old, (mark,) if mark else ())
+    pieces = (answer[start : start + size] for start in range(0, len(answer), size))
+    return [hunk for piece in pieces for hunk in reader.feed(piece)] + reader.finish()
+
+
+def applied(old: list[str], found: list[LineHunk]) -> list[str]:
+    lines = list(old)
+    for hunk in sorted(found, key=lambda hunk: -hunk.start):
+        lines[hunk.start : hunk.end] = hunk.lines
+    return lines
+
+
+def text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("new", "found"),
+    [
+        (OLD, []),
+        ([*OLD[:1], "    x = a + 1", *OLD[2:]], [LineHunk(1, 2, ("    x = a + 1",))]),
+        ([*OLD[:2], *OLD[3:]], [LineHunk(2, 3, ())]),
+        ([*OLD[:2], "    z = 1", "    z += 1", *OLD[2:]], [LineHunk(2, 2, ("    z = 1", "    z += 1"))]),
+        (
+            ["def h(a):", *OLD[1:7], "    return h(b)"],
+            [LineHunk(0, 1, ("def h(a):",)), LineHunk(7, 8, ("    return h(b)",))],
+        ),
+        ([*OLD, "    # end"], [LineHunk(8, 8, ("    # end",))]),
+        (OLD[:4], [LineHunk(4, 8, ())]),
+    ],
+)
+def test_hunks_are_whole_lines_that_differ(new: list[str], found: list[LineHunk]) -> None:
+    for size in (1, 3, 1 << 20):
+        assert hunks(text(new), size=size) == found
+    assert hunks(text(new).removesuffix("\n")) == found
+
+
+def test_a_hunk_comes_once_two_lines_with_letters_agree_again() -> None:
+    reader = AnswerReader(OLD)
+    assert reader.feed("def f(a):\n    x = 1\n    y = x\n    return") == []
+    assert reader.feed(" y\n") == [LineHunk(1, 2, ("    x = 1",))]
+    assert reader.feed("\n\ndef g(b):\n    return f(b)\n") == [] == reader.finish()
+
+
+def test_blank_lines_and_brackets_do_not_end_a_hunk_before_three_agree() -> None:
+    old = ["a", "}", "", "b", "}", "", "c", "d"]
+    reader = AnswerReader(old)
+    assert reader.feed("x\n}\n\n") == []
+    assert reader.feed("b\n") == [LineHunk(0, 1, ("x",))]
+
+
+@pytest.mark.parametrize("tail", ["", "\n", "\n\n\n"])
+def test_blank_lines_at_the_end_change_nothing(tail: str) -> None:
+    old = [*OLD, "", ""]
+    assert hunks("\n".join(OLD) + tail, old) == []
+    changed = [*OLD[:7], "    return 1"]
+    assert hunks("\n".join(changed) + tail, old) == [LineHunk(7, 8, ("    return 1",))]
+
+
+def test_an_answer_without_text_changes_nothing() -> None:
+    assert hunks("") == hunks("\n \n\n") == []
+
+
+def test_the_cursor_s_mark_is_no_text() -> None:
+    assert hunks(text(OLD).replace("y = x", "y =<|cursor|> x"), mark="<|cursor|>") == []
+
+
+def test_any_answer_is_what_its_hunks_make_of_the_window() -> None:
+    rng = random.Random(5)
+    words = ["a", "b", "c", "}", "", "return x", "x = 1"]
+    for _ in range(2000):
+        old = [*rng.choices(words, k=rng.randrange(1, 12)), "end"]
+        new = [line for line in old if rng.random() > 0.2]
+        for _ in range(rng.randrange(4)):
+            new.insert(rng.randrange(len(new) + 1), rng.choice(words))
+        if new and new[-1]:
+            found = hunks(text(new), old, size=rng.randrange(1, 9))
+            assert applied(old, found) == new
+            assert all(hunk.lines != tuple(old[hunk.start : hunk.end]) for hunk in found)
+            assert all(one.end <= two.start for one, two in itertools.pairwise(found))
