@@ -89,8 +89,7 @@ class ServeConfig:
     prefetch: bool = setting(True, "while idle, compute the continuation of each completion as if it were accepted")
     edit_format: str = setting(
         "auto",
-        "the prompt format for [next edits](edits.md): `auto` is that of a Sweep model, and `none` for any other; "
-        "`chat` lets a chat model in ChatML try, such as Qwen2.5-Coder-Instruct",
+        "the prompt format of [next edits](edits.md#models); `auto`: by the model",
         choices=EDIT_FORMATS,
     )
     idle_unload: float = setting(
