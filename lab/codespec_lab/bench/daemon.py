@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.client.connections import ProvenConnections
-from codespec.client.daemon_client import DaemonClient
+from codespec.client.daemon_client import STATS, DaemonClient
 from codespec.client.starter import last_line, serve_command
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import PREFIX
@@ -86,6 +86,11 @@ class Client:
     def __init__(self, client: DaemonClient) -> None:
         self._client = client
 
+    @property
+    def daemon(self) -> DaemonClient:
+        """Return the client of the daemon's endpoints."""
+        return self._client
+
     async def facts(self) -> dict[str, Any]:
         """Return the daemon's model, slots, context and mode."""
         try:
@@ -97,6 +102,11 @@ class Client:
         except DaemonError as error:
             raise ConfigError(f"The daemon can't be measured: {error}") from error
         return {**names, "mode": mode}
+
+    async def edit_facts(self) -> dict[str, Any]:
+        """Return the format of the daemon's prompts for edits, "" if there is none, and their budget in tokens."""
+        about = (await self._client.report(STATS))["daemon"]
+        return {name: about[name] for name in ("edit_format", "prompt_budget")}
 
     async def complete(self, body: Body) -> Reply:
         """Read one completion to its end. Raise DaemonError if the daemon refuses or fails."""
@@ -148,14 +158,15 @@ def _take(reply: Reply, name: str, data: Any, seconds: float) -> None:
 
 
 @contextmanager
-def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
+def own_daemon(config: EngineConfig, queue: int, **serve: str) -> Iterator[str]:
     """Run a daemon until the block ends, and yield its address once ready. Raise ConfigError if it fails to start.
+    `serve` are further settings of its table `[serve]`.
 
     It ignores what earlier sessions learned about the pair, so that figures do not depend on the machine's past.
     """
     with tempfile.TemporaryDirectory(prefix="codespec-bench-") as folder:
         settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
-        settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
+        settings.write_text(_toml({**asdict(config), "learn": False}, {"queue": queue, **serve}), encoding="utf-8")
         # Without codespec's own variables: the settings file holds everything.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         with log.open("wb") as stderr:
@@ -199,13 +210,13 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-def _toml(settings: dict[str, Any], queue: int) -> str:
+def _toml(settings: Mapping[str, Any], serve: Mapping[str, Any]) -> str:
     """Return the settings as TOML. JSON and TOML spell strings, numbers and booleans alike.
 
     Audits are off, because they run when the daemon is idle.
     """
     lines = [f"{name} = {_spell(value)}" for name, value in settings.items() if value != {}]
-    return "\n".join([*lines, "[serve]", f"queue = {queue}", ""])
+    return "\n".join([*lines, "[serve]", *(f"{name} = {_spell(value)}" for name, value in serve.items()), ""])
 
 
 def _spell(value: Any) -> str:

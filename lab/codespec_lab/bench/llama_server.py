@@ -119,9 +119,11 @@ class LlamaClient:
         stops: Sequence[str] = (),
         temperature: float = 0.0,
         seed: int = 0,
+        cache: bool = False,
     ) -> Completion:
         """Decode a prompt of ids up to and including an id of `ends`, up to a text of `stops`, or for `tokens` tokens.
-        The server recomputes the whole prompt. Raise LlamaServerError if it refuses, BrokenOffError if it fails.
+        Without `cache`, the server recomputes the whole prompt. Raise LlamaServerError if it refuses, BrokenOffError if
+        it fails.
         """
         body = {
             "prompt": list(ids),
@@ -130,7 +132,7 @@ class LlamaClient:
             "samplers": ["temperature"],
             "seed": seed,
             "stop": list(stops),
-            "cache_prompt": False,
+            "cache_prompt": cache,
             "return_tokens": True,
             "stream": True,
         }
@@ -271,13 +273,11 @@ class LlamaServer:
         ids: Sequence[int],
         tokens: int,
         ends: Collection[int],
-        *,
-        temperature: float = 0.0,
-        seed: int = 0,
+        **settings: Any,
     ) -> Completion:
         """Call the client's `complete`. Raise LlamaServerError if no token is written or the process ends."""
         try:
-            found = self._client.complete(ids, tokens, ends=ends, temperature=temperature, seed=seed)
+            found = self._client.complete(ids, tokens, ends=ends, **settings)
         except BrokenOffError as error:
             with suppress(subprocess.TimeoutExpired):  # a process that has just died is not reaped yet
                 self._process.wait(REAP_SECONDS)
