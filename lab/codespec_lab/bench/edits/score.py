@@ -47,7 +47,7 @@ def score(case: Case, answer: Sequence[Hunk], window: tuple[int, int]) -> dict[s
     start, end = window
     wanted = [hunk for hunk in case.wanted if start <= hunk.start_row and hunk.end_row <= end]
     partly = any(hunk.start_row < end and hunk.end_row > start for hunk in case.wanted)
-    found = {"silent": not wanted and not partly, "shown": bool(answer), "delta": None, "exact": None}
+    found: dict[str, Any] = {"silent": not wanted and not partly, "shown": bool(answer), "delta": None, "exact": None}
     if wanted:
         found["delta"] = delta_chrf(answer, wanted) if answer else 0.0
         found["exact"] = float(apply(case.text, answer) == apply(case.text, wanted))
