@@ -109,5 +109,5 @@ def end_of(change: Made) -> tuple[int, int]:
     """Return the cursor after a change: the end of its last line, or the start of the line that is there now."""
     if not change.new:
         return change.row, 0
-    lines = change.new.split("\n")[:-1]
+    lines = change.new.removesuffix("\n").split("\n")
     return change.row + len(lines) - 1, len(lines[-1])

@@ -86,10 +86,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
         times.append([label, *spent, _number(every[f"{name}_rounds"]), _number(every[f"{name}_tokens_a_round"])])
     lines += [*table(quality), "", *table(times)]
     for name, theirs in (every["llama_cpp"] or {}).items():
-        ratio, spent = format_ratio(theirs["times"], 2), _ms(theirs["ms"], "p50", "p95")
-        lines.append(
-            f"llama-server, {name}: {ratio} times as long, {spent} ms, {theirs['equal_answers']} equal answers"
-        )
+        ratio, ms = format_ratio(theirs["times"], 2), _ms(theirs["ms"], "p50", "p95")
+        lines.append(f"llama-server, {name}: {ratio} times as long, {ms} ms, {theirs['equal_answers']} equal answers")
     return lines
 
 
