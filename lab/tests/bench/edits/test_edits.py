@@ -98,7 +98,7 @@ def test_faults() -> None:
     assert scored([Hunk(3, 3, "", "\nx = 1\n")])["blank"] == 0.0
     for mark in ("<|cursor|>", "<|im_end|>", "<[fim-middle]>", ">>>>>>> UPDATED", "=======", "```python", "NO_EDITS"):
         assert scored([Hunk(4, 5, "def twice(w):\n", f"{mark}\n")])["markers"] == 1.0, mark
-    fenced = Case("b", "release", "a.md", "```\nx\n```\n", 1, (0, 0), (MADE,), ())
+    fenced = Case("b", "release", "a.rst", "```\nx\n```\n", 1, (0, 0), (MADE,), ())
     assert score(fenced, [Hunk(2, 2, "", "```\n")], (0, 3))["markers"] == 0.0, "the document has such lines"
 
 
