@@ -14,6 +14,7 @@ import {
 import { explanation } from "./explanation.ts";
 import type { Installer } from "./installer.ts";
 import type { Milestones } from "./milestones.ts";
+import type { NextEdits } from "./next_edits.ts";
 import type { Panel } from "./panel.ts";
 import type { Puller } from "./puller.ts";
 import type { Server } from "./server.ts";
@@ -38,6 +39,7 @@ export interface Parts {
   readonly installer: Installer;
   readonly puller: Puller;
   readonly gate: { readonly hasGrown: boolean; dismissed(): void };
+  readonly edits: NextEdits;
   readonly tokens: Tokens;
   readonly panel: Panel;
   readonly milestones: Milestones;
@@ -47,7 +49,7 @@ export interface Parts {
 }
 
 export function addCommands(parts: Parts): Disposable[] {
-  const { server, installer, puller, gate, tokens, panel, milestones, log, sample } = parts;
+  const { server, installer, puller, gate, edits, tokens, panel, milestones, log, sample } = parts;
   const page = new Explanation(server);
   const register = (name: string, act: (...given: never[]) => unknown): Disposable =>
     commands.registerCommand(`codespec.${name}`, act);
@@ -76,8 +78,12 @@ export function addCommands(parts: Parts): Disposable[] {
     ...Object.entries(OF_VS_CODE).map(([name, own]) => register(name, () => commands.executeCommand(own))),
     register("nextAlternative", () => showOther(gate.hasGrown, "showNext")),
     register("previousAlternative", () => showOther(gate.hasGrown, "showPrevious")),
+    register("takeEdit", () => edits.take()),
+    register("hideEdit", () => edits.dismiss()),
+    register("showEdit", () => edits.reveal()),
     register("dismiss", () => {
       gate.dismissed();
+      edits.dismissGhost();
       return commands.executeCommand("editor.action.inlineSuggest.hide");
     }),
   ];

@@ -11,6 +11,7 @@ import {
   workspace,
 } from "vscode";
 import { addCommands } from "./commands.ts";
+import { EditView } from "./edit_view.ts";
 import { activeEditor, middleware } from "./inline.ts";
 import { Installer } from "./installer.ts";
 import { Milestones } from "./milestones.ts";
@@ -39,12 +40,13 @@ export async function activate(context: ExtensionContext): Promise<void> {
   const { version } = context.extension.packageJSON as { version: string };
   const milestones = new Milestones((key, value) => commands.executeCommand("setContext", key, value));
   const tokens = new Tokens(secrets, log);
-  const server = new Server(
+  const server: Server = new Server(
     { version, environment, folder, variables: () => tokens.variables() },
     log,
-    middleware(gate, answered, focus),
+    middleware(gate, answered, focus, (document, position) => view.ghostAt(document, position)),
     listener,
   );
+  const view = new EditView(server, log);
   const bar = new StatusBar(server);
   const installer = new Installer(server, environment, folder, context.asAbsolutePath("server"), log, globalState);
   const puller = new Puller(server, folder, log, globalState, milestones, () => {
@@ -89,13 +91,14 @@ export async function activate(context: ExtensionContext): Promise<void> {
     log,
     bar,
     panel,
+    view,
     server.onChange(changed),
     tokens.onChange(() => void server.restart()),
     window.onDidChangeActiveTextEditor(focus),
     window.onDidChangeTextEditorSelection(moved),
     { dispose: () => clearTimeout(resting) },
     workspace.onDidChangeConfiguration(configured),
-    ...addCommands({ server, bar, installer, puller, gate, tokens, panel, milestones, log, sample }),
+    ...addCommands({ server, bar, installer, puller, gate, edits: view.edits, tokens, panel, milestones, log, sample }),
   );
   await tokens.moveOld();
   await server.start();

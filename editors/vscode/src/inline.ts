@@ -18,12 +18,19 @@ const NEVER_CANCELLED = new CancellationTokenSource().token;
 
 type Items = InlineCompletionItem[] | InlineCompletionList;
 export type Gate = MoreGate<Items>;
+export type GhostAt = (document: TextDocument, position: Position) => InlineCompletionItem[] | null;
 
 /**
  * Returns the language client's middleware. It calls `answered` after each request with whether there is text to show,
- * and `focus` when the server has to learn again which document is in use.
+ * and `focus` when the server has to learn again which document is in use. A next edit that `ghostAt` returns is shown
+ * in place of a completion.
  */
-export function middleware(gate: Gate, answered: (some: boolean) => void, focus: () => void): Middleware {
+export function middleware(
+  gate: Gate,
+  answered: (some: boolean) => void,
+  focus: () => void,
+  ghostAt: GhostAt,
+): Middleware {
   return {
     // A document that is opened without being shown must not change the status bar.
     didOpen: async (document, next) => {
@@ -37,6 +44,8 @@ export function middleware(gate: Gate, answered: (some: boolean) => void, focus:
       },
     },
     provideInlineCompletionItems: async (document, position, context, token, next) => {
+      const edit = ghostAt(document, position);
+      if (edit) return edit;
       const place = placeOf(document, position, context.selectedCompletionInfo?.text);
       const unasked = { ...context, triggerKind: AUTOMATIC };
       const ask = async (): Promise<Items | null> => (await next(document, position, context, token)) ?? null;

@@ -5,6 +5,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import {
+  type CancellationToken,
   EventEmitter,
   type InlineCompletionItem,
   type LogOutputChannel,
@@ -23,6 +24,7 @@ import {
 import type { Explained } from "./explanation.ts";
 import { type Found, findServer } from "./find_server.ts";
 import { machine } from "./machine.ts";
+import type { Answer, Trigger } from "./next_edits.ts";
 import { MOST, Restarts } from "./restarts.ts";
 import { readLines } from "./run.ts";
 import { forServer, settings } from "./settings.ts";
@@ -132,6 +134,26 @@ export class Server {
     });
     const items = await client.protocol2CodeConverter.asInlineCompletionResult(found);
     return Array.isArray(items) ? items : (items?.items ?? []);
+  }
+
+  /** Returns the next edit of a document, or none without a server. */
+  async nextEdit(document: TextDocument, at: Position, trigger: Trigger, token: CancellationToken): Promise<Answer> {
+    const client = this.life?.client;
+    if (!client) return { edits: [] };
+    const { version } = document;
+    const textDocument = { ...client.code2ProtocolConverter.asTextDocumentIdentifier(document), version };
+    const position = client.code2ProtocolConverter.asPosition(at);
+    return client.sendRequest<Answer>("codespec/nextEdit", { textDocument, position, trigger }, token);
+  }
+
+  /** Runs a command of the server, if it runs. */
+  async run(command: string, given: readonly unknown[]): Promise<void> {
+    await this.life?.client.sendRequest("workspace/executeCommand", { command, arguments: given });
+  }
+
+  /** Notifies the server that a next edit is on the screen. */
+  showed(id: string): void {
+    void this.life?.client.sendNotification("codespec/didShowEdit", { id });
   }
 
   /** Restarts the daemon, with the models that are on the disk now. Returns the reason if that fails, else "". */

@@ -17,6 +17,9 @@ export const settings = {
   get enabled(): boolean {
     return workspace.getConfiguration(SECTION).get("enabled", true);
   },
+  get nextEdit(): "hint" | "eager" | "off" {
+    return workspace.getConfiguration(SECTION).get("nextEdit", "hint");
+  },
   completes(languageId: string): boolean {
     return workspace.getConfiguration(SECTION).get<Record<string, boolean>>("languages", {})[languageId] ?? true;
   },

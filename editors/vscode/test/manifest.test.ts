@@ -55,10 +55,21 @@ test("the keys of what VS Code does itself go to it at once, not through another
 
 test("the keys hold only while a suggestion is shown, and leave the list of completions its own", () => {
   for (const { command, when } of contributes.keybindings) {
-    if (!when.includes("inlineSuggestionVisible")) continue;
+    if (!/(?<!!)inlineSuggestionVisible/.test(when)) continue;
     assert.match(when, /codespec\.running/, command);
     if (/accept|dismiss/.test(command)) assert.match(when, /!suggestWidgetVisible/, command);
   }
+});
+
+test("the keys of a next edit leave lists, ghost text and snippets theirs", () => {
+  const keys = contributes.keybindings.filter(({ when }) => when.startsWith("codespec.edit "));
+  assert.deepEqual(
+    keys.map(({ key }) => key),
+    ["tab", "escape"],
+  );
+  for (const { when } of keys)
+    for (const name of ["suggestWidgetVisible", "inlineSuggestionVisible", "inSnippetMode", "editorHasSelection"])
+      assert.ok(when.includes(`!${name}`), name);
 });
 
 test("what says which programs run and where text goes is not taken from a workspace that is not trusted", () => {

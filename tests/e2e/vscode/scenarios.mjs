@@ -1,6 +1,7 @@
 // What must hold in VS Code, each in a window of its own: by what lies on the disk, what the language server and the
 // daemon counted, and what is shown. A scenario gets `ide`: open(), daemon, server, shot().
 import assert from "node:assert/strict";
+import { nextEdits } from "./next_edits.mjs";
 import { choose, LONG, OTHERWISE, PARTY, WORDS } from "./places.mjs";
 import { product } from "./product.mjs";
 import { pause, until } from "./waiting.mjs";
@@ -212,6 +213,7 @@ export const scenarios = {
   },
 
   ...product,
+  ...nextEdits,
 
   // The last one: the daemon that it leaves was started with arguments of its own.
   async "a better model is offered once, and why it was not fetched is told"(ide) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 // What the extension starts in the place of `codespec`: the real one, between two recorders. Every message is a line of
 // a file in $E2E_TAPS, in the order and at the time it passed here. `GET /` on the port named there asks the
-// language server for its status, which the editor does not see.
+// language server for its status, which the editor does not see. Where there is a file $E2E_TAPS/hunks, its hunks are the
+// answer to every request for a next edit.
 import { spawn } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -16,6 +17,18 @@ function otherwise(message, bytes) {
   const planted = join(process.env.E2E_TAPS, "version");
   if (!existsSync(planted)) return bytes;
   message.result.serverInfo.version = readFileSync(planted, "utf8");
+  return framed(message);
+}
+
+/** The answer with the planted hunks to a request for a next edit, if it is due. */
+function planted({ id, method, params }) {
+  const file = join(process.env.E2E_TAPS, "hunks");
+  if (method !== "codespec/nextEdit" || !existsSync(file)) return null;
+  const edit = { id: "planted", textDocument: params.textDocument, hunks: JSON.parse(readFileSync(file, "utf8")) };
+  return { jsonrpc: "2.0", id, result: { edits: [edit], reason: "" } };
+}
+
+function framed(message) {
   const body = Buffer.from(JSON.stringify(message));
   return Buffer.concat([Buffer.from(`Content-Length: ${body.length}\r\n\r\n`), body]);
 }
@@ -62,7 +75,9 @@ function listen() {
   let number = 0;
   read(process.stdin, (message, bytes) => {
     note("editor", message);
-    child.stdin.write(bytes);
+    const answer = planted(message);
+    if (answer) process.stdout.write(framed(answer));
+    else child.stdin.write(bytes);
   });
   process.stdin.once("end", () => child.stdin.end());
   read(child.stdout, (message, bytes) => {
@@ -77,8 +92,7 @@ function listen() {
   const server = createServer(async (_request, response) => {
     const id = `${OURS}${++number}`;
     const answer = new Promise((resolve) => asked.set(id, resolve));
-    const body = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, method: "codespec/status", params: {} }));
-    child.stdin.write(Buffer.concat([Buffer.from(`Content-Length: ${body.length}\r\n\r\n`), body]));
+    child.stdin.write(framed({ jsonrpc: "2.0", id, method: "codespec/status", params: {} }));
     response.end(JSON.stringify(await answer));
   });
   server.listen(0, "127.0.0.1", () => note("tap", { port: server.address().port, server: child.pid, args }));
