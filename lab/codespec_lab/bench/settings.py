@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from codespec.contract.engine_config import DTYPES
+from codespec.contract.serve_config import EDIT_FORMATS
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
 from codespec_lab.bench.shapes import OWN, SHAPES
@@ -210,6 +211,47 @@ class PlacesBench(Bench):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EditsBench(Bench):
+    """Predict the next edit in all scenarios, and at `limit` places, drawn by `seed`, of the pairs of releases in
+    `pairs`. The daemon's prompts have the format `edit_format`. No case begins after `minutes`; figures are kept in
+    `file`. `llama_cpp` is the folder of a llama-server that answers the same prompts.
+    """
+
+    module = "edits.scenario"
+    about = (
+        "what a model suggests as the next edit, in small scenarios and where the next release of a package changed: "
+        "deltaChrF, exact windows, silence where nothing changes, faults, times"
+    )
+    note = "Without --pairs, only the scenarios. llama-server gets the daemon's own prompts, with n-gram speculation."
+    grows = True
+    daemon = True
+
+    pairs: Sequence[Path] = path(
+        "an older and a newer release of a package (wheels, zips or tars), or more such pairs",
+        "ARCHIVE",
+        default=(),
+        nargs="+",
+    )
+    edit_format: str = flag("auto", "the prompts' format (auto: the model's)", choices=EDIT_FORMATS)
+    limit: int = number(80, "places of all pairs (80); a quarter are controls that expect silence")
+    llama_cpp: Path | None = path("a folder with llama-server, to answer the same prompts", "FOLDER")
+    plain: bool = switch("without speculation")
+    seed: int = number(SEED, "which places the rule takes (11)", rare=True, parse=count_or_zero)
+    minutes: float | None = number(None, "begin no case later")
+
+    @property
+    def archives(self) -> list[tuple[Path, Path]]:
+        """Return the pairs of archives."""
+        return list(zip(self.pairs[::2], self.pairs[1::2], strict=True))
+
+    def prepared(self, flags: Mapping[str, Any]) -> Bench:
+        """Refuse an archive without its other release."""
+        if len(self.pairs) % 2:
+            raise ConfigError("--pairs takes an older and a newer release of each package: name an even number.")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QualityBench(Bench):
     """The target of `config` and the targets to `compare`.
 
@@ -327,6 +369,7 @@ BENCHES: Mapping[str, type[Bench]] = {
     "serve": ServeBench,
     "typing": TypingBench,
     "places": PlacesBench,
+    "edits": EditsBench,
     "quality": QualityBench,
     "divergence": DivergenceBench,
     "step": StepBench,

@@ -15,6 +15,7 @@ from codespec_grammars import find_language
 from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Hunk
 
+from codespec.contract.body import ChangeBody, EditBody
 from codespec_lab.bench.edits.release_pairs import hunks_between
 
 SCENARIOS = Path(__file__).with_name("scenarios.toml")
@@ -55,9 +56,11 @@ class Case:
         """Return the language of the path."""
         return find_language("", self.path) or "unknown"
 
-    def body(self, speculate: bool) -> dict[str, Any]:
+    def body(self, speculate: bool) -> EditBody:
         """Return the request of the daemon's endpoint."""
-        history = [{"path": self.path, "row": row, "old": old, "new": new} for row, old, new in self.history]
+        history: list[ChangeBody] = [
+            {"path": self.path, "row": row, "old": old, "new": new} for row, old, new in self.history
+        ]
         return {
             "path": self.path,
             "language": self.language,
