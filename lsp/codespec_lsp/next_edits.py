@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from codespec_lsp.acceptance import Counters
-from codespec_lsp.buffer import Buffer, Edit, TextPosition
+from codespec_lsp.buffer import Edit, TextPosition
 from codespec_lsp.documents import Document, Documents, canonical
 from codespec_lsp.edit_filter import Rejected, rebased, why_hidden
 from codespec_lsp.edit_history import MAX_LINE, EditHistory, line_edit
 from codespec_lsp.edit_types import Change, Hunk, NextEdit, Source
+from codespec_lsp.renames import Repeats
 from codespec_lsp.settings import EditorSettings
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not
@@ -37,7 +38,7 @@ CHANGED = "The document changed, or a newer request came, before the edit was fo
 LATE = "No edit was found within codespec.nextEditBudgetMs."
 NONE = "Nothing repeats the last change."
 
-FindRepeats = Callable[[Change, Buffer, str], Sequence[tuple[Source, Hunk]]]
+FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Repeats | None]]
 
 
 @dataclass(eq=False, slots=True)
@@ -184,16 +185,16 @@ class NextEdits:
             answer = self._suggest(request, known.source, known.hunks)
             if answer.edit is not None:
                 return answer
-        return self._repeats(request)
+        return await self._repeats(request)
 
-    def _repeats(self, request: EditRequest) -> EditAnswer:
+    async def _repeats(self, request: EditRequest) -> EditAnswer:
         """Return the other places of the user's last change."""
         document = request.document
         changes = [each for each in self.history.changes() if each.uri == document.uri]
-        found = self._find_repeats(changes[-1], document.buffer, document.language) if changes else ()
-        if not found:
-            return EditAnswer(reason=NONE)
-        return self._suggest(request, found[0][0], [hunk for _, hunk in found])
+        found = await self._find_repeats(document, changes)
+        if document.revision != request.revision:
+            return EditAnswer(reason=CHANGED)
+        return self._suggest(request, found.source, found.hunks) if found is not None else EditAnswer(reason=NONE)
 
     def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> EditAnswer:
         """Return an edit of the hunks that may be shown, the nearest one after the cursor first."""

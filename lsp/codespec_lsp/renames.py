@@ -1,30 +1,163 @@
-"""Find the other places of the user's last change, without a model."""
+"""Suggest, without a model, the user's last change at its other places in the document.
+
+A change that turns one name into another is a rename: the places of the same binding or member are found in the tree.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
-from codespec_lsp.buffer import Buffer
+from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Change, Hunk, Source
+from codespec_lsp.name_scopes import SameName
 
-MAX_HUNKS = 20
-_WORD = re.compile(r"[^\W\d]\w*")
+MAX_ROWS = 8  # of a change
+MAX_LINE = 500  # characters; longer lines are data
+MAX_PLACES = 200  # offered at once; more are not a rename that a user looks through
+MAX_CHANGES = 16  # the latest changes of the ring that are compared
+_TOKEN = re.compile(r"[\w$]+|\s+|[^\w\s$]")
+_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
 
 
-def find_repeats(change: Change, buffer: Buffer, language: str) -> Sequence[tuple[Source, Hunk]]:
-    """Return the lines that still hold a word for which the change wrote another one.
+class Renamed(NamedTuple):
+    """A name that a change turned into another. `places` are the rows, from the change's first, and columns."""
 
-    There are none if the change did anything else, or in a text, whose `language` is "".
+    old: str
+    new: str
+    places: Sequence[tuple[int, int]]
+
+
+AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]  # old and new name, offsets of the new one
+
+
+class Repeats(NamedTuple):
+    """The places at which the last change is offered, those after it first."""
+
+    source: Source
+    hunks: Sequence[Hunk]
+
+
+async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Repeats | None:
+    """Return where to offer the last of `changes`, which are the document's, oldest first; None for nowhere.
+
+    `text_lines` is the document's text, with line ends.
     """
-    old, new = _WORD.findall(change.old), _WORD.findall(change.new)
-    if not language or len(old) != len(new) or _WORD.sub("", change.old) != _WORD.sub("", change.new):
-        return ()
-    pairs = {(was, now) for was, now in zip(old, new, strict=True) if was != now}
+    change = merge_last(changes[-MAX_CHANGES:])
+    if change is None or text_lines[change.row : change.row + _height(change.new)] != split_rows(change.new):
+        return None
+    earlier = [each for each in changes[-MAX_CHANGES:-1] if each.uri == change.uri]
+    renamed = renamed_name(change)
+    if renamed is not None:
+        if any((other := renamed_name(each)) and (other.new, other.old) == renamed[:2] for each in earlier):
+            return None  # the user takes a rename back
+        found = await _same_names(renamed, change, earlier, text_lines, ask)
+        if found:
+            return Repeats("rename", found)
+    return None
+
+
+def merge_last(changes: Sequence[Change]) -> Change | None:
+    """Return the last change, merged with those before it that led to its old text; None if they cancel out."""
+    if not changes:
+        return None
+    merged = changes[-1]
+    for earlier in reversed(changes[:-1]):
+        if (earlier.uri, earlier.row, earlier.new) != (merged.uri, merged.row, merged.old):
+            break
+        merged = Change(
+            *(merged.uri, merged.path, merged.language, merged.row, earlier.old, merged.new, merged.time),
+            *(earlier.before, merged.after, merged.predicted),
+        )
+    return merged if merged.old != merged.new else None
+
+
+def renamed_name(change: Change) -> Renamed | None:
+    """Return the rename that a change is: one name became another, everywhere in its rows, and nothing else changed."""
+    old_rows, new_rows = split_rows(change.old), split_rows(change.new)
+    if len(old_rows) != len(new_rows) or len(old_rows) > MAX_ROWS:
+        return None
+    pairs, places = set[tuple[str, str]](), list[tuple[int, int]]()
+    for row, (old, new) in enumerate(zip(old_rows, new_rows, strict=True)):
+        if old == new:
+            continue
+        before, after = tokens(old), tokens(new)
+        if len(before) != len(after) or max(len(old), len(new)) > MAX_LINE:
+            return None
+        for (_, token), (column, other) in zip(before, after, strict=True):
+            if token != other:
+                pairs.add((token, other))
+                places.append((row, column))
     if len(pairs) != 1:
-        return ()
-    was, now = pairs.pop()
-    word = re.compile(rf"\b{re.escape(was)}\b")
-    rows = [row for row, line in enumerate(buffer.lines) if was in line and word.search(line)]
-    hunks = [Hunk(row, row + 1, buffer.lines[row], word.sub(now, buffer.lines[row])) for row in rows]
-    return [("rename", hunk) for hunk in hunks] if len(hunks) <= MAX_HUNKS else ()
+        return None
+    ((old, new),) = pairs
+    return Renamed(old, new, places) if _NAME.fullmatch(old) and _NAME.fullmatch(new) else None
+
+
+async def _same_names(
+    renamed: Renamed, change: Change, earlier: Sequence[Change], lines: Sequence[str], ask: AskNames
+) -> list[Hunk]:
+    starts = [0, *accumulate(map(len, lines))]
+    places = [starts[change.row + row] + column for row, column in renamed.places]
+    rows = {row: columns for each in earlier for row, columns in _renamed_rows(each, renamed)}
+    for row, line in enumerate(lines):
+        if line in rows and not change.row <= row < change.row + _height(change.new):
+            places += [starts[row] + column for column in rows[line]]
+    names = await ask(renamed.old, renamed.new, places)
+    if names is None or len(names.starts) > MAX_PLACES or not is_offered(names):
+        return []
+    return _hunks(lines, names.starts, renamed.old, renamed.new, change.row)
+
+
+def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield the rows that an earlier change made by the same rename, with the new name's columns."""
+    other = renamed_name(change)
+    if other is not None and other[:2] == renamed[:2]:
+        for index, row in enumerate(split_rows(change.new)):
+            columns = [column for place, column in other.places if place == index]
+            if columns:
+                yield row, columns
+
+
+def _hunks(lines: Sequence[str], starts: Sequence[int], old: str, new: str, row: int) -> list[Hunk]:
+    """Return the replacement of `old` at code point offsets, one hunk for each row, those after `row` first."""
+    ends = [0, *accumulate(map(len, lines))]
+    columns: dict[int, list[int]] = {}
+    at = 0
+    for start in sorted(starts):
+        while ends[at + 1] <= start:
+            at += 1
+        columns.setdefault(at, []).append(start - ends[at])
+    hunks: list[Hunk] = []
+    for place, found in columns.items():
+        line = lines[place]
+        for column in reversed(found):
+            line = line[:column] + new + line[column + len(old) :]
+        hunks.append(Hunk(place, place + 1, lines[place], line))
+    return sorted(hunks, key=lambda hunk: (hunk.start_row < row, hunk.start_row))
+
+
+def is_offered(names: SameName) -> bool:
+    """Return whether a rename is likely meant for its other places.
+
+    Between releases, a changed use mostly refers to something else from then on, and one changed binding of several
+    often makes two variables of one.
+    """
+    return names.declared and names.bindings == 0 and names.kind in ("local", "module")
+
+
+def split_rows(text: str) -> list[str]:
+    """Split whole lines, which keep their ends."""
+    rows = split_lines(text)
+    return rows if rows[-1] else rows[:-1]
+
+
+def _height(text: str) -> int:
+    return len(split_rows(text))
+
+
+def tokens(line: str) -> list[tuple[int, str]]:
+    """Return the words and signs of a line with their columns."""
+    return [(match.start(), match[0]) for match in _TOKEN.finditer(line) if not match[0].isspace()]

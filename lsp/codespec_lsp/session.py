@@ -20,13 +20,14 @@ from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Sugg
 from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Streamer
 from codespec_lsp.documents import Document, Documents, canonical, path_of
+from codespec_lsp.edit_types import Change
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
 from codespec_lsp.prompt import TextAround, build_prompt, clean, request_body, with_newlines
 from codespec_lsp.receiver import type_before
-from codespec_lsp.renames import find_repeats
+from codespec_lsp.renames import Repeats, find_repeats
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -77,7 +78,7 @@ class Session:
         self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
         self.edits = NextEdits(
-            *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, find_repeats),
+            *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, self._find_repeats),
             *(self.counters, clock),
         )
         self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
@@ -297,6 +298,10 @@ class Session:
             if tip >= 0:
                 self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
+
+    async def _find_repeats(self, document: Document, changes: Sequence[Change]) -> Repeats | None:
+        """Return where else to make the last of a document's changes."""
+        return await find_repeats(changes, list(document.buffer.lines), self._syntax[document.uri].same_name)
 
     def _is_quiet(self, request: PendingRequest) -> bool:
         """Return whether to suppress an automatic request because recent suggestions there were dismissed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from codespec_grammars import Context, ContextTracker, Cursor, Place
 from codespec_grammars.contexts import TEXT_LIKE
@@ -18,6 +18,7 @@ from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
+from codespec_lsp.name_scopes import SameName
 from codespec_lsp.outline import Outline, received
 from codespec_lsp.syntax_tree import Change, Outside
 
@@ -28,6 +29,7 @@ REST = 10.0  # seconds without parsing windows of a document, after a text that 
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
+RENAMING = 1.0  # the same for a renamed name, whose text may have to be parsed first
 MOST_LOST = 3  # processes that a document may lose to failed requests
 MOST_CHANGED = 1 << 16  # characters of changes that a request may carry
 MOST_TREES = 4  # documents with a tree at the same time
@@ -81,6 +83,12 @@ class DocumentSyntax:
             self._parse_from = now + REST
         return cursor
 
+    async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
+        """Return the other places of a renamed name, as `DocumentTree.same_name`, once the text is parsed."""
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])  # which cancelling this does not cancel
+        return await self.tree.same_name(old, new, renamed)
+
     def _refresh_soon(self) -> None:
         loop = asyncio.get_running_loop()
         if self._at_rest is not None:
@@ -114,6 +122,7 @@ class DocumentTree:
         self._incremental = self._afresh = False
         self.parsed = 0
         self.outline: Outline = []
+        self._turn = asyncio.Lock()  # the process handles one request at a time
 
     def edited(self, edit: Edit) -> None:
         """Queue an edit. Without a process it is dropped, because a new process starts from the whole text."""
@@ -124,21 +133,49 @@ class DocumentTree:
     async def refresh(self) -> None:
         """Parse the text until no edit came in between. If a parse breaks the process, give up the tree."""
         while self._language and not self.broken and not self.fresh:
-            self.trees.hold(self)
-            self.parsing = self.fresh = True
+            async with self._turn:
+                await self._parse()
+
+    async def _parse(self) -> None:
+        self.trees.hold(self)
+        self.parsing = self.fresh = True
+        try:
+            opened = self._worker is None
+            worker = self._worker = self._worker or Worker(SERVICE, self._language)
+            afresh, self._afresh = self._afresh, False
+            request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
+            self._changes = []
+            self._incremental = not opened and not afresh
+            self.outline = received(await worker.ask_beside(request, PARSING))
+            self.parsed += 1
+        except WorkerDied:
+            self._break()
+        finally:
+            self.parsing = False
+
+    async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
+        """Return the other places of a name that is `new` at the `renamed` offsets, in code points.
+
+        None if the text has no tree or the name none.
+        """
+        async with self._turn:
+            worker = self._worker
+            if worker is None or sum(len(change.text) for change in self._changes) > MOST_CHANGED:
+                return None
+            self.parsing, changes, self._changes, answered = True, self._changes, [], False
             try:
-                opened = self._worker is None
-                worker = self._worker = self._worker or Worker(SERVICE, self._language)
-                afresh, self._afresh = self._afresh, False
-                request = {"text": self._read()} if opened else {"changes": self._changes, "afresh": afresh}
-                self._changes = []
-                self._incremental = not opened and not afresh
-                self.outline = received(await worker.ask_beside(request, PARSING))
-                self.parsed += 1
+                answer = await worker.ask_beside({"changes": changes, "rename": (old, new, renamed)}, RENAMING)
+                answered = True
             except WorkerDied:
-                self._break()
+                self._lost += 1
+                return None
             finally:
                 self.parsing = False
+                if not answered:  # the process has ended, also if this was cancelled
+                    self.release()
+                elif self._worker is not worker:  # the document was closed
+                    worker.close()
+        return SameName(*answer) if answer is not None else None
 
     async def parse_afresh(self) -> None:
         """Replace an incremental tree by one that is parsed from the text alone."""
@@ -160,7 +197,7 @@ class DocumentTree:
         except WorkerDied:
             self._lost += 1
             self.release()
-            if self._lost == MOST_LOST:
+            if self._lost >= MOST_LOST:
                 self._break()
             return Outside()
 

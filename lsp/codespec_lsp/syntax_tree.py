@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import tree_sitter
 from codespec_grammars.contexts import Context
+from codespec_grammars.names import load_name_facts
 from codespec_grammars.queries import nodes_around
 from codespec_grammars.registry import Grammar, load_grammar
 
+from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Outline, outline
 
 MOST_BYTES = 4 << 20  # of a document
@@ -43,8 +45,8 @@ class TreeService:
     def answer(self, request: dict[str, Any]) -> Any:
         """Apply the request's `text` or `changes`.
 
-        If the request has `outside`, return the `Outside` of a window. Otherwise parse, from the text alone if it has
-        `afresh`, and return the outline.
+        If the request has `outside`, return the `Outside` of a window; if it has `rename`, the `SameName` of a renamed
+        name, or None. Otherwise parse, from the text alone if it has `afresh`, and return the outline.
         """
         if "text" in request:
             self.tree = SyntaxTree(self._language, request["text"])
@@ -52,6 +54,9 @@ class TreeService:
             self.tree.change(Change(*change))
         if "outside" in request:
             return self.tree.outside(*request["outside"])
+        if "rename" in request:
+            self.tree.parse()
+            return self.tree.same_name(*request["rename"])
         self.tree.parse(afresh=request.get("afresh", False))
         return self.tree.outline()
 
@@ -75,6 +80,7 @@ class SyntaxTree:
         self._parser = tree_sitter.Parser(grammar.language)
         self._source = text.encode("utf-8", "replace")
         self._tree: tree_sitter.Tree | None = None
+        self._facts = load_name_facts(language)
 
     @property
     def root(self) -> tree_sitter.Node | None:
@@ -107,6 +113,14 @@ class SyntaxTree:
     def outline(self) -> Outline:
         """Return the heads of the text's definitions."""
         return outline(self._tree.root_node, self._source) if self._tree is not None else []
+
+    def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
+        """Return the other places of a name; the `renamed` ones, as those returned, are offsets in code points."""
+        if self._tree is None or self._facts is None:
+            return None
+        starts = [_byte(self._source, offset) for offset in renamed]
+        found = find_same_name(self._tree.root_node, self._source, self._facts, old, new, starts)
+        return found and found._replace(starts=_offsets(self._source, found.starts))
 
     def outside(self, tip: int, seen_from: int) -> Outside:
         """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
@@ -157,6 +171,11 @@ def _byte(source: bytes, offset: int) -> int:
     if source.isascii():
         return offset
     return len(source.decode("utf-8", "replace")[:offset].encode())
+
+
+def _offsets(source: bytes, starts: Sequence[int]) -> list[int]:
+    """Return the code point offsets of byte offsets."""
+    return [len(source[:start].decode("utf-8", "replace")) for start in starts] if not source.isascii() else [*starts]
 
 
 def _point(source: bytes, offset: int) -> tuple[int, int]:

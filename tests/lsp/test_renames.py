@@ -1,0 +1,185 @@
+"""The user's last change is offered at its other places: renamed names, and substitutions made twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from codespec_lsp import name_scopes
+from codespec_lsp.buffer import Buffer, Edit
+from codespec_lsp.edit_types import Change
+from codespec_lsp.name_scopes import SameName
+from codespec_lsp.renames import MAX_PLACES, Repeats, find_repeats, merge_last, renamed_name
+from codespec_lsp.syntax import DocumentTree, Trees
+from codespec_lsp.syntax_tree import SyntaxTree
+from tree_sitter import Node
+
+Descend = Callable[[Node, int], Iterator[name_scopes.Step]]
+
+
+class Typist:
+    """Edits a text row by row and records the changes, as the ring of edits does."""
+
+    def __init__(self, text: str, language: str = "python") -> None:
+        self.lines, self.language, self.changes = Buffer(text).lines, language, list[Change]()
+
+    def change(self, row: int, old: str, new: str, count: int = 1) -> Typist:
+        """Replace `old` by `new` in a row, the first `count` times."""
+        before, after = self.lines[row], self.lines[row].replace(old, new, count)
+        self.lines[row] = after
+        self.changes.append(Change("file:///a", "a", self.language, row, before, after, 0.0, "", ""))
+        return self
+
+    def repeats(self) -> Repeats | None:
+        """Return what is offered."""
+        tree = SyntaxTree(self.language, "".join(self.lines))
+        tree.parse()
+
+        async def ask(old: str, new: str, renamed: Sequence[int]) -> SameName | None:
+            return tree.same_name(old, new, renamed)
+
+        return asyncio.run(find_repeats(self.changes, self.lines, ask))
+
+    def rows(self) -> list[tuple[int, str]]:
+        """Return the first rows of the hunks and their new texts."""
+        repeats = self.repeats()
+        return [(hunk.start_row, hunk.new) for hunk in repeats.hunks] if repeats is not None else []
+
+
+AREA = "def area(w, h):\n    print(h)\n    return w * h\n\n\ndef other(w):\n    return w\n"
+
+
+def test_a_renamed_parameter_is_offered_in_its_function() -> None:
+    typist = Typist(AREA).change(0, "w", "width")
+    assert typist.rows() == [(2, "    return width * h\n")]
+    repeats = typist.repeats()
+    assert repeats is not None
+    assert repeats.source == "rename"
+    assert repeats.hunks[0] == (2, 3, "    return w * h\n", "    return width * h\n")
+
+
+def test_a_name_typed_letter_by_letter_is_one_rename() -> None:
+    typist = Typist(AREA).change(0, "w", "").change(0, "(,", "(wi,").change(0, "(wi", "(width")
+    assert typist.rows() == [(2, "    return width * h\n")]
+
+
+def test_a_name_typed_and_taken_back_offers_nothing() -> None:
+    assert Typist(AREA).change(0, "w", "width").change(0, "width", "w").rows() == []
+
+
+def test_a_rename_taken_back_elsewhere_offers_nothing() -> None:
+    typist = Typist("def f(w):\n    return w\n\ndef g(width):\n    return width\n")
+    typist.change(0, "w", "width")
+    assert typist.change(3, "width", "w").rows() == []
+
+
+def test_places_renamed_before_count_as_renamed() -> None:
+    text = "def f(w):\n    a = w\n    b = w\n    c = w\n"
+    assert Typist(text).change(0, "w", "x").change(1, "w", "x").rows() == [(2, "    b = x\n"), (3, "    c = x\n")]
+
+
+def test_rows_after_the_change_come_first() -> None:
+    typist = Typist("def f():\n    g(w)\n    for w in a:\n        b(w)\n        c(w)\n    d(e)\n    w()\n")
+    assert [row for row, _ in typist.change(2, "w", "x").rows()] == [3, 4, 6, 1]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_line_ends_are_kept(end: str) -> None:
+    typist = Typist(AREA.replace("\n", end)).change(0, "w", "width")
+    assert typist.rows() == [(2, f"    return width * h{end}")]
+
+
+def test_a_change_of_more_than_a_name_is_no_rename() -> None:
+    for old, new in [("w, h", "x, y"), ("area(w", "area(v, w"), ("w", "1"), ("(w", "[w"), ("def ", "class ")]:
+        assert Typist(AREA).change(0, old, new).rows() == [], old
+
+
+def test_a_change_that_the_document_no_longer_holds_offers_nothing() -> None:
+    typist = Typist(AREA).change(0, "w", "width")
+    typist.lines[0] = "def area(x, h):\n"
+    assert typist.rows() == []
+
+
+def test_broken_code_offers_nothing_in_its_broken_part() -> None:
+    assert Typist("def area(w, h:\n    return w * ]\n").change(0, "w", "width").rows() == []
+
+
+def test_no_changes() -> None:
+    assert Typist(AREA).rows() == []
+    assert merge_last([]) is None
+
+
+def test_a_name_of_one_letter_and_names_with_signs() -> None:
+    assert Typist(AREA).change(0, "h", "x").rows()
+    typist = Typist("function f($a) {\n  return $a;\n}\n", "javascript").change(0, "$a", "_b$")
+    assert typist.rows() == [(1, "  return _b$;\n")]
+
+
+def test_too_many_places_are_not_offered() -> None:
+    text = "def f(w):\n" + "    w()\n" * (MAX_PLACES + 1)
+    assert Typist(text).change(0, "w", "x").rows() == []
+
+
+def test_a_language_without_grammar() -> None:
+    change = Change("file:///a", "a", "", 0, "let a be\n", "let b be\n", 0.0, "", "")
+
+    async def ask(old: str, new: str, renamed: Sequence[int]) -> None:
+        return None
+
+    assert asyncio.run(find_repeats([change], ["let b be\n", "a\n"], ask)) is None
+
+
+def test_ten_thousand_changes_cost_as_much_as_the_latest() -> None:
+    typist = Typist(AREA).change(0, "w", "width")
+    typist.changes = [Change("file:///a", "a", "python", 5, "a\n", "b\n", 0.0, "", "")] * 10_000 + typist.changes
+    assert typist.rows() == [(2, "    return width * h\n")]
+
+
+def test_a_renamed_name_of_several_rows_is_merged() -> None:
+    change = Change("file:///a", "a", "python", 3, "a(w,\n  w)\n", "a(x,\n  x)\n", 0.0, "", "")
+    assert renamed_name(change) == ("w", "x", [(0, 2), (1, 2)])
+
+
+def test_the_documents_process_finds_the_places_and_a_cancelled_request_costs_only_the_process() -> None:
+    async def scenario() -> None:
+        text = AREA
+        tree = DocumentTree("python", lambda: text, Trees(), lambda: None)
+        assert await tree.same_name("w", "width", [9]) is None  # not parsed yet
+        await tree.refresh()
+        text = AREA.replace("(w,", "(width,")
+        tree.edited(Edit(9, "w", "width"))
+        refreshed = asyncio.ensure_future(tree.refresh())  # both need the same process
+        assert await tree.same_name("w", "width", [9]) == SameName("local", True, 0, [text.index("w *")])
+        await refreshed
+        asked = asyncio.ensure_future(tree.same_name("w", "width", [9]))
+        await asyncio.sleep(0)
+        asked.cancel()
+        assert await asyncio.gather(asked, return_exceptions=True)
+        await tree.refresh()
+        assert await tree.same_name("w", "width", [9]) is not None
+        tree.close()
+        assert await tree.same_name("w", "width", [9]) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_name_in_a_large_file_is_looked_up_only_where_it_stands() -> None:
+    """The rest of the file costs a search in its text: nodes visited do not grow with it."""
+    visited = list[int]()
+    for rest in (10, 2000):
+        typist = Typist(AREA + "def f(a):\n    return a\n" * rest).change(0, "w", "width")
+        with pytest.MonkeyPatch.context() as patch:
+            count, descend = list[int](), name_scopes.descend
+
+            def counted(
+                root: Node, start: int, count: list[int] = count, descend: Descend = descend
+            ) -> list[name_scopes.Step]:
+                found = list(descend(root, start))
+                count.append(len(found))
+                return found
+
+            patch.setattr(name_scopes, "descend", counted)
+            assert typist.rows() == [(2, "    return width * h\n")]
+        visited.append(sum(count))
+    assert visited[0] == visited[1]
