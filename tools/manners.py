@@ -184,7 +184,7 @@ def new_session(daemon: ConfiguredDaemon) -> Session:
     streamer = Streamer(daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
-    return Session(streamer, status, lambda document: False, clock, lambda sentence: None)
+    return Session(streamer, daemon, status, lambda document: False, clock, lambda sentence: None)
 
 
 async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Judged:

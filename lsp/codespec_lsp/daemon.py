@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec.client.connections import ProvenConnections
-from codespec.client.daemon_client import DaemonClient, Health, RawEvent
+from codespec.client.daemon_client import STATS, DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
+from codespec.contract.body import EditBody
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion
@@ -96,6 +97,14 @@ class ConfiguredDaemon:
     async def send_files(self, body: Mapping[str, Any]) -> None:
         """Send the files that drafts in a document may copy from. Raises DaemonError."""
         await self._client()[0].send_files(body, self._session_of(body))
+
+    def edits(self, body: EditBody) -> AsyncGenerator[RawEvent, None]:
+        """Yield the events of one request for edits. Raises DaemonError."""
+        return self._client()[0].edits(body, self._session_of(body))
+
+    async def stats(self) -> dict[str, Any]:
+        """Return the daemon's report about itself. Raises DaemonError."""
+        return await self._client()[0].report(STATS)
 
     async def ensure(self) -> None:
         """Return once a daemon listens. Raises DaemonError."""

@@ -12,14 +12,18 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from codespec.secret_text import secret_rows
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit, TextPosition
+from codespec_lsp.context import RequestContext
 from codespec_lsp.documents import Document, Documents, canonical
-from codespec_lsp.edit_filter import Rejected, rebased, why_hidden
+from codespec_lsp.edit_filter import Rejected, is_insertion_above, rebased, why_hidden
 from codespec_lsp.edit_history import MAX_LINE, EditHistory, line_edit
+from codespec_lsp.edit_model import EditModel, Sought, may_be_sent
+from codespec_lsp.edit_places import Anchors, other_places
 from codespec_lsp.edit_types import Change, Hunk, NextEdit, Source
 from codespec_lsp.renames import Repeats
-from codespec_lsp.settings import EditorSettings
+from codespec_lsp.settings import OUR_PART, EditorSettings
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not
 MOVED_WITHIN = 10.0  # seconds after an edit in which a move of the cursor may ask for the next one
@@ -37,6 +41,8 @@ MOVED_LATE = f"The last edit is more than {MOVED_WITHIN:.0f} seconds old."
 CHANGED = "The document changed, or a newer request came, before the edit was found."
 LATE = "No edit was found within codespec.nextEditBudgetMs."
 NONE = "Nothing repeats the last change."
+SECRET = "The last change is near a secret, in a file that is not sent, or too long, so no model is asked."
+HIDDEN = "The model's edit is not one to show: it only adds lines above the cursor, or touches a secret."
 
 FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Repeats | None]]
 
@@ -45,13 +51,14 @@ FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Repeats | None]]
 class EditRequest:
     """A client's request for the next edit, with the state of its document at that time.
 
-    `trigger` is typing, moved, left insert, accepted or invoked; any other one counts as typing. `received` is in
-    seconds.
+    `trigger` is typing, moved, left insert, accepted or invoked; any other one counts as typing. `problems` are the
+    rows and messages of the client's diagnostics. `received` is in seconds.
     """
 
     document: Document
     position: TextPosition
     trigger: str
+    problems: Sequence[tuple[int, str]]
     revision: int
     received: float
 
@@ -77,6 +84,8 @@ class NextEdits:
         refresh: Callable[[Iterable[str]], Awaitable[None]],
         why_not: Callable[[Document], str],
         find_repeats: FindRepeats,
+        model: EditModel,
+        context: RequestContext,
         counters: Counters,
         clock: Callable[[], float],
     ) -> None:
@@ -84,6 +93,8 @@ class NextEdits:
         self._reason = ""  # why the last request got no edit
         self._documents, self._settings, self._refresh, self._why_not = documents, settings, refresh, why_not
         self._find_repeats, self._counters, self._clock = find_repeats, counters, clock
+        self.model, self._context = model, context
+        self._anchors = Anchors()
         self._rejected = Rejected()
         self._pending: dict[str, NextEdit] = {}  # the edit that was answered last, with its current rows
         self._known: OrderedDict[str, NextEdit] = OrderedDict()  # edits as they were answered
@@ -105,6 +116,7 @@ class NextEdits:
             if left and (applies or pending.source == "model"):  # a change of the user's has other repetitions
                 self._pending[document.uri] = replace(pending, hunks=left)
         self._rejected.edited(document.uri, lines)
+        self._anchors.edited(document.uri, lines)
         self.history.edited(document, lines, predicted=applies)
 
     def opened(self, document: Document) -> None:
@@ -115,8 +127,11 @@ class NextEdits:
         """Drop the suggestions in a document that is closed or lost. Its changes stay in the history."""
         self._supersede(document.uri)
         self._pending.pop(document.uri, None)
+        self._anchors.close(document.uri)
 
-    def receive(self, uri: str, position: tuple[int, int], trigger: str) -> EditRequest | None:
+    def receive(
+        self, uri: str, position: tuple[int, int], trigger: str, problems: Sequence[tuple[int, str]] = ()
+    ) -> EditRequest | None:
         """Create a request at a client's position; None if the document is not open."""
         document = self._documents.get(canonical(uri))
         if document is None:
@@ -124,7 +139,7 @@ class NextEdits:
         document.spelled = uri
         self._supersede(document.uri)
         here = document.buffer.position(*position)
-        request = EditRequest(document, here, trigger, document.revision, self._clock())
+        request = EditRequest(document, here, trigger, problems, document.revision, self._clock())
         self._newest[document.uri] = (request, asyncio.Event())
         return request
 
@@ -176,7 +191,9 @@ class NextEdits:
 
     async def _find(self, request: EditRequest) -> EditAnswer:
         document = request.document
-        await self._refresh([document.file])
+        await self._refresh(self._context.concerned(document))
+        if self._documents.get(document.uri) is not document:
+            return EditAnswer(reason=CHANGED)
         reason = self._why_not_here(request) or self._why_not_now(request)
         if reason:
             return EditAnswer(reason=reason)
@@ -185,7 +202,11 @@ class NextEdits:
             answer = self._suggest(request, known.source, known.hunks)
             if answer.edit is not None:
                 return answer
-        return await self._repeats(request)
+        answer = await self._repeats(request)
+        if answer.edit is not None or not self._settings().next_edit_model:
+            return answer
+        predicted = await self._ask_model(request)
+        return predicted if predicted.edit is not None or answer.reason == NONE else answer
 
     async def _repeats(self, request: EditRequest) -> EditAnswer:
         """Return the other places of the user's last change."""
@@ -195,6 +216,44 @@ class NextEdits:
         if document.revision != request.revision:
             return EditAnswer(reason=CHANGED)
         return self._suggest(request, found.source, found.hunks) if found is not None else EditAnswer(reason=NONE)
+
+    async def _ask_model(self, request: EditRequest) -> EditAnswer:
+        """Return what the model predicts at the cursor, else at the places that the last change concerns."""
+        document, row = request.document, request.position.row
+        reason, known = await self.model.why_not(), self.history.changes()
+        changes = [each for each in known if self._may_send(each, document) and may_be_sent(each)]
+        if reason or changes[-1:] != known[-1:]:
+            return EditAnswer(reason=reason or SECRET)
+        here = self._anchors.place(document, row)
+        last = changes[-1] if changes[-1].uri == document.uri else None
+        answer = await self._predict(request, [here], changes)
+        others = other_places(last, document.buffer, here, [each for each, _ in request.problems])
+        if answer.edit is None and others:
+            answer = await self._predict(request, others, changes)
+        return answer
+
+    async def _predict(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change]) -> EditAnswer:
+        document, context = request.document, self._context
+        end = request.received + (self._settings().next_edit_budget_ms - OUR_PART) / 1000
+        name, path = context.document_name(document), context.shown(document.path)
+        paths = [context.shown(each.path) for each in changes]
+        sought = Sought(document, name, path, request.position, places, changes, paths, request.problems)
+        hunks, reason = await self.model.find(sought, end - self._clock())
+        if document.revision != request.revision:
+            return EditAnswer(reason=CHANGED)
+        hidden = secret_rows(document.buffer.text)
+        kept = [
+            hunk
+            for hunk in hunks
+            if not is_insertion_above(hunk, request.position.row)
+            and hidden.isdisjoint(range(hunk.start_row, hunk.end_row + 1))
+        ]
+        return self._suggest(request, "model", kept) if kept else EditAnswer(reason=reason or HIDDEN)
+
+    def _may_send(self, change: Change, document: Document) -> bool:
+        """Return whether a change may be sent with a request in a document."""
+        other = self._documents.get(change.uri)
+        return change.uri == document.uri or (other is not None and self._context.may_send(other))
 
     def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> EditAnswer:
         """Return an edit of the hunks that may be shown, the nearest one after the cursor first."""

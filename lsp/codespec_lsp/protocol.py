@@ -21,6 +21,7 @@ from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageS
 
 from codespec_lsp.completer import PendingRequest
 from codespec_lsp.edit_features import INLINE_EDIT, NEXT_EDIT
+from codespec_lsp.next_edits import EditRequest
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
@@ -207,7 +208,12 @@ CHANGED_CELLS = record(
     textContent=maybe(items(record(document=IDENTIFIED, changes=items(_change)))),
 )
 
-EDIT_REQUEST = record(textDocument=IDENTIFIED, position=POSITION, trigger=maybe(text))
+EDIT_REQUEST = record(
+    textDocument=IDENTIFIED,
+    position=POSITION,
+    trigger=maybe(text),
+    diagnostics=maybe(items(record(range=span, message=text))),
+)
 
 READERS: Mapping[str, Reader] = {
     types.INITIALIZE: _initialize,
@@ -327,9 +333,7 @@ class LspProtocol(LanguageServerProtocol):
             if params is not None:
                 self._open[msg_id] = params
         elif method_name in EDITS:
-            at = params["position"]
-            place = (at["line"], at["character"])
-            params = self._server.session.edits.receive(params["textDocument"]["uri"], place, params.get("trigger", ""))
+            params = self._take_edit(params)
         super()._handle_request(msg_id, method_name, params)
 
     def _run_generator(
@@ -358,6 +362,12 @@ class LspProtocol(LanguageServerProtocol):
             explicit = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
             return session.receive(uri, params.position, explicit, params.context.selected_completion_info)
         return session.receive(uri, params.position, explicit=False)
+
+    def _take_edit(self, params: dict[str, Any]) -> EditRequest | None:
+        uri, at = params["textDocument"]["uri"], params["position"]
+        problems = [(each["range"]["start"]["line"], each["message"]) for each in params.get("diagnostics", ())]
+        place = (at["line"], at["character"])
+        return self._server.session.edits.receive(uri, place, params.get("trigger", ""), problems)
 
 
 def modified() -> JsonRpcException:

@@ -53,7 +53,7 @@ class Server(LanguageServer):
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
         streamer = Streamer(self._daemon, self._daemon_is)
-        self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
+        self.session = Session(streamer, self._daemon, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self._defaults = defaults  # with the initialization options, once they are known
         self.dynamic = False
@@ -77,6 +77,7 @@ class Server(LanguageServer):
     def try_again(self) -> None:
         """Clear earlier failures of the daemon."""
         self._daemon.forgive()
+        self.session.edits.model.forget()
         self.status.daemon("ready", "")
 
     async def restart_daemon(self) -> dict[str, str]:

@@ -18,8 +18,9 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.context import RequestContext
-from codespec_lsp.daemon import Streamer
+from codespec_lsp.daemon import ConfiguredDaemon, Streamer
 from codespec_lsp.documents import Document, Documents, canonical, path_of
+from codespec_lsp.edit_model import EditModel
 from codespec_lsp.edit_types import Change
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.lookup_files import LookupFiles, Wanted
@@ -54,6 +55,7 @@ class Session:
     def __init__(
         self,
         streamer: Streamer,
+        daemon: ConfiguredDaemon,
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
@@ -77,15 +79,16 @@ class Session:
         self._notebooks = Notebooks()
         self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
+        self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
         self.edits = NextEdits(
             *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, self._find_repeats),
-            *(self.counters, clock),
+            *(EditModel(daemon, clock), self._context, self.counters, clock),
         )
-        self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
 
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
         self.settings = settings
+        self.edits.model.forget()
         self.exclusions.set_globs(settings.exclude, settings.secret_files, settings.not_secret_files)
 
     def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:

@@ -58,6 +58,10 @@ class FakeDaemon:
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
         self.refused_field = ""  # field to reject, like a daemon that does not know it
         self.refused = 0
+        self.edit_format: str | None = None  # in the statistics; None: a daemon without edits
+        self.stats_asked = 0
+        self.edits: list[Asked] = []  # requests for edits
+        self.edit_script: list[tuple[str, dict[str, Any]]] | None = None  # events sent to each of them at once
         self.port = 0
 
     async def question(self, count: int = 1) -> Asked:
@@ -109,6 +113,31 @@ class FakeDaemon:
         self.files.append(await request.json())
         return web.json_response({"files": len(self.files[-1]["files"])})
 
+    async def stats(self, _request: web.Request) -> web.Response:
+        """Report the format of edits."""
+        self.stats_asked += 1
+        format_ = {} if self.edit_format is None else {"edit_format": self.edit_format}
+        return web.json_response({"daemon": {"version": __version__, "state": "ready", "model": "big", **format_}})
+
+    async def edit(self, request: web.Request) -> web.StreamResponse:
+        """Handle the endpoint for edits: send events until a place is done, or the test hangs up."""
+        asked = Asked(await request.json())
+        self.edits.append(asked)
+        for event in self.edit_script or ():
+            asked.words.put_nowait(event)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        left = len(asked.body["places"])
+        try:
+            await response.prepare(request)
+            while left and (word := await asked.words.get()) is not None:
+                left -= word[0] == "done"
+                await response.write(f"event: {word[0]}\ndata: {json.dumps(word[1])}\n\n".encode())
+            asked.ended.set()
+        except (asyncio.CancelledError, ConnectionResetError):
+            asked.gone.set()
+            raise
+        return response
+
     async def health(self, _request: web.Request) -> web.Response:
         """Report ready."""
         return web.json_response({"status": "ok", "version": __version__, "target": "big", "drafter": "small"})
@@ -122,7 +151,8 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
     app[security.PROOF_KEYS] = security.proof_keys("")
     app.add_routes(security.PROOF_ROUTES)
     app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
-    app.add_routes([web.post("/v1/codespec/files", fake.take_files)])
+    app.add_routes([web.post("/v1/codespec/files", fake.take_files), web.post("/v1/codespec/edit", fake.edit)])
+    app.add_routes([web.get("/v1/codespec/stats", fake.stats)])
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
