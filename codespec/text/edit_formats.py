@@ -36,6 +36,7 @@ class EditFormat:
     last_apart: bool = False
     mark: str = ""
     prefill: int = 0
+    keeps_end: bool = False
     stops: tuple[str, ...] = ()
     nothing: str = ""
     history: str = ""

@@ -24,11 +24,15 @@ class LineHunk:
 class AnswerReader:
     """Compares a growing answer with the old lines.
 
-    `marks` are texts that an answer may repeat at the cursor, and that are no part of the code.
+    `marks` are texts that an answer may repeat at the cursor, and that are no part of the code. `after` are the lines
+    after the old ones, which an answer may go on with. With `keeps_end`, an answer that ends before the old lines do
+    leaves the rest of them.
     """
 
-    def __init__(self, old: Sequence[str], marks: Sequence[str] = ()) -> None:
-        self.old = list(old)
+    def __init__(
+        self, old: Sequence[str], marks: Sequence[str] = (), after: Sequence[str] = (), keeps_end: bool = False
+    ) -> None:
+        self.old, self._after, self._keeps_end = list(old), after, keeps_end
         self.new: list[str] = []
         self._marks = marks
         self._rest = ""  # the last line, which may go on
@@ -48,15 +52,20 @@ class AnswerReader:
     def finish(self) -> list[LineHunk]:
         """Read the end of a whole answer and return the hunks that it completes.
 
-        Blank lines at the end stay those of the window, because models add and drop them at random. An answer without
-        any text changes nothing.
+        Blank lines at the end stay those of the window, because models add and drop them at random. Lines that stand
+        after the window are no part of it. An answer without any text changes nothing.
         """
         found = self.feed("\n") if self._rest else []
         if not any(map(str.strip, self.new)):
             return []
         old_end, new_end = _text_end(self.old, self._at_old), _text_end(self.new, self._at_new)
-        same = common_end(self.old[self._at_old : old_end], self.new[self._at_new : new_end])
-        hunk = self._hunk(old_end - same, new_end - same)
+        old, new = self.old[self._at_old : old_end], self.new[self._at_new : new_end]
+        same = common_end(old, new)
+        if not same:
+            new = new[: len(new) - _beyond(new, self._after)]
+            same = common_end(old, new)
+            old_end = self._at_old + (_replaced(old, new) if self._keeps_end and not same else len(old))
+        hunk = self._hunk(old_end - same, self._at_new + len(new) - same)
         return [*found, hunk] if hunk is not None else found
 
     def _add(self, line: str) -> LineHunk | None:
@@ -104,6 +113,26 @@ def _text_end(lines: Sequence[str], start: int) -> int:
     while end > start and not lines[end - 1].strip():
         end -= 1
     return end
+
+
+def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
+    """Return how many lines at the end of an answer are the first ones after the window.
+
+    Brackets alone are not enough after other new lines, since these may need them.
+    """
+    for count in range(min(len(new), len(after)), 0, -1):
+        tail = list(new[-count:])
+        if tail == list(after[:count]) and (count == len(new) or any(map(has_letters, tail))):
+            return count
+    return 0
+
+
+def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many old lines the new ones replace if these end too early: code replaces code, not brackets."""
+    count = 0
+    for line in new:
+        count += count < len(old) and has_letters(old[count]) == has_letters(line)
+    return count
 
 
 def has_letters(line: str) -> bool:

@@ -76,6 +76,34 @@ def test_an_answer_without_text_changes_nothing() -> None:
     assert hunks("") == hunks("\n \n\n") == []
 
 
+def test_lines_after_the_window_are_no_part_of_the_answer() -> None:
+    after = ["}", "", "def h(c):", "    return c"]
+
+    def read(lines: list[str]) -> list[LineHunk]:
+        reader = AnswerReader(OLD, after=after)
+        return [*reader.feed(text(lines)), *reader.finish()]
+
+    assert read([*OLD, "}"]) == read([*OLD, "}", "", "def h(c):"]) == []
+    assert read([*OLD, "    # end", *after[:3]]) == [LineHunk(8, 8, ("    # end",))]
+    block = ("    if b {", "        g(b)", "}")
+    assert read([*OLD, *block]) == [LineHunk(8, 8, block)], "a new block needs its bracket"
+    assert read([*OLD[:7], "    return 1", *after[:3]]) == [LineHunk(7, 8, ("    return 1",))]
+
+
+def test_lines_that_an_answer_does_not_reach_stay_for_a_model_that_ends_too_early() -> None:
+    old = ["a = {", "    1: x,", "}", "b = 2", "c = 3"]
+
+    def read(lines: list[str]) -> list[LineHunk]:
+        reader = AnswerReader(old, keeps_end=True)
+        return [*reader.feed(text(lines)), *reader.finish()]
+
+    assert read(old[:1]) == read(old[:4]) == read([]) == []
+    assert read([*old[:2], "    2: y,"]) == [LineHunk(2, 2, ("    2: y,",))], "the bracket stays"
+    assert read([*old[:3], "b = 4"]) == [LineHunk(3, 4, ("b = 4",))]
+    assert read([*old[:3], "c = 3"]) == [LineHunk(3, 4, ())], "the end is reached"
+    assert hunks(text(old[:4]), old) == [LineHunk(4, 5, ())], "a trained model deletes lines in this way"
+
+
 def test_the_cursor_s_mark_is_no_text() -> None:
     assert hunks(text(OLD).replace("y = x", "y =<|cursor|> x"), mark="<|cursor|>") == []
 

@@ -129,7 +129,7 @@ def test_windows_at_the_borders_of_a_document() -> None:
 
 def test_a_fence_is_longer_than_any_in_the_document() -> None:
     prompt = build("chat", replace(CONTEXT, lines=["````md", "text", "````"]), 1)
-    assert prompt.stops == ("\n`````",) and "`````python\n" in prompt.text
+    assert prompt.stops == ("`````",) and "`````python\n" in prompt.text
 
 
 def test_a_mark_that_the_answer_spells_as_text_is_refused_in_the_window() -> None:

@@ -31,6 +31,7 @@ from codespec.text.edit_hunks import AnswerReader, LineHunk
 from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
 
 EDIT = "/v1/codespec/edit"
+MAX_AFTER = 16  # lines after the window that an answer may go on with
 UNCHANGED = "The model leaves these lines as they are."
 CUT = {
     "length": "The answer was cut at max_tokens before it ended.",
@@ -166,7 +167,9 @@ class Answer:
         self._last_row = context.first_row + len(context.lines)
         self._rows = (prompt.start_row, prompt.start_row + len(prompt.lines)) if prompt else (row, row)
         self._marks = (*form.markers, form.nothing) if form else ()
-        self._reader = AnswerReader(prompt.lines if prompt else (), (form.mark,) if form and form.mark else ())
+        marks, keeps_end = ((form.mark,) if form.mark else (), form.keeps_end) if form else ((), False)
+        after = context.lines[self._rows[1] - context.first_row :][:MAX_AFTER]
+        self._reader = AnswerReader(prompt.lines if prompt else (), marks, after, keeps_end)
         self._edits = 0
         for line in prompt.lines[: prompt.given] if prompt else ():
             self._reader.feed(f"{line}\n")
