@@ -17,7 +17,7 @@ from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE
 
 EDITOR_IDLE_UNLOAD = 30.0  # minutes
-EDIT_FORMATS = ("auto", "none", "sweep-server", "sweep-card", "chat")
+EDIT_FORMATS = ("auto", "none", "sweep-server", "sweep-card", "zeta-2.1", "zeta-2", "zeta-1", "chat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,24 @@ _FILE = Path(__file__).with_suffix(".toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a ready-made prompt of a format is recognized: its beginning, its end, and where the current text is.
+
+    The current text is the last one between `opens` and `closes`. With `headed`, the rest of the line after each of
+    them is a path, and the prompt's text after `closes` is the beginning of the answer. `answer` is an answer in which
+    nothing changes, and `stops` end an answer, if they are not the format's: clients read the end themselves.
+    """
+
+    opens: str
+    closes: str
+    begins: str = ""
+    ends: str = ""
+    headed: bool = False
+    answer: str = "{current}"
+    stops: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EditFormat:
     """One format; edit_formats.toml describes the fields. Line counts exclude the row in focus."""
 
@@ -41,10 +59,12 @@ class EditFormat:
     nothing: str = ""
     history: str = ""
     change: str = ""
+    predicted: str = ""
     snippets: str = ""
     snippet: str = ""
     diagnostics: str = ""
     problem: str = ""
+    reads: Reading | None = None
 
     def missing(self, vocabulary: Mapping[str, int]) -> tuple[str, ...]:
         """Return the control tokens that a vocabulary lacks for this format."""
@@ -61,6 +81,9 @@ def edit_formats() -> Mapping[str, EditFormat]:
     made: dict[str, EditFormat] = {}
     for name, table in tables.items():
         values: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in table.items()}
+        if "reads" in table:
+            reads: dict[str, Any] = {key: tuple(v) if key in tuples else v for key, v in table["reads"].items()}
+            values["reads"] = Reading(**reads)
         made[name] = EditFormat(name=name, **values)
     return made
 

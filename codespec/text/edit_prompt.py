@@ -161,25 +161,20 @@ class _Assembly:
 
     def encoded(self) -> tuple[list[int], str]:
         """Return the ids of the prompt, and its text without control tokens."""
-        ids, texts = list(self.tokenizer.bos_ids), list[str]()
-        for number, part in enumerate(_merged(self._parts())):
-            if isinstance(part, int):
-                ids.append(part)
-            else:
-                ids += self.tokenizer.encode_inside(part, begins=not number)
-                texts.append(part)
-        return ids, "".join(texts)
+        return encode_parts(self.tokenizer, self._parts())
 
     def _parts(self) -> list[Part]:
         form, context, counts = self.form, self.context, self.counts
         lines, start, end = context.lines, self.start, self.end
         first = max(0, start - counts["file"] // 2)
+        after = _joined(lines[end : end + counts["around"]])
         values: Values = {
             **self._place(context.path, context.first_row + start, end - start),
             "language": context.language,
             "file": _joined(self.original[first : first + counts["file"]]),
             "before": _joined(lines[max(0, start - counts["around"]) : start]),
-            "after": _joined(lines[end : end + counts["around"]]),
+            "after": after,
+            "after_or_blank": after or "\n",
             "original": _joined(self.original[slice(*_rows_before(self.original, lines, start, end))]),
             "window": _joined(self.window),
             "current": _joined(self._marked()),
@@ -209,6 +204,7 @@ class _Assembly:
             "old": _closed(change.old),
             "new": _closed(change.new),
             "diff": _diff(change),
+            "predicted": self.form.predicted if change.predicted else "",
         }
 
     def _snippets(self) -> list[Part]:
@@ -239,15 +235,29 @@ class _Assembly:
                 value = values.get(piece, "")
                 parts += [value] if isinstance(value, str) else value
             else:
-                parts += self._with_ids(piece)
+                parts += split_markers(self.tokenizer, self.form, piece)
         return parts
 
-    def _with_ids(self, literal: str) -> list[Part]:
-        known = [name for name in self.form.markers if name in self.tokenizer.vocab]
-        if not known:
-            return [literal]
-        pieces = re.split(f"({'|'.join(map(re.escape, known))})", literal)
-        return [self.tokenizer.vocab[piece] if piece in known else piece for piece in pieces]
+
+def split_markers(tokenizer: TextTokenizer, form: EditFormat, text: str) -> list[Part]:
+    """Return a text with the control tokens of a format as ids, if the vocabulary has them."""
+    known = [name for name in form.markers if name in tokenizer.vocab]
+    if not known:
+        return [text]
+    pieces = re.split(f"({'|'.join(map(re.escape, known))})", text)
+    return [tokenizer.vocab[piece] if number % 2 else piece for number, piece in enumerate(pieces)]
+
+
+def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[int], str]:
+    """Return the ids of a prompt in parts, and its text without control tokens."""
+    ids, texts = list(tokenizer.bos_ids), list[str]()
+    for number, part in enumerate(_merged(parts)):
+        if isinstance(part, int):
+            ids.append(part)
+        else:
+            ids += tokenizer.encode_inside(part, begins=not number)
+            texts.append(part)
+    return ids, "".join(texts)
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:

@@ -166,10 +166,15 @@ class Answer:
         self.number, self.handle, self.reason = number, handle, reason
         self._last_row = context.first_row + len(context.lines)
         self._rows = (prompt.start_row, prompt.start_row + len(prompt.lines)) if prompt else (row, row)
+<<<<<<< HEAD
         self._marks = (*form.markers, form.nothing) if form else ()
         marks, keeps_end = ((form.mark,) if form.mark else (), form.keeps_end) if form else ((), False)
         after = context.lines[self._rows[1] - context.first_row :][:MAX_AFTER]
         self._reader = AnswerReader(prompt.lines if prompt else (), marks, after, keeps_end)
+=======
+        self._form = form
+        self._reader = AnswerReader(prompt.lines if prompt else (), (form.mark,) if form and form.mark else ())
+>>>>>>> ea4ee6c9 (Next edits: prompts that Zed, cursortab.nvim and Pochi write are recognized, and Zeta's formats)
         self._edits = 0
         for line in prompt.lines[: prompt.given] if prompt else ():
             self._reader.feed(f"{line}\n")
@@ -193,9 +198,10 @@ class Answer:
 
     def _send(self, hunks: Sequence[LineHunk]) -> Iterator[tuple[str, dict[str, Any]]]:
         for hunk in hunks:
-            control = next((mark for mark in self._marks if any(mark in line for line in hunk.lines)), "")
-            if control or self.reason:
-                self.reason = self.reason or f"The answer holds {control}, which is no code."
+            mark = self._mark_in(hunk)
+            if mark or self.reason:
+                nothing = self._form is not None and mark == self._form.nothing
+                self.reason = self.reason or (UNCHANGED if nothing else f"The answer holds {mark}, which is no code.")
                 return
             self._edits += 1
             start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end
@@ -203,6 +209,11 @@ class Answer:
             if end == self._last_row:  # the document's last row has no line break
                 text = text.removesuffix("\n")
             yield "edit", {"place": self.number, "start_row": start, "end_row": end, "text": text}
+
+    def _mark_in(self, hunk: LineHunk) -> str:
+        """Return the control token or the word for no edit that a hunk spells, or ""."""
+        marks = (*self._form.markers, self._form.nothing) if self._form else ()
+        return next((mark for mark in marks if mark and any(mark in line for line in hunk.lines)), "")
 
     def _reason(self, done: Completion) -> str:
         if self.reason or done.finish_reason != "stop":

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from codespec import __version__
 from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
+from codespec.contract.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
 from codespec.server.accounts import own_key
@@ -21,6 +21,7 @@ from codespec.server.dialects.documented import INFILL, LLAMA_CPP, refuse_unread
 from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
 from codespec.server.dialects.requests import (
     SAMPLING,
+    make_request,
     missing_fim,
     read_choices,
     read_max_tokens,
@@ -121,7 +122,7 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
     return LlamaCppReply(
         handles=tuple(
             RequestHandle(
-                CompletionRequest(**prompt, **settings),
+                make_request(prompt, settings),
                 Priority.INTERACTIVE if tokens else Priority.WARM_UP,
                 after_first_ms=limit if limit > 0 and tokens else None,
                 notes=notes,

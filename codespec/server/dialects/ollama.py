@@ -13,13 +13,14 @@ from aiohttp import web
 
 from codespec import __version__
 from codespec.contract.limits import MOST_PATH
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
+from codespec.contract.types import Completion, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.documented import OLLAMA, OLLAMA_OPTIONS, refuse_unread, refuse_window
 from codespec.server.dialects.replies import collect, notes_field, stream
 from codespec.server.dialects.requests import (
     SAMPLING,
+    make_request,
     missing_fim,
     read_max_tokens,
     read_prompt,
@@ -30,7 +31,7 @@ from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 
-NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
+NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "max_tokens": "options.num_predict"}
 NANOSECONDS = 1_000_000  # per millisecond
 INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue looks for .Suffix in it
 
@@ -65,12 +66,12 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     options = fields.part("options") or Fields({}, "options.")
     notes = refuse_unread(fields, OLLAMA) + refuse_unread(options, OLLAMA_OPTIONS)
     refuse_window(options, "repeat_penalty")
-    request = CompletionRequest(
-        **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
-        max_tokens=read_max_tokens(options, "num_predict", loaded.context, notes, 128),
+    texts = read_prompt(fields.text("prompt", ""), fields, loaded, notes)
+    settings = {
+        "max_tokens": read_max_tokens(options, "num_predict", loaded.context, notes, 128),
         **read_sampling(options, SAMPLING, {"repetition_penalty": "repeat_penalty"}, hottest=100.0),
-    )
-    return RequestHandle(request, notes=notes)
+    }
+    return RequestHandle(make_request(texts, settings), notes=notes)
 
 
 def _encode(event: Event, model: str, handles: Sequence[RequestHandle]) -> list[bytes]:

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PATH
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.contract.types import Completion
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     CHAT_TEMPLATES,
@@ -29,6 +29,7 @@ from codespec.server.daemon import DAEMON
 from codespec.server.dialects.documented import CHAT, MISTRAL, OPENAI, refuse_unread
 from codespec.server.dialects.replies import ChoiceShape, chat, legacy, respond
 from codespec.server.dialects.requests import (
+    make_request,
     missing_fim,
     prompt_text,
     read_include_usage,
@@ -42,6 +43,7 @@ from codespec.server.dialects.requests import (
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
+from codespec.text.edit_reader import predict_region
 from codespec.text.fim_templates import split_ready_made
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
@@ -121,7 +123,7 @@ def read_request(fields: Fields, loaded: Loaded) -> Continued:
     sampling["max_tokens"] = read_max_tokens(fields, "max_tokens", loaded.context, notes)
     prompts = fields.prompts("prompt")
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
-    handles = tuple(RequestHandle(CompletionRequest(**texts, **sampling), notes=notes) for texts in read)
+    handles = tuple(RequestHandle(make_request(texts, sampling), notes=notes) for texts in read)
     echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
     return Continued(handles, echoes, choices, logprobs is not None)
 
@@ -156,9 +158,9 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
         del hidden
         async with daemon.encoding:
             ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
-        texts = {"prefix": text, "prompt_ids": ids}
+        texts = {"prefix": text, "prompt_ids": ids, "prediction": predict_region(conversation[-1].content)}
     del conversation  # free the messages, which the prompt contains
-    handles = [RequestHandle(CompletionRequest(**texts, **settings), notes=notes)]
+    handles = [RequestHandle(make_request(texts, settings), notes=notes)]
     shape = ChoiceShape("chatcmpl", CHAT_KINDS, _message, _delta, chat, _opening)
     wanted = settings["logprobs"] is not None
     return await respond(request, handles, loaded, shape, streams=streams, with_usage=with_usage, with_logprobs=wanted)
@@ -235,14 +237,13 @@ def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MOST_PATH)
     notes = refuse_unread(fields, MISTRAL)
-    request = CompletionRequest(
-        **read_prompt(fields.text("prompt"), fields, loaded, notes),
-        max_tokens=read_max_tokens(fields, "max_tokens", loaded.context, notes),
+    texts = read_prompt(fields.text("prompt"), fields, loaded, notes)
+    settings = {
+        "max_tokens": read_max_tokens(fields, "max_tokens", loaded.context, notes),
         **read_sampling(fields, ("top_p", "seed", "stop"), {"seed": "random_seed"}),
-        shape="auto",
-        heal=True,
-    )
-    return RequestHandle(request, notes=notes)
+    }
+    ends = {} if "prompt_ids" in texts else {"shape": "auto", "heal": True}
+    return RequestHandle(make_request(texts, settings | ends), notes=notes)
 
 
 def _fim_message(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from aiohttp import web
 
 from codespec import secret_text
 from codespec.contract.limits import MOST_CHOICES, MOST_COUNT, MOST_PREDICTION, MOST_SEED
-from codespec.contract.types import Snippet
+from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields
+from codespec.text.edit_reader import read_edit_prompt
 from codespec.text.fim_templates import MOST_FILES, FimMissing, find_template, split_ready_made
+from codespec.text.layout import MOST_CHARS
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")
@@ -109,10 +111,10 @@ def read_include_usage(fields: Fields) -> bool:
 def read_prompt(
     prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str], name: str = "prompt"
 ) -> dict[str, Any]:
-    """Return prefix, suffix and other files, or token ids.
+    """Return prefix, suffix and other files, or token ids, for `make_request`.
 
     The client sends the texts separately, or in one prompt, the field `name`, with the markers of a known family, or
-    both ways at once.
+    both ways at once. A prompt of a next-edit client also has a prediction and stops.
     """
     suffix = fields.text("suffix", "")
     if suffix:
@@ -121,6 +123,9 @@ def read_prompt(
         if suffix:
             raise RequestError("suffix can't go with a prompt of token ids: send the prompt as text.", "suffix")
         return {"prefix": prompt_text(prompt, loaded), "prompt_ids": prompt}
+    edit = None if suffix else read_edit(prompt, loaded)
+    if edit is not None:
+        return edit
     ready_made = split_ready_made(prompt)
     if ready_made is None or (suffix and suffix.strip() != ready_made.suffix.strip()):
         return {"prefix": prompt, "suffix": suffix}
@@ -129,6 +134,28 @@ def read_prompt(
         notes.append(f"the first {ready_made.left_out} other files were left out: at most {MOST_FILES} are read")
     files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)
     return {"prefix": ready_made.prefix, "suffix": ready_made.suffix, "snippets": files}
+
+
+def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
+    """Return the parts of a next-edit client's prompt, or None for any other prompt.
+
+    Another server parses the control tokens itself. A prompt too long for the context is none.
+    """
+    found = read_edit_prompt(prompt) if len(prompt) <= loaded.context * MOST_CHARS else None
+    if found is None:
+        return None
+    parts: dict[str, Any] = {"prefix": prompt, "prediction": found.prediction, "stop": found.stops}
+    if loaded.engine.mode == "upstream":
+        return parts
+    ids = found.ids(loaded.engine.target.tokenizer)
+    return None if ids is None else {**parts, "prompt_ids": tuple(ids), "ends_at_control": True}
+
+
+def make_request(texts: Mapping[str, Any], settings: Mapping[str, Any]) -> CompletionRequest:
+    """Return a request from `read_prompt`'s texts and the client's settings: its prediction wins, stops add up."""
+    prediction = settings.get("prediction") or texts.get("prediction", "")
+    stops = tuple(dict.fromkeys((*settings.get("stop", ()), *texts.get("stop", ()))))
+    return CompletionRequest(**{**texts, **settings, "prediction": prediction, "stop": stops})
 
 
 def prompt_text(prompt: Prompt, loaded: Loaded) -> str:

@@ -24,7 +24,7 @@ from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, read_fields, reply
 
 RAW = "debug_options.raw_prompt"
-NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
+NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix", "prompt_ids": RAW}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
 PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older server for its telemetry setting
