@@ -177,4 +177,4 @@ def test_a_client_that_leaves_stops_the_work() -> None:
         connection = served.open(PATH, body(places=[3, 9, 27]))
         assert wait_for(lambda: len(engine.running) == 3)
         connection.close()
-        assert served.idle() and not engine.running
+        assert served.idle() and wait_for(lambda: not engine.running)
