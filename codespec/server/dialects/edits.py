@@ -166,15 +166,10 @@ class Answer:
         self.number, self.handle, self.reason = number, handle, reason
         self._last_row = context.first_row + len(context.lines)
         self._rows = (prompt.start_row, prompt.start_row + len(prompt.lines)) if prompt else (row, row)
-<<<<<<< HEAD
-        self._marks = (*form.markers, form.nothing) if form else ()
+        self._form = form
         marks, keeps_end = ((form.mark,) if form.mark else (), form.keeps_end) if form else ((), False)
         after = context.lines[self._rows[1] - context.first_row :][:MAX_AFTER]
         self._reader = AnswerReader(prompt.lines if prompt else (), marks, after, keeps_end)
-=======
-        self._form = form
-        self._reader = AnswerReader(prompt.lines if prompt else (), (form.mark,) if form and form.mark else ())
->>>>>>> ea4ee6c9 (Next edits: prompts that Zed, cursortab.nvim and Pochi write are recognized, and Zeta's formats)
         self._edits = 0
         for line in prompt.lines[: prompt.given] if prompt else ():
             self._reader.feed(f"{line}\n")
