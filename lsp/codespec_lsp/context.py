@@ -46,8 +46,7 @@ class RequestContext:
         """Return snippets of other files, if the settings allow them. `wanted` is a type whose definition helps."""
         if not self._settings().snippets:
             return ()
-        seen = {each.path for each in self._documents}
-        imported = tuple(each for each in self.imported.known(document) if each[0] not in seen)
+        imported = self.imported.known(document, {each.path for each in self._documents})
         others = [each for each in self.near(document) if each is document or each.file != document.file]
         found = self._snippets.find(document, others, self.may_send, self._syntax, imported, wanted)
         return [Snippet(self.shown(each.path), each.text) for each in found]

@@ -87,7 +87,8 @@ class Rules:
         """
         parts = PurePosixPath(path.replace("\\", "/")).parts
         above = max((len(root.parts) for root in self.roots if Path(path).is_relative_to(root)), default=0)
-        return "/".join(parts[above:] if above else parts[-2:]).lstrip("/")
+        last = [each for each in parts[-2:] if not each.endswith((":", "/"))]  # not a drive, nor the root
+        return "/".join(parts[above:] if above else last)
 
     def sendable(self, paths: Iterable[Path], repository: Path) -> Iterator[tuple[Path, Path]]:
         """Yield the paths that may be sent, each with its resolved target.

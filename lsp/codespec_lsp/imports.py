@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -297,12 +297,16 @@ class ImportedFiles:
         # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
-    def known(self, document: Document) -> tuple[tuple[str, Outline], ...]:
-        """Return the paths and outlines of the files that the last search found; () during a search."""
+    def known(self, document: Document, opened: Collection[str]) -> tuple[tuple[str, Outline], ...]:
+        """Return the paths and outlines of the files that the last search found; () during a search.
+
+        Files with an `opened` path are left out, also where a link leads to one.
+        """
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        return tuple((file.path, self._outlines.get(file, ())) for file in imports.files)
+        closed = [file for file in imports.files if file.path not in opened and file.target not in opened]
+        return tuple((file.path, self._outlines.get(file, ())) for file in closed)
 
     async def look(self, document: Document) -> None:
         """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.

@@ -78,7 +78,7 @@ class LookupFiles:
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
         loop, uri = asyncio.get_running_loop(), document.file
         others = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
-        within = await loop.run_in_executor(self._thread, _within, (*wanted.open, *others))
+        within = await loop.run_in_executor(self._thread, _within, (*wanted.open, *others), wanted.rules)
         files: list[FileBody] = [{"path": path, "text": text} for path, text in within]
         if files or document.uri in self._sent:
             self._sent[document.uri] = wanted.name
@@ -135,11 +135,11 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _within(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the first files that fit into MOST_TOGETHER, with cleaned paths and texts, without secret lines."""
+def _within(files: Iterable[tuple[str, str]], rules: Rules) -> list[tuple[str, str]]:
+    """Return the first files that fit into MOST_TOGETHER, with cleaned and shown paths, and without secret lines."""
     kept, left = list[tuple[str, str]](), MOST_TOGETHER
     for path, text in files:
         if text.strip() and len(text) <= min(left, MOST_SIDE):
             left -= len(text)
-            kept.append((clean(path)[-MOST_PATH:], clean(without_secrets(text))))
+            kept.append((clean(rules.shown(path))[-MOST_PATH:], clean(without_secrets(text))))
     return kept

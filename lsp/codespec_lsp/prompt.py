@@ -18,7 +18,7 @@ from codespec.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows, imported_names
-from codespec_lsp.outline import Outline, definitions_of, split_all
+from codespec_lsp.outline import Outline, split_all
 from codespec_lsp.syntax import DocumentSyntax
 
 STEPS = 4  # the start of the prefix moves by a quarter of the window
@@ -195,18 +195,20 @@ def find_snippets(
 
     First what `here` imports by name from other files, open or not (`imported`), and the definition of the type
     `wanted`. Then the recently edited places of the open files used last, what else imported files define, and the
-    imports of the open files.
+    imports of the open files. Nothing comes twice: neither what an edited place shows, nor a definition by two ways.
     """
     rows = import_rows(here.buffer.lines)
     names, joined = imported_names(rows) | {wanted}, "\n".join(rows)
     files = [document for document in others if document is not here]
     named = [document for document in files if _stem(document) in joined][:MOST_FILES]
     rest = [document for document in files if document not in named][: MOST_FILES - len(named)]
-    outlines = [*((each.path, syntax[each.uri].tree.outline) for each in named), *imported]
-    first, others_defined = split_all(outlines, names, wanted)
-    first += [Snippet(each.path, definitions_of(syntax[each.uri].tree.outline, wanted)) for each in rest]
-    edited = [Snippet(each.path, text) for each in (*named, *rest) for text in _edited(each)]
-    imports = [Snippet(each.path, _imports(each)) for each in (*named, *rest)]
+    places = {each.uri: list(_edited(each)) for each in (*named, *rest)}
+    outlines = [(each.path, syntax[each.uri].tree.outline) for each in named]
+    types = [(each.path, [block for block in syntax[each.uri].tree.outline if block.name == wanted]) for each in rest]
+    shown = [text for texts in places.values() for text in texts]
+    first, others_defined = split_all(_once([*outlines, *imported, *types], "".join(shown)), names, wanted)
+    edited = [Snippet(each.path, text) for each in (*named, *rest) for text in places[each.uri]]
+    imports = [Snippet(each.path, _imports(each, "".join(shown))) for each in (*named, *rest)]
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
     for each in (*first, *edited, *others_defined, *imports):
@@ -217,8 +219,20 @@ def find_snippets(
     return tuple(snippets)
 
 
-def _imports(document: Document) -> str:
-    return without_secrets("".join(import_rows(document.buffer.lines)))[:MOST_IMPORTS]
+def _once(outlines: Iterable[tuple[str, Outline]], shown: str) -> list[tuple[str, Outline]]:
+    """Return the outlines without the definitions that an earlier one has, or whose rows are all `shown`."""
+    seen, kept = set[str](), list[tuple[str, Outline]]()
+    for path, blocks in outlines:
+        new = [block for block in blocks if block.text not in seen]
+        kept.append((path, [block for block in new if not all(row in shown for row in block.text.splitlines())]))
+        seen.update(block.text for block in new)
+    return kept
+
+
+def _imports(document: Document, shown: str) -> str:
+    """Return the import rows of a document that are not `shown`."""
+    rows = [row for row in import_rows(document.buffer.lines) if row not in shown]
+    return without_secrets("".join(rows))[:MOST_IMPORTS]
 
 
 def _edited(document: Document) -> Iterable[str]:

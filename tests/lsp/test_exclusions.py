@@ -319,6 +319,8 @@ def test_new_settings_begin_running_decisions_anew(monkeypatch: pytest.MonkeyPat
         ("/cart.py", ["/home"], "cart.py"),
         ("Untitled-1", [], "Untitled-1"),
         ("C:\\work\\shop\\cart.py", [], "shop/cart.py"),
+        ("C:\\cart.py", [], "cart.py"),
+        ("/c:/cart.py", [], "cart.py"),
     ],
 )
 def test_a_path_says_nothing_of_the_users_machine(path: str, roots: list[str], shown: str) -> None:

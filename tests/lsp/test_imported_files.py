@@ -94,6 +94,20 @@ def test_once_it_is_open_its_open_text_counts(shop: Path) -> None:
     run(scenario())
 
 
+def test_a_file_that_is_open_under_another_name_comes_once(shop: Path) -> None:
+    (shop / "link.py").symlink_to(shop / "price.py")
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            writer = Writer(client, fake, shop / "cart.py", "from price import total\nfrom link import total\nx = ")
+            await writer.sends(("price.py", HEAD))
+            client.open("def other():\n    pass\n", uri=(shop / "price.py").as_uri())
+            await asyncio.sleep(0.2)
+            await writer.sends(("price.py", "def other():\n"))
+
+    run(scenario())
+
+
 def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +242,7 @@ def test_a_changed_file_and_a_new_import_are_found(shop: Path) -> None:
 
 def test_there_is_a_bound(shop: Path) -> None:
     for number in range(6):
-        (shop / f"m{number}.py").write_text("".join(f"def function_{n}(first, second): ...\n" for n in range(99)))
+        (shop / f"m{number}.py").write_text("".join(f"def f{number}_{n}(first, second): ...\n" for n in range(99)))
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):

@@ -9,7 +9,7 @@ import tree_sitter
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_lsp.outline import MAX_BLOCKS, MAX_OUTLINE, Block, definitions_of, outline, split, split_all
 
-from tests.lsp.conversation import run
+from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 
 PYTHON = '''import os
@@ -229,6 +229,46 @@ def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
             client.type(2 + typed, 1, 4 + typed, "z")
             await client.texts(1, 5 + typed)
             assert fake.asked[-1].body["snippets"] == first, "typing here changes nothing there"
+
+    run(scenario())
+
+
+def test_an_edited_place_and_its_definitions_come_once() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open(PYTHON + "\n" * 20 + "def far(end):\n    return end\n", uri="file:///p/shapes.py")
+            client.open("from shapes import Box, load, far\nx = \n")
+            client.change(2, insertion(16, 4, "return 0 or "), uri="file:///p/shapes.py")  # inside `load`
+            typed, text = 0, ""
+            while "def far(end):" not in text:  # trees are parsed shortly after a change
+                client.type(2 + typed, 1, 4 + typed, "z")
+                typed += 1
+                await client.texts(1, 4 + typed)
+                await asyncio.sleep(0.05)
+                text = "".join(each["text"] for each in fake.asked[-1].body["snippets"])
+            assert (
+                text.count("def load(path):\n") == text.count("class Box(Shape):\n") == text.count("import os\n") == 1
+            )
+
+    run(scenario())
+
+
+def test_the_same_definition_in_two_files_comes_once() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            for name in ("shapes", "copies", "unrelated"):
+                client.open("def draw(path):\n    return path\nclass Box:\n    size = 1\n", uri=f"file:///p/{name}.py")
+            client.open("from shapes import draw\nfrom copies import draw\nbox = Box()\nbox.\n")
+            typed, text = 0, ""
+            while "draw" not in text:
+                await asyncio.sleep(0.05)
+                client.type(2 + typed, 3, 4 + typed, "z")
+                typed += 1
+                await client.texts(3, 4 + typed)
+                text = "".join(each["text"] for each in fake.asked[-1].body["snippets"])
+            assert text.count("def draw(path):\n") == text.count("class Box:\n") == 1
 
     run(scenario())
 
