@@ -58,14 +58,16 @@ class AnswerReader:
         found = self.feed("\n") if self._rest else []
         if not any(map(str.strip, self.new)):
             return []
-        old_end, new_end = _text_end(self.old, self._at_old), _text_end(self.new, self._at_new)
-        old, new = self.old[self._at_old : old_end], self.new[self._at_new : new_end]
+        old = self.old[self._at_old : _text_end(self.old, self._at_old)]
+        new = self.new[self._at_new : _text_end(self.new, self._at_new)]
         same = common_end(old, new)
         if not same:
             new = new[: len(new) - _beyond(new, self._after)]
             same = common_end(old, new)
-            old_end = self._at_old + (_replaced(old, new) if self._keeps_end and not same else len(old))
-        hunk = self._hunk(old_end - same, self._at_new + len(new) - same)
+        if self._keeps_end:
+            old, new = _without_end(old, new, same, ends=not any(map(str.strip, self._after)))
+            same = 0
+        hunk = self._hunk(self._at_old + len(old) - same, self._at_new + len(new) - same)
         return [*found, hunk] if hunk is not None else found
 
     def _add(self, line: str) -> LineHunk | None:
@@ -127,12 +129,29 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
     return 0
 
 
-def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many old lines the new ones replace if these end too early: code replaces code, not brackets."""
+def _without_end(
+    old: Sequence[str], new: Sequence[str], same: int, *, ends: bool
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the lines that an answer replaces at the end of the window, and the new ones, for a model that ends too
+    early or too late. The last `same` lines are equal.
+
+    An answer that ends too early leaves the other lines, and its code replaces code, not brackets. What it adds after
+    all old lines is a copy of the lines below, unless the document `ends` there.
+    """
+    if not old and not ends:
+        return (), ()
+    old, new = old[: len(old) - same], new[: len(new) - same]
+    if same and any(map(has_letters, old)):
+        return old, new
     count = 0
     for line in new:
-        count += count < len(old) and has_letters(old[count]) == has_letters(line)
-    return count
+        count += count < len(old) and _may_become(old[count].strip(), line)
+    return old[:count], new
+
+
+def _may_become(old: str, new: str) -> bool:
+    """Return whether a line may replace another one: a bracket becomes a line that holds it, such as `} else {`."""
+    return has_letters(old) == has_letters(new) or bool(old and old in new)
 
 
 def has_letters(line: str) -> bool:

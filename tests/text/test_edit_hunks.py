@@ -93,14 +93,22 @@ def test_lines_after_the_window_are_no_part_of_the_answer() -> None:
 def test_lines_that_an_answer_does_not_reach_stay_for_a_model_that_ends_too_early() -> None:
     old = ["a = {", "    1: x,", "}", "b = 2", "c = 3"]
 
-    def read(lines: list[str]) -> list[LineHunk]:
-        reader = AnswerReader(old, keeps_end=True)
+    def read(lines: list[str], after: tuple[str, ...] = ("d = 4",)) -> list[LineHunk]:
+        reader = AnswerReader(old, after=after, keeps_end=True)
         return [*reader.feed(text(lines)), *reader.finish()]
 
     assert read(old[:1]) == read(old[:4]) == read([]) == []
     assert read([*old[:2], "    2: y,"]) == [LineHunk(2, 2, ("    2: y,",))], "the bracket stays"
     assert read([*old[:3], "b = 4"]) == [LineHunk(3, 4, ("b = 4",))]
     assert read([*old[:3], "c = 3"]) == [LineHunk(3, 4, ())], "the end is reached"
+    old = ["a = [", "    {", "        1: x,", "    }", "]"]
+    more = "        2: y,"
+    assert read([*old[:3], more, "]"]) == read([*old[:3], more]) == [LineHunk(3, 3, (more,))], (
+        "code replaces no bracket"
+    )
+    assert read([*old[:3], "    }, {", more]) == [LineHunk(3, 4, ("    }, {", more))], "but goes on after it"
+    assert read([*old[:3], "]"]) == [], "nor does nothing"
+    assert read([*old, "e = 5"]) == [] and read([*old, "e = 5"], ()) == [LineHunk(5, 5, ("e = 5",))]
     assert hunks(text(old[:4]), old) == [LineHunk(4, 5, ())], "a trained model deletes lines in this way"
 
 
