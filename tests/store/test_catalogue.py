@@ -26,6 +26,7 @@ from codespec.store.choice import DEFAULTS, LARGEST
 from codespec.store.conversions import base_model_name, is_adapter
 from codespec.store.pulled import folder_name
 from codespec.text import fim_templates
+from codespec.text.edit_formats import edit_formats
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = list(read_catalogue().values())
@@ -136,6 +137,14 @@ def test_models_for_edits_are_never_chosen_for_completion() -> None:
     recommended = {advice.target for advice in read_advice()} | {advice.drafter for advice in read_advice()}
     assert not edits.keys() & {*recommended, *DEFAULTS, LARGEST, *(entry.drafter for entry in ALL)}
     assert all(read_catalogue()[name].licence == "Apache-2.0" for name in edits)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ALL if entry.edits], ids=lambda entry: entry.name)
+def test_a_model_for_edits_is_recognized_by_each_of_its_names(entry: Entry) -> None:
+    names = [entry.name, *([entry.hub.id] if entry.hub else []), *([entry.file.name] if entry.file else [])]
+    formats = [form for form in edit_formats().values() if form.models]
+    for name in names:
+        assert [form.name for form in formats if re.search(form.models, name, re.IGNORECASE)] == [entry.edits], name
 
 
 def test_found_by_name_and_by_hub_id() -> None:
