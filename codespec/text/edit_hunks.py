@@ -129,9 +129,7 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
     return 0
 
 
-def _without_end(
-    old: Sequence[str], new: Sequence[str], same: int, *, ends: bool
-) -> tuple[Sequence[str], Sequence[str]]:
+def _without_end(old: list[str], new: list[str], same: int, *, ends: bool) -> tuple[list[str], list[str]]:
     """Return the lines that an answer replaces at the end of the window, and the new ones, for a model that ends too
     early or too late. The last `same` lines are equal.
 
@@ -139,7 +137,7 @@ def _without_end(
     all old lines is a copy of the lines below, unless the document `ends` there.
     """
     if not old and not ends:
-        return (), ()
+        return [], []
     old, new = old[: len(old) - same], new[: len(new) - same]
     if same and any(map(has_letters, old)):
         return old, new
