@@ -9,6 +9,7 @@ import pytest
 from codespec_lsp import lookup_files
 
 from tests.lsp.conversation import insertion, run, until
+from tests.lsp.edit_conversation import UNCHANGED, done, next_edit
 from tests.lsp.fake_daemon import talking
 from tests.lsp.test_notebooks import SYNCHRONIZED, cell_uri, open_cells, open_notebook
 
@@ -24,8 +25,9 @@ def test_no_request_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.Mon
         (folder / "tax.py").write_text("def tax(total): ...\n")
 
     async def scenario() -> None:
-        async with talking(start={"rootUri": shop.as_uri(), **SYNCHRONIZED}) as (client, fake):
-            fake.script = ["1"]
+        start = {"rootUri": shop.as_uri(), **SYNCHRONIZED}
+        async with talking(start=start, next_edit_budget_ms=60_000) as (client, fake):
+            fake.script, fake.edit_format, fake.edit_script = ["1"], "sweep-server", [done(0, 0, 3, UNCHANGED)]
             files = [folder / "src/cart.py" for folder in (shop, other)]
             uris = [file.as_uri() for file in files] + [f"untitled:{shop}/new.py"]
             for folder in (shop, other):
@@ -36,15 +38,18 @@ def test_no_request_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.Mon
                 client.open("from price import total\nimport tax\nx = ", uri=uri)
                 await until(lambda count=sent: len(fake.files) > count)  # type: ignore[misc]
                 assert await client.texts(2, 4, uri=uri)
+                client.change(2, insertion(1, 0, "# note\n"), uri=uri)
+                assert await next_edit(client, 1, 0, uri=uri) == UNCHANGED
             open_notebook(client, f"{shop}/src/a.ipynb")
             open_cells(client, f"{other}/src/b.ipynb")
             for path in (f"{shop}/src/a.ipynb", f"{other}/src/b.ipynb"):
                 assert await client.texts(0, 4, uri=cell_uri(4, path))
             await until(lambda: len(fake.warmed) >= 1)
-            bodies = [each.body for each in (*fake.asked, *fake.warmed)]
-            assert not any(str(tmp_path) in json.dumps(body) for body in (*bodies, *fake.files))
+            bodies, edits = [each.body for each in (*fake.asked, *fake.warmed)], [each.body for each in fake.edits]
+            assert not any(str(tmp_path) in json.dumps(body) for body in (*bodies, *edits, *fake.files))
             named = {body["path"] for body in bodies} | {each["path"] for body in bodies for each in body["snippets"]}
-            named |= {each["path"] for body in fake.files for each in body["files"]}
+            named |= {each["path"] for body in fake.files for each in body["files"]} | {body["path"] for body in edits}
+            named |= {each["path"] for body in edits for each in body["history"]}
             assert {"src/cart.py", "src/price.py", "src/tax.py", "src/a.ipynb", "src/b.ipynb"} <= named
             assert not any(Path(path).is_absolute() for path in named)
 
