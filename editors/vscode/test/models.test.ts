@@ -46,7 +46,7 @@ test("where nobody knows the memory nothing is recommended, and nothing left out
 });
 
 test("what the program prints is read, or refused", () => {
-  assert.equal(readListing(JSON.stringify({ ...LISTING, home: "x" })).models.length, 5);
+  assert.equal(readListing(JSON.stringify({ ...LISTING, home: "x" })).models.length, LISTING.models.length);
   for (const text of ["", "[]", "null", '{"models": 3, "recommended": []}'])
     assert.throws(() => readListing(text), SyntaxError);
 });

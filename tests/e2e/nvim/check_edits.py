@@ -1,4 +1,4 @@
-"""Next edits: shown, jumped to, accepted, dismissed and undone, by planted answers."""
+"""Next edits: shown, jumped to, accepted, dismissed and undone; by planted answers, and at last by the real server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.nvim.editor import Editor
-from tests.e2e.nvim.fixtures import Start
+from tests.e2e.nvim.fixtures import Daemon, Start
 
 FAKE = (Path(__file__).parent / "fake_server.lua").read_text()
 CODE = "def total(items):\n    return sum(items)\n\n\ndef f(items):\n    print(total(items))\n    log(total(items))\n"
@@ -260,3 +260,35 @@ def test_letters_beyond_ascii(begin: Begin) -> None:
     tester.wait(two)
     tester.editor.keys("<Tab>")
     tester.editor.wait(lambda: tester.editor.lines()[1] == "print(maß, '🎉', maß)", "accepted")
+
+
+def test_the_real_server_offers_the_other_places_of_a_renamed_name(start: Start, daemon: Daemon, project: Path) -> None:
+    editor = start({"url": daemon.url, "startDaemon": False})
+    tester = EditTester(editor, project)
+    tester.open()
+    editor.keys("gg0wcwtally<Esc>")
+    tester.wait(HINT)
+    for row in (5, 6):
+        editor.keys("<Tab><Tab>")
+        editor.wait(lambda row=row: "tally" in editor.lines()[row], f"row {row} is renamed")
+    tester.wait([])
+    assert editor.text() + "\n" == CODE.replace("total", "tally")
+    counters = dict(editor.told()["counters"])
+    assert (counters["editsAccepted"], counters["editsDismissed"]) == (2, 0)
+    editor.keys("u")
+    editor.wait(lambda: editor.lines()[6] == "    log(total(items))", "one undo takes one place back")
+
+
+def test_the_real_server_keeps_quiet_after_a_dismissal(start: Start, daemon: Daemon, project: Path) -> None:
+    editor = start({"url": daemon.url, "startDaemon": False})
+    tester = EditTester(editor, project)
+    tester.open()
+    editor.keys("gg0wcwtally<Esc>")
+    tester.wait(HINT)
+    editor.keys("<Esc>")
+    tester.wait([])
+    editor.wait(lambda: editor.told()["counters"]["editsDismissed"] == 1, "it is reported")
+    editor.keys("jjkk")
+    editor.nvim.command("Codespec edit")
+    editor.wait(lambda: editor.nvim.command_output("messages").strip(), "an explicit request gets the reason")
+    assert tester.drawn() == []
