@@ -23,6 +23,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--daemon", metavar="URL", help="address of the daemon (default http://127.0.0.1:8765)")
     parser.add_argument("--model", metavar="NAME", help="model for a daemon that it starts, as for `serve`")
     parser.add_argument("--no-start", action="store_true", help="do not start a daemon if none answers")
+    parser.add_argument(
+        "--copilot", action="store_true", help="speak to plugins made for Copilot's server: UTF-16, no sign-in"
+    )
     parser.set_defaults(run=run)
 
 
@@ -40,4 +43,6 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--daemon {options.daemon} is no address", "write one such as http://127.0.0.1:8765")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
-    return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
+    if options.tcp is None:
+        return serve_stdio(defaults, copilot=options.copilot)
+    return serve_tcp(options.tcp, defaults, copilot=options.copilot)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from codespec_lsp.buffer import Buffer, TextPosition, width
 from codespec_lsp.edit_types import Hunk
 from codespec_lsp.next_edits import EditRequest
+from codespec_lsp.status import VERSION
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"
 ACCEPT_EDIT, DISMISS_EDIT = "codespec.acceptEdit", "codespec.dismissEdit"
 NEAR_ROWS = 10  # rows from the cursor that are probably visible
-USER = {"status": "OK", "user": "codespec"}  # codespec has no accounts
 SIGN_IN = ("checkStatus", "signIn", "signInInitiate", "signInConfirm", "signInWithGithubToken")
+ACKNOWLEDGED = ("signOut", "setEditorInfo", "notifyShown", "notifyAccepted", "notifyRejected")
 
 
 def add_edit_features(server: Server) -> None:
@@ -32,9 +33,10 @@ def add_edit_features(server: Server) -> None:
 def add_copilot_features(server: Server) -> None:
     """Register what clients of Copilot's server ask for besides: there is no account to sign in to."""
     for method in SIGN_IN:
-        server.feature(method)(lambda _ls, _params: USER)
-    for method in ("signOut", "setEditorInfo", "notifyShown", "notifyAccepted", "notifyRejected"):
-        server.feature(method)(lambda _ls, _params: {})
+        server.feature(method)(lambda _params: {"status": "OK", "user": "codespec"})
+    for method in ACKNOWLEDGED:
+        server.feature(method)(lambda _params: "OK")
+    server.feature("getVersion")(lambda _params: {"version": VERSION})
 
 
 async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:

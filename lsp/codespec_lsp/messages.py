@@ -221,18 +221,21 @@ def _id_of(data: Any) -> int | str | None:
     return number if isinstance(number, (int, str)) and not isinstance(number, bool) else None
 
 
-def serve_stdio(defaults: EditorSettings) -> int:
-    """Serve one client on the standard streams. Returns the exit code, 0 after an orderly shutdown."""
+def serve_stdio(defaults: EditorSettings, *, copilot: bool = False) -> int:
+    """Serve one client on the standard streams. Returns the exit code, 0 after an orderly shutdown.
+
+    `copilot` is for clients of Copilot's server.
+    """
     _mute_pygls()
     start_fork_server()
-    return asyncio.run(_serve_stdio(defaults))
+    return asyncio.run(_serve_stdio(defaults, copilot))
 
 
-def serve_tcp(port: int, defaults: EditorSettings) -> int:
+def serve_tcp(port: int, defaults: EditorSettings, *, copilot: bool = False) -> int:
     """Serve all clients that connect until a signal arrives. Returns 0. Raises ConfigError if the port is taken."""
     _mute_pygls()
     start_fork_server()
-    return asyncio.run(_serve_tcp(port, defaults))
+    return asyncio.run(_serve_tcp(port, defaults, copilot))
 
 
 def _mute_pygls() -> None:
@@ -240,9 +243,9 @@ def _mute_pygls() -> None:
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
 
 
-async def _serve_stdio(defaults: EditorSettings) -> int:
+async def _serve_stdio(defaults: EditorSettings, copilot: bool) -> int:
     daemons = Daemons()
-    server = Server(daemons, defaults)
+    server = Server(daemons, defaults, copilot=copilot)
     messages = Messages(cast(LspProtocol, server.protocol))
     try:
         server.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
@@ -294,13 +297,13 @@ def _can_be_polled(stream: BinaryIO) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
 
 
-async def _serve_tcp(port: int, defaults: EditorSettings) -> int:
+async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
     daemons = Daemons()
     stop = asyncio.Event()
     clients, reading = set["asyncio.Task[None]"](), set["asyncio.Task[None]"]()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = Server(daemons, defaults)
+        server = Server(daemons, defaults, copilot=copilot)
         server.protocol.set_writer(writer)
         task = cast("asyncio.Task[None]", asyncio.current_task())
         clients.add(task)

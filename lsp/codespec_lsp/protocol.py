@@ -285,6 +285,8 @@ class LspProtocol(LanguageServerProtocol):
             raise JsonRpcInvalidParams(f"{method} can't be read: {error}.") from error
         if method in DOCUMENTS:
             return JsonRPCNotification(method, "2.0", read)
+        if method == types.INITIALIZE and self._server.copilot:
+            read["capabilities"].pop("general", None)  # the position encodings
         if method in EDITS and "id" in data:
             return JsonRPCRequestMessage(data["id"], method, "2.0", read)
         return super().structure_message({**data, "params": read})

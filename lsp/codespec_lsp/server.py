@@ -21,7 +21,7 @@ from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
 from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
-from codespec_lsp.edit_features import add_edit_features
+from codespec_lsp.edit_features import add_copilot_features, add_edit_features
 from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
@@ -35,9 +35,12 @@ _converter = cache(default_converter)  # one for all connections: it compiles a 
 
 
 class Server(LanguageServer):
-    """The server of one connection. `defaults` are the settings before the client sends any."""
+    """The server of one connection. `defaults` are the settings before the client sends any.
 
-    def __init__(self, daemons: Daemons, defaults: EditorSettings) -> None:
+    With `copilot` it serves clients of Copilot's server, which count in UTF-16 and sign in first.
+    """
+
+    def __init__(self, daemons: Daemons, defaults: EditorSettings, *, copilot: bool = False) -> None:
         super().__init__(
             "codespec",
             VERSION,
@@ -56,8 +59,10 @@ class Server(LanguageServer):
         self.session = Session(streamer, self._daemon, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self._defaults = defaults  # with the initialization options, once they are known
-        self.dynamic = False
+        self.dynamic, self.copilot = False, copilot
         add_features(self)
+        if copilot:
+            add_copilot_features(self)
 
     def configure(self, sent: object, *, first: bool = False) -> None:
         """Apply settings from the client and report invalid ones to the user.

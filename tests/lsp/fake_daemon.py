@@ -165,13 +165,15 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
 
 
 @asynccontextmanager
-async def editor(defaults: EditorSettings, daemons: Daemons | None = None) -> AsyncIterator[Editor]:
+async def editor(
+    defaults: EditorSettings, daemons: Daemons | None = None, *, copilot: bool = False
+) -> AsyncIterator[Editor]:
     """Yield a client connected to its own server over a socket."""
     shared = daemons or Daemons()
     done = asyncio.Event()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = Server(shared, defaults)
+        server = Server(shared, defaults, copilot=copilot)
         server.protocol.set_writer(writer)
         try:
             await Messages(server.protocol).read(reader)  # type: ignore[arg-type]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from codespec_lsp.settings import EditorSettings
 from codespec_lsp.syntax import DocumentTree, Trees
 
 from tests.lsp.conversation import URI, insertion, replacement, run
 from tests.lsp.edit_conversation import command, next_edit, request_params, rows
-from tests.lsp.fake_daemon import talking
+from tests.lsp.fake_daemon import editor, talking
 
 TEXT = "def total(prices):\n    cost = 0\n    for price in prices:\n        cost = cost + price\n    return cost\n"
 RENAME = replacement(1, 4, 1, 8, "amount")
@@ -189,5 +190,23 @@ def test_copilots_clients_get_one_small_hunk() -> None:
             await command(client, edit["command"]["command"], *edit["command"]["arguments"])
             counters = (await client.status())["counters"]
             assert (counters["editsShown"], counters["editsAccepted"]) == (1, 1)
+
+    run(scenario())
+
+
+def test_copilots_clients_count_in_utf_16_and_find_nothing_to_sign_in_to() -> None:
+    async def scenario() -> None:
+        async with editor(EditorSettings(start_daemon=False), copilot=True) as client:
+            capabilities = await client.start(capabilities={"general": {"positionEncodings": ["utf-8", "utf-16"]}})
+            assert capabilities["positionEncoding"] == "utf-16"
+            for method in ("checkStatus", "signIn"):
+                assert (await client.request(method, {}))["result"] == {"status": "OK", "user": "codespec"}
+            assert (await client.request("setEditorInfo", {"editorInfo": {}}))["result"] == "OK"
+            assert (await client.request("getVersion", {}))["result"]["version"]
+            client.open("cost = 0\nprint('😀', cost)\n")
+            client.change(2, replacement(0, 0, 0, 4, "amount"))
+            params = {"textDocument": {"uri": URI, "version": 2}, "position": {"line": 0, "character": 6}}
+            (edit,) = (await client.request("textDocument/copilotInlineEdit", params))["result"]["edits"]
+            assert edit["range"]["start"]["character"] == 12
 
     run(scenario())
