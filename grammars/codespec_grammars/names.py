@@ -42,6 +42,7 @@ class NameFacts:
     declared_members: frozenset[str] = frozenset()  # slots that declare a member of the class around them
     selves: frozenset[str] = frozenset()  # texts of the object itself
     bare_members: bool = False  # whether a member is also written without its object
+    redeclares: bool = False  # whether a second binding in a scope is another name, as Rust's `let`
 
 
 @cache

@@ -106,7 +106,7 @@ async def _same_names(
         if line in rows and not change.row <= row < change.row + _height(change.new):
             places += [starts[row] + column for column in rows[line]]
     names = await ask(renamed.old, renamed.new, places)
-    if names is None or len(names.starts) > MAX_PLACES or not is_offered(names):
+    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change.language, names):
         return []
     return _hunks(lines, names.starts, renamed.old, renamed.new, change.row)
 
@@ -139,13 +139,14 @@ def _hunks(lines: Sequence[str], starts: Sequence[int], old: str, new: str, row:
     return sorted(hunks, key=lambda hunk: (hunk.start_row < row, hunk.start_row))
 
 
-def is_offered(names: SameName) -> bool:
-    """Return whether a rename is likely meant for its other places.
+def is_offered(language: str, names: SameName) -> bool:
+    """Return whether renames of that kind are right at 90 % of their places, between releases of packages (lab/LOG.md).
 
-    Between releases, a changed use mostly refers to something else from then on, and one changed binding of several
-    often makes two variables of one.
+    A changed use mostly refers to something else from then on. One changed binding of several often makes two variables
+    of one. A member is also used where its class is not seen. An import that Python changes is often another one.
     """
-    return names.declared and names.bindings == 0 and names.kind in ("local", "module")
+    is_own = names.declared and names.bindings == 0
+    return is_own and names.kind in ("local", "module", *(() if language == "python" else ("import",)))
 
 
 def split_rows(text: str) -> list[str]:

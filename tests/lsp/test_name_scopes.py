@@ -147,3 +147,22 @@ def test_renamed_places_of_different_names_give_nothing() -> None:
 
 def test_a_language_without_facts_gives_nothing() -> None:
     assert same("css", ".«v» { w: w }") is None
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "bindings"),
+    [
+        ("python", "def f():\n    «v» = 0\n    w = w + 1\n    w += 1\n", 0),  # made from the name
+        ("python", "def f():\n    «v» = 0\n    w = 1\n", 1),
+        ("python", "def f(w):\n    «v» = g(w)\n", 2),  # a new variable, and the parameter
+        ("python", "def f():\n    for «v» in a: w\n    for w in b: w\n", 1),
+        ("javascript", "let «v» = 0; w = w + 1;", 0),
+        ("javascript", "const «v» = () => w();", 0),  # recursion
+        ("go", "func f() {\n\t«v», err := a()\n\tw, err := b()\n}\n", 1),
+        ("rust", "fn f() { let «v» = 0; let w = w + 1; }", 1),  # another variable
+    ],
+)
+def test_values_that_a_name_is_bound_to(language: str, text: str, bindings: int) -> None:
+    found = same(language, text)
+    assert found is not None
+    assert found.bindings == bindings
