@@ -1,6 +1,7 @@
-"""Suggest, without a model, the user's last change at its other places in the document.
+"""Find, without a model, the other places of a name that the user renamed.
 
-A change that turns one name into another is a rename: the places of the same binding or member are found in the tree.
+Other substitutions are not repeated, even if they were made twice: between releases of packages, the text that both had
+in common was changed alike at 68 % of its other places, at 80 % with four words in common (lab/LOG.md).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.edit_types import Change, Hunk, Source
+from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.name_scopes import SameName
 
 MAX_ROWS = 8  # of a change
@@ -33,30 +34,18 @@ class Renamed(NamedTuple):
 AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]  # old and new name, offsets of the new one
 
 
-class Repeats(NamedTuple):
-    """The places at which the last change is offered, those after it first."""
+async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Sequence[Hunk]:
+    """Return the other places of the name that the last of `changes` renamed, those after it first.
 
-    source: Source
-    hunks: Sequence[Hunk]
-
-
-async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Repeats | None:
-    """Return where to offer the last of `changes`, which are the document's, oldest first; None for nowhere.
-
-    `text_lines` is the document's text, with line ends.
+    `changes` are the document's, oldest first, `text_lines` its text, with line ends.
     """
     change = merge_last(changes[-MAX_CHANGES:])
     if change is None or text_lines[change.row : change.row + _height(change.new)] != split_rows(change.new):
-        return None
-    earlier = [each for each in changes[-MAX_CHANGES:-1] if each.uri == change.uri]
-    renamed = renamed_name(change)
-    if renamed is not None:
-        if any((other := renamed_name(each)) and (other.new, other.old) == renamed[:2] for each in earlier):
-            return None  # the user takes a rename back
-        found = await _same_names(renamed, change, earlier, text_lines, ask)
-        if found:
-            return Repeats("rename", found)
-    return None
+        return ()
+    renamed, earlier = renamed_name(change), changes[-MAX_CHANGES:-1]
+    if renamed is None or any((other := renamed_name(each)) and other[1::-1] == renamed[:2] for each in earlier):
+        return ()  # no rename, or the user takes one back
+    return await _same_names(renamed, change, earlier, text_lines, ask)
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
