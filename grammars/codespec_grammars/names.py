@@ -24,7 +24,7 @@ class NameFacts:
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are always members
-    shorthands: frozenset[str] = frozenset()  # leaves that are a name and a key at once
+    shorthands: frozenset[str] = frozenset()  # leaves, or nodes of one leaf, that are a name and a key at once
     functions: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()  # other scopes of variables
     classes: frozenset[str] = frozenset()

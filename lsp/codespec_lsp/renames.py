@@ -7,7 +7,8 @@ in common was changed alike at 68 % of its other places, at 80 % with four words
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -97,7 +98,9 @@ async def _same_names(
     names = await ask(renamed.old, renamed.new, places)
     if names is None or len(names.starts) > MAX_PLACES or not is_offered(change.language, names):
         return []
-    return _hunks(lines, names.starts, renamed.old, renamed.new, change.row)
+    texts = dict.fromkeys(names.starts, renamed.new)
+    texts |= dict.fromkeys(names.shorthands, f"{renamed.old}: {renamed.new}")
+    return hunks_of(lines, texts, renamed.old, change.row)
 
 
 def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Sequence[int]]]:
@@ -110,22 +113,15 @@ def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Seque
                 yield row, columns
 
 
-def _hunks(lines: Sequence[str], starts: Sequence[int], old: str, new: str, row: int) -> list[Hunk]:
-    """Return the replacement of `old` at code point offsets, one hunk for each row, those after `row` first."""
-    ends = [0, *accumulate(map(len, lines))]
-    columns: dict[int, list[int]] = {}
-    at = 0
-    for start in sorted(starts):
-        while ends[at + 1] <= start:
-            at += 1
-        columns.setdefault(at, []).append(start - ends[at])
-    hunks: list[Hunk] = []
-    for place, found in columns.items():
-        line = lines[place]
-        for column in reversed(found):
-            line = line[:column] + new + line[column + len(old) :]
-        hunks.append(Hunk(place, place + 1, lines[place], line))
-    return sorted(hunks, key=lambda hunk: (hunk.start_row < row, hunk.start_row))
+def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
+    """Return hunks of one row each that replace `old` at code point offsets by the texts, those after `row` first."""
+    starts = [0, *accumulate(map(len, lines))]
+    changed: dict[int, str] = {}
+    for offset in sorted(texts, reverse=True):
+        at = bisect_right(starts, offset) - 1
+        line, column = changed.get(at, lines[at]), offset - starts[at]
+        changed[at] = line[:column] + texts[offset] + line[column + len(old) :]
+    return [Hunk(at, at + 1, lines[at], changed[at]) for at in sorted(changed, key=lambda place: (place < row, place))]
 
 
 def is_offered(language: str, names: SameName) -> bool:

@@ -146,7 +146,7 @@ def test_the_documents_process_finds_the_places_and_a_cancelled_request_costs_on
         text = AREA.replace("(w,", "(width,")
         tree.edited(Edit(9, "w", "width"))
         refreshed = asyncio.ensure_future(tree.refresh())  # both need the same process
-        assert await tree.same_name("w", "width", [9]) == SameName("local", True, 0, [text.index("w *")])
+        assert await tree.same_name("w", "width", [9]) == SameName("local", True, 0, [text.index("w *")], [])
         await refreshed
         asked = asyncio.ensure_future(tree.same_name("w", "width", [9]))
         await asyncio.sleep(0)
@@ -194,3 +194,15 @@ def test_members_uses_and_one_of_several_bindings_are_not_offered() -> None:
     assert Typist("w = 1\nf(w)\nw = 2\ng(w)\n").change(0, "w", "x").rows() == []
     assert Typist("from a import w\nw()\n").change(0, "w", "x").rows() == []
     assert Typist("import { w } from 'a';\nw();\n", "javascript").change(0, "w", "x").rows() == [(1, "x();\n")]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("javascript", "function f(w) {\n  return { w, a: w };\n}\n", "  return { w: x, a: x };\n"),
+        ("typescript", "let w = 1;\nf({ w });\n", "f({ w: x });\n"),
+        ("rust", "fn f(w: u8) -> S {\n    S { w }\n}\n", "    S { w: x }\n"),
+    ],
+)
+def test_a_name_that_is_a_key_as_well_keeps_the_key(language: str, text: str, expected: str) -> None:
+    assert Typist(text, language).change(0, "w", "x").rows() == [(1, expected)]

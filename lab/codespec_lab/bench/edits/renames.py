@@ -1,16 +1,16 @@
 """`python -m codespec_lab.bench.edits.renames OLD NEW [OLD NEW ...]`: other places of renames, compared with releases.
 
-Each rename between two releases is made at the first row in which nothing else changed. The rows at which the language
-server finds the same name are compared with the new release: right (the new name stands there), wrong (the old one
-does), or gone (neither). Precision is right / (right + wrong), by language and kind, over all renames and over those
-that the release made in several rows, with a bootstrap interval over packages. The table has all kinds, also those
-that are not offered (`is_offered`).
+Each rename between two releases is made at the first row in which nothing else changed, nor in the rows beside it. The
+rows at which the language server finds the same name are compared with the new release: right (the new name stands
+there), wrong (the old one does), or gone (neither). Precision is right / (right + wrong), by language and kind, over
+all renames and over those that the release made in several rows, with a bootstrap interval over packages. The table
+has all kinds, also those that are not offered (`is_offered`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +20,7 @@ from codespec_grammars.names import load_name_facts
 from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.name_scopes import SameName
-from codespec_lsp.renames import Renamed, is_offered, renamed_name, split_rows, tokens
+from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, split_rows, tokens
 from codespec_lsp.syntax_tree import SyntaxTree
 
 from codespec_lab.bench.edits.release_pairs import FilePair, release_pairs
@@ -42,16 +42,26 @@ class Tried:
 
 
 def renames(pair: FilePair) -> list[list[tuple[Change, Renamed]]]:
-    """Return the rows of a file in which only a name changed, top to bottom, by what it became."""
+    """Return the rows of a file in which only a name changed, by what it became.
+
+    The rows beside the first one are unchanged or renamed: else a statement was rewritten there, by more than a rename.
+    """
     groups = defaultdict[tuple[str, str], list[tuple[Change, Renamed]]](list)
+    alone = set[int]()
     for hunk in pair.hunks:
         rows = zip(split_rows(hunk.old), split_rows(hunk.new), strict=False)
-        for row, (old, new) in enumerate(rows if _same_height(hunk) else (), hunk.start_row):
-            change = Change(pair.path, pair.path, pair.language, row, old, new, 0.0, "", "")
-            renamed = renamed_name(change)
+        changes = [
+            Change(pair.path, pair.path, pair.language, row, old, new, 0.0, "", "")
+            for row, (old, new) in enumerate(rows if _same_height(hunk) else (), hunk.start_row)
+        ]
+        names = [renamed_name(change) for change in changes]
+        for index, (change, renamed) in enumerate(zip(changes, names, strict=True)):
             if renamed is not None:
                 groups[renamed[:2]].append((change, renamed))
-    return list(groups.values())
+            if None not in names[max(0, index - 1) : index + 2]:
+                alone.add(change.row)
+    ordered = (sorted(group, key=lambda each: each[0].row not in alone) for group in groups.values())
+    return [group for group in ordered if group[0][0].row in alone]
 
 
 def try_renames(package: str, pair: FilePair) -> Iterator[Tried]:
@@ -62,9 +72,9 @@ def try_renames(package: str, pair: FilePair) -> Iterator[Tried]:
         tree, starts = SyntaxTree(pair.language, "".join(text)), [0, *accumulate(map(len, text))]
         tree.parse()
         found = tree.same_name(*renamed[:2], [starts[change.row] + column for _, column in renamed.places])
-        places = {start for start in (found.starts if found else ())}
-        rows = {row for row in range(len(text)) if any(starts[row] <= at < starts[row + 1] for at in places)}
-        judged = [_judge(pair, row, change.row, renamed) for row in rows]
+        judged = list[str]()
+        for hunk in hunks_of(text, dict.fromkeys(found.starts if found else (), renamed.new), renamed.old, change.row):
+            judged.append(_judge(pair, hunk, renamed) if hunk.start_row != change.row else renamed.old)
         counts = (judged.count(answer) for answer in (renamed.new, renamed.old, ""))
         kind, offered = (_kind(found), is_offered(pair.language, found)) if found else ("", False)
         yield Tried(package, pair.language, kind, offered, *counts, len(others))
@@ -75,15 +85,19 @@ def _kind(found: SameName) -> str:
     return f"{found.kind}, {'a use' if not found.declared else 'one of several' if found.bindings else 'the binding'}"
 
 
-def _judge(pair: FilePair, row: int, made: int, renamed: Renamed) -> str:
+def _judge(pair: FilePair, offered: Hunk, renamed: Renamed) -> str:
     """Return the name that stands in the new release where a row was, or "" if neither does."""
+    row = offered.start_row
     hunk = next((each for each in pair.hunks if each.start_row <= row < each.end_row), None)
-    if hunk is None or row == made:
+    if hunk is None:
         return renamed.old
     new = split_rows(hunk.new)
     rows = [new[row - hunk.start_row]] if _same_height(hunk) else new
-    words = {word for each in rows for _, word in tokens(each)}
-    return renamed.old if renamed.old in words else renamed.new if renamed.new in words else ""
+    there = Counter(word for each in rows for _, word in tokens(each))
+    wanted = Counter(word for _, word in tokens(offered.new))
+    if there[renamed.new] >= wanted[renamed.new] and there[renamed.old] <= wanted[renamed.old]:
+        return renamed.new
+    return renamed.old if there[renamed.old] else ""
 
 
 def _same_height(hunk: Hunk) -> bool:
