@@ -16,7 +16,7 @@ from codespec.errors import CodespecError, ServeError
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
-from codespec.server.dialects import codespec, edits, llama_cpp, ollama, openai, tabby
+from codespec.server.dialects import codespec, edits, llama_cpp, ollama, openai, sweep, tabby
 from codespec.server.logs import log, log_failure
 from codespec.server.security import (
     ACCESS,
@@ -53,7 +53,7 @@ def build_app(
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
     app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
     app.on_cleanup.append(end_chat_templates)
-    for dialect in (codespec, edits, llama_cpp, openai, tabby, ollama):
+    for dialect in (codespec, edits, sweep, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes([*PAGE_ROUTES, *PROOF_ROUTES])
     app.router.add_get(READY, ready)

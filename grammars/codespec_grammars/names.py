@@ -24,7 +24,7 @@ class NameFacts:
 
     names: frozenset[str]  # leaves that are names
     member_names: frozenset[str] = frozenset()  # leaves that are always members
-    shorthands: frozenset[str] = frozenset()  # leaves that are a name and a key at once
+    shorthands: frozenset[str] = frozenset()  # leaves, or nodes of one leaf, that are a name and a key at once
     functions: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()  # other scopes of variables
     classes: frozenset[str] = frozenset()
@@ -42,6 +42,7 @@ class NameFacts:
     declared_members: frozenset[str] = frozenset()  # slots that declare a member of the class around them
     selves: frozenset[str] = frozenset()  # texts of the object itself
     bare_members: bool = False  # whether a member is also written without its object
+    redeclares: bool = False  # whether a second binding in a scope is another name, as Rust's `let`
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Source = Literal["rename", "repeat", "model"]
+Source = Literal["rename", "model"]
 
 
 class Hunk(NamedTuple):
@@ -26,7 +26,7 @@ class NextEdit:
     """A suggested edit of one document.
 
     `hunks` do not overlap, refer to the text of `version` and stand in the order in which to visit them. `source` is
-    the reason for it: a renamed name, a repeated substitution, or a model's answer.
+    the reason for it: a renamed name or a model's answer.
     """
 
     id: str

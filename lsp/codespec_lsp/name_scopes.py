@@ -26,13 +26,15 @@ class SameName(NamedTuple):
 
     `kind` is where the name is bound: in a function, in a class, at the top of the file, by an import, or nowhere in
     the file. `declared` is set if a renamed place binds it. `bindings` is the number of other places that bind it to
-    a value of its own: not to one made from it, as in `w = w + 1`.
+    a value of its own: not to its own value with an operator, as in `w = w + 1`. A renamed one made from the old name
+    counts, too.
     """
 
     kind: Kind
     declared: bool
     bindings: int
     starts: list[int]
+    shorthands: list[int]  # the places that are a key as well, as in JavaScript's `{ w }`
 
 
 class _Scope(NamedTuple):
@@ -53,7 +55,8 @@ class _Name:
     member_of: str | int | None = None
     shorthand: bool = False
     declares: bool = False
-    statement: tuple[int, int] = (0, 0)  # the bytes of the binding with its value
+    value: tuple[int, int] = (0, 0)  # the bytes of the value that it is bound to
+    adds: bool = False  # whether an operator makes that value
 
 
 class Step(NamedTuple):
@@ -85,12 +88,14 @@ def find_same_name(
     if any(meanings.of(name) != meaning for name in names) or _is_taken(meaning, names, news, facts):
         return None
     same = [name for name in olds if meanings.of(name) == meaning]
-    starts = [name.start for name in same if not name.shorthand]
+    starts, shorthands = ([name.start for name in same if name.shorthand is kind] for kind in (False, True))
     return SameName(
         meanings.kind(meaning),
         any(name.declares for name in names),
-        sum(name.declares and not _continues(name, [*names, *same]) for name in same),
+        sum(name.declares and (facts.redeclares or not (name.adds and _uses(name, [*names, *same]))) for name in same)
+        + sum(_uses(name, olds) for name in names),
         starts,
+        shorthands,
     )
 
 
@@ -134,10 +139,10 @@ class _Meanings:
         return "local" if scope.in_function else "module"
 
 
-def _continues(binding: _Name, same: Sequence[_Name]) -> bool:
-    """Return whether the value that a name is bound to is made from the name."""
-    start, end = binding.statement
-    return any(start <= name.start < end and not name.declares for name in same)
+def _uses(binding: _Name, uses: Sequence[_Name]) -> bool:
+    """Return whether the value that a name is bound to is made from one of `uses`."""
+    start, end = binding.value
+    return any(start <= use.start < end and len(use.scopes) == len(binding.scopes) for use in uses)
 
 
 def _is_taken(meaning: _Meaning, renamed: Sequence[_Name], news: Sequence[_Name], facts: NameFacts) -> bool:
@@ -187,7 +192,7 @@ class _Reader:
             binds = scopes[-1]
             if steps[max(0, steps.index(bound) - 2)].node.type in facts.hoisted:
                 binds = next((scope for scope in reversed(scopes) if scope.kind == "function"), scopes[0])
-        above = steps[max(0, steps.index(bound) - 1)].node
+        value = _value(steps[max(0, steps.index(bound) - 1)].node)
         unbound = any(step.node.type in facts.not_bound for step in steps[-3:])
         return _Name(
             start,
@@ -195,9 +200,10 @@ class _Reader:
             binds,
             imported=self._slots(bound, facts.imports),
             unbound=unbound,
-            shorthand=leaf.type in facts.shorthands,
+            shorthand=leaf.type in facts.shorthands or steps[-2].node.type in facts.shorthands,
             declares=binds is not None and not unbound,
-            statement=(above.start_byte, above.end_byte),
+            value=(value.start_byte, value.end_byte) if value is not None else (0, 0),
+            adds=value is not None and "binary" in value.type,
         )
 
     def _around(self, steps: Sequence[Step]) -> tuple[Sequence[_Scope], str | int | None, Collection[bytes]]:
@@ -253,6 +259,12 @@ def descend(root: tree_sitter.Node, start: int) -> Iterator[Step]:
         slots = (parent.type, f"{parent.type}.{cursor.field_name or ''}")
         if parent.named_child_count > 1 and (first := parent.named_child(0)) is not None:
             slots = (*slots, f"{parent.type}.{'0' if first.start_byte == child.start_byte else '+'}")
+
+
+def _value(binding: tree_sitter.Node) -> tree_sitter.Node | None:
+    """Return the value in a binding, or None."""
+    values = (binding.child_by_field_name(field) for field in ("right", "value"))
+    return next((each for each in values if each is not None), None)
 
 
 def _bound(steps: Sequence[Step], facts: NameFacts) -> Step | None:

@@ -22,7 +22,6 @@ from codespec_lsp.edit_history import MAX_LINE, EditHistory, line_edit
 from codespec_lsp.edit_model import EditModel, Sought, may_be_sent
 from codespec_lsp.edit_places import Anchors, other_places
 from codespec_lsp.edit_types import Change, Hunk, NextEdit, Source
-from codespec_lsp.renames import Repeats
 from codespec_lsp.settings import OUR_PART, EditorSettings
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not
@@ -44,7 +43,7 @@ NONE = "Nothing repeats the last change."
 SECRET = "The last change is near a secret, in a file that is not sent, or too long, so no model is asked."
 HIDDEN = "The model's edit is not one to show: it only adds lines above the cursor, or touches a secret."
 
-FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Repeats | None]]
+FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Sequence[Hunk]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -215,7 +214,7 @@ class NextEdits:
         found = await self._find_repeats(document, changes)
         if document.revision != request.revision:
             return EditAnswer(reason=CHANGED)
-        return self._suggest(request, found.source, found.hunks) if found is not None else EditAnswer(reason=NONE)
+        return self._suggest(request, "rename", found) if found else EditAnswer(reason=NONE)
 
     async def _ask_model(self, request: EditRequest) -> EditAnswer:
         """Return what the model predicts at the cursor, else at the places that the last change concerns."""

@@ -1,17 +1,19 @@
-"""Suggest, without a model, the user's last change at its other places in the document.
+"""Find, without a model, the other places of a name that the user renamed.
 
-A change that turns one name into another is a rename: the places of the same binding or member are found in the tree.
+Other substitutions are not repeated, even if they were made twice: between releases of packages, the text that both had
+in common was changed alike at 68 % of its other places, at 80 % with four words in common (lab/LOG.md).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.edit_types import Change, Hunk, Source
+from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.name_scopes import SameName
 
 MAX_ROWS = 8  # of a change
@@ -33,30 +35,18 @@ class Renamed(NamedTuple):
 AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]  # old and new name, offsets of the new one
 
 
-class Repeats(NamedTuple):
-    """The places at which the last change is offered, those after it first."""
+async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Sequence[Hunk]:
+    """Return the other places of the name that the last of `changes` renamed, those after it first.
 
-    source: Source
-    hunks: Sequence[Hunk]
-
-
-async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Repeats | None:
-    """Return where to offer the last of `changes`, which are the document's, oldest first; None for nowhere.
-
-    `text_lines` is the document's text, with line ends.
+    `changes` are the document's, oldest first, `text_lines` its text, with line ends.
     """
     change = merge_last(changes[-MAX_CHANGES:])
     if change is None or text_lines[change.row : change.row + _height(change.new)] != split_rows(change.new):
-        return None
-    earlier = [each for each in changes[-MAX_CHANGES:-1] if each.uri == change.uri]
-    renamed = renamed_name(change)
-    if renamed is not None:
-        if any((other := renamed_name(each)) and (other.new, other.old) == renamed[:2] for each in earlier):
-            return None  # the user takes a rename back
-        found = await _same_names(renamed, change, earlier, text_lines, ask)
-        if found:
-            return Repeats("rename", found)
-    return None
+        return ()
+    renamed, earlier = renamed_name(change), changes[-MAX_CHANGES:-1]
+    if renamed is None or any((other := renamed_name(each)) and other[1::-1] == renamed[:2] for each in earlier):
+        return ()  # no rename, or the user takes one back
+    return await _same_names(renamed, change, earlier, text_lines, ask)
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
@@ -106,9 +96,11 @@ async def _same_names(
         if line in rows and not change.row <= row < change.row + _height(change.new):
             places += [starts[row] + column for column in rows[line]]
     names = await ask(renamed.old, renamed.new, places)
-    if names is None or len(names.starts) > MAX_PLACES or not is_offered(names):
+    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change.language, names):
         return []
-    return _hunks(lines, names.starts, renamed.old, renamed.new, change.row)
+    texts = dict.fromkeys(names.starts, renamed.new)
+    texts |= dict.fromkeys(names.shorthands, f"{renamed.old}: {renamed.new}")
+    return hunks_of(lines, texts, renamed.old, change.row)
 
 
 def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Sequence[int]]]:
@@ -121,31 +113,25 @@ def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Seque
                 yield row, columns
 
 
-def _hunks(lines: Sequence[str], starts: Sequence[int], old: str, new: str, row: int) -> list[Hunk]:
-    """Return the replacement of `old` at code point offsets, one hunk for each row, those after `row` first."""
-    ends = [0, *accumulate(map(len, lines))]
-    columns: dict[int, list[int]] = {}
-    at = 0
-    for start in sorted(starts):
-        while ends[at + 1] <= start:
-            at += 1
-        columns.setdefault(at, []).append(start - ends[at])
-    hunks: list[Hunk] = []
-    for place, found in columns.items():
-        line = lines[place]
-        for column in reversed(found):
-            line = line[:column] + new + line[column + len(old) :]
-        hunks.append(Hunk(place, place + 1, lines[place], line))
-    return sorted(hunks, key=lambda hunk: (hunk.start_row < row, hunk.start_row))
+def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
+    """Return hunks of one row each that replace `old` at code point offsets by the texts, those after `row` first."""
+    starts = [0, *accumulate(map(len, lines))]
+    changed: dict[int, str] = {}
+    for offset in sorted(texts, reverse=True):
+        at = bisect_right(starts, offset) - 1
+        line, column = changed.get(at, lines[at]), offset - starts[at]
+        changed[at] = line[:column] + texts[offset] + line[column + len(old) :]
+    return [Hunk(at, at + 1, lines[at], changed[at]) for at in sorted(changed, key=lambda place: (place < row, place))]
 
 
-def is_offered(names: SameName) -> bool:
-    """Return whether a rename is likely meant for its other places.
+def is_offered(language: str, names: SameName) -> bool:
+    """Return whether renames of that kind are right at 90 % of their places, between releases of packages (lab/LOG.md).
 
-    Between releases, a changed use mostly refers to something else from then on, and one changed binding of several
-    often makes two variables of one.
+    A changed use mostly refers to something else from then on. One changed binding of several often makes two variables
+    of one. A member is also used where its class is not seen. An import that Python changes is often another one.
     """
-    return names.declared and names.bindings == 0 and names.kind in ("local", "module")
+    is_own = names.declared and names.bindings == 0
+    return is_own and names.kind in ("local", "module", *(() if language == "python" else ("import",)))
 
 
 def split_rows(text: str) -> list[str]:

@@ -21,14 +21,14 @@ from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import ConfiguredDaemon, Streamer
 from codespec_lsp.documents import Document, Documents, canonical, path_of
 from codespec_lsp.edit_model import EditModel
-from codespec_lsp.edit_types import Change
+from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
 from codespec_lsp.prompt import TextAround, build_prompt, clean, request_body, with_newlines
 from codespec_lsp.receiver import type_before
-from codespec_lsp.renames import Repeats, find_repeats
+from codespec_lsp.renames import find_repeats
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.syntax import DocumentSyntax, Trees
@@ -302,7 +302,7 @@ class Session:
                 self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
 
-    async def _find_repeats(self, document: Document, changes: Sequence[Change]) -> Repeats | None:
+    async def _find_repeats(self, document: Document, changes: Sequence[Change]) -> Sequence[Hunk]:
         """Return where else to make the last of a document's changes."""
         return await find_repeats(changes, list(document.buffer.lines), self._syntax[document.uri].same_name)
 

@@ -120,7 +120,10 @@ class SyntaxTree:
             return None
         starts = [_byte(self._source, offset) for offset in renamed]
         found = find_same_name(self._tree.root_node, self._source, self._facts, old, new, starts)
-        return found and found._replace(starts=_offsets(self._source, found.starts))
+        if found is None:
+            return None
+        starts, shorthands = (_offsets(self._source, places) for places in (found.starts, found.shorthands))
+        return found._replace(starts=starts, shorthands=shorthands)
 
     def outside(self, tip: int, seen_from: int) -> Outside:
         """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""

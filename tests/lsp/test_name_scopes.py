@@ -23,7 +23,7 @@ def found_in(language: str, expected: str) -> str | None:
     if found is None:
         return None
     unmarked = text.replace("«", "").replace("»", "")
-    for start in reversed(found.starts):
+    for start in sorted([*found.starts, *found.shorthands], reverse=True):
         unmarked = f"{unmarked[:start]}<w>{unmarked[start + 1 :]}"
     return unmarked
 
@@ -51,7 +51,7 @@ PLACES = [
     ),
     (
         "javascript",
-        "function f(«v», { k: a }) { <w> += 1; { let w = 2; w } o.w; ({ w: <w> }); ({ w }); var b = (w) => w }\nw",
+        "function f(«v», { k: a }) { <w> += 1; { let w = 2; w } o.w; ({ w: <w> }); ({ <w> }); var b = (w) => w }\nw",
     ),
     ("javascript", "function f() { if (a) { var «v» = 1 } return <w> }"),
     (
@@ -147,3 +147,23 @@ def test_renamed_places_of_different_names_give_nothing() -> None:
 
 def test_a_language_without_facts_gives_nothing() -> None:
     assert same("css", ".«v» { w: w }") is None
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "bindings"),
+    [
+        ("python", "def f():\n    «v» = 0\n    w = w + 1\n    w += 1\n", 0),  # made from the name
+        ("python", "def f():\n    «v» = 0\n    w = 1\n", 1),
+        ("python", "def f():\n    «v» = g()\n    w = int(w)\n", 1),  # two types
+        ("python", "def f(w):\n    «v» = g(w)\n", 2),  # a new variable, and the parameter
+        ("python", "def f():\n    for «v» in a: w\n    for w in b: w\n", 1),
+        ("javascript", "let «v» = 0; w = w + 1;", 0),
+        ("javascript", "const «v» = () => w();", 0),  # recursion
+        ("go", "func f() {\n\t«v», err := a()\n\tw, err := b()\n}\n", 1),
+        ("rust", "fn f() { let «v» = 0; let w = w + 1; }", 1),  # another variable
+    ],
+)
+def test_values_that_a_name_is_bound_to(language: str, text: str, bindings: int) -> None:
+    found = same(language, text)
+    assert found is not None
+    assert found.bindings == bindings

@@ -30,6 +30,22 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         {"prefix": "x", "cursor": {"indent": 4}, "version": 1, "n": 1, "seed": 1, "max_tokens": 1}
     ],
     "/v1/codespec/files": [{"document": "x"}],
+    "/v1/codespec/edit": [
+        {
+            "path": "a.py",
+            "text": "x",
+            "places": [0],
+            "first_row": 0,
+            "version": 1,
+            "max_tokens": 1,
+            "cursor": {"row": 0, "column": 0},
+            "history": [{"path": "a.py", "row": 0, "old": "", "new": ""}],
+            "diagnostics": [{"row": 0, "message": "x"}],
+        }
+    ],
+    "/backend/next_edit_autocomplete": [
+        {"file_path": "a.py", "file_contents": "x", "cursor_position": 0, "editor_diagnostics": [{"line": 1}]}
+    ],
     "/infill": [{"input_prefix": "x"}],
     "/completion": [{"prompt": "x"}],
     "/detokenize": [{"tokens": [1]}],
@@ -120,8 +136,11 @@ def test_one_beyond_a_bound_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rea
 
 
 def with_field(body: dict[str, Any], names: list[str], value: int) -> dict[str, Any]:
-    """Return the body with a field set, possibly a nested one."""
+    """Return the body with a field set, possibly a nested one or one of a list's first object."""
     name, *rest = names
+    if name.endswith("[0]"):
+        key = name.removesuffix("[0]")
+        return {**body, key: [with_field(body[key][0], rest, value)]}
     return {**body, name: with_field(body.get(name, {}), rest, value) if rest else value}
 
 

@@ -39,10 +39,13 @@ NAMES = (
     *("stream_options", "content", "type", "language", "mode", "version", "min_p", "echo", "best_of", "warm_up"),
     *("messages", "top_logprobs", "max_completion_tokens", "prefix_offset", "speculate", "tokens", "tools", "system"),
     *("response_format", "raw", "images", "path", "trigger", "user", "logit_bias", "repeat_penalty", "add_special"),
-    *("prediction", "draft"),
+    *("prediction", "draft", "text", "places", "history", "diagnostics", "first_row", "original"),
+    *("file_path", "file_contents", "cursor_position", "recent_changes", "file_chunks", "editor_diagnostics"),
 )
 SAID = [{"role": "user", "content": "hi"}]
 REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content": "c", "messages": SAID, "tokens": [1]}
+EDIT = {"path": "a.py", "text": "a\nb\n", "places": [1]}
+OWN = {"codespec": {"prefix": "p"}, "edit": EDIT, "other": {**REQUIRED, "file_path": "a.py", "file_contents": "a\nb\n"}}
 
 
 def all_paths() -> list[str]:
@@ -55,7 +58,9 @@ def all_paths() -> list[str]:
 
 PATHS = all_paths()
 ASKED = [
-    path for path in PATHS if path.endswith(("complete", "completion", "completions", "fill", "generate", "kenize"))
+    path
+    for path in PATHS
+    if path.endswith(("complete", "completion", "completions", "fill", "generate", "kenize", "edit"))
 ]
 HEADERS: dict[str, list[str]] = {
     "Host": ["localhost", "evil.example", ""],
@@ -74,8 +79,7 @@ def random_body(dice: random.Random) -> bytes:
     """Return a mostly valid body with some wrong fields, sometimes invalid JSON."""
     body: Any = {name: dice.choice(VALUES) for name in dice.sample(NAMES, dice.randrange(6))}
     if dice.random() < 0.8:
-        wanted = dice.choice(["codespec", "other"])
-        body = {**({"prefix": "p"} if wanted == "codespec" else REQUIRED), **body}
+        body = {**OWN[dice.choice(sorted(OWN))], **body}
     if dice.random() < 0.1:
         body = dice.choice(VALUES)
     data = json.dumps(body).encode()
@@ -121,7 +125,7 @@ def test_random_requests(real: bool, toy: Served) -> None:
     if real:
         statuses = fuzz(toy, 60, seed=1)
     else:
-        with serving(talking_engine(), slots=8) as served:
+        with serving(talking_engine(), slots=8, edit_format="sweep-card") as served:
             statuses = fuzz(served, COUNT - 60, seed=2)
     assert {200, 400} <= set(statuses)
 

@@ -1,0 +1,141 @@
+"""Sweep's local server API, for its editor extensions: `POST /backend/next_edit_autocomplete`, one line of JSON.
+
+The extensions use whatever answers at their local port (8081), so `codespec serve --port 8081` serves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from codespec.contract.limits import MAX_CHANGES, MOST_COUNT, MOST_PATH
+from codespec.contract.types import DoneEvent, Snippet, Stats, TextEvent
+from codespec.errors import RequestError
+from codespec.secret_files import is_secret
+from codespec.secret_text import without_secrets as without_secret_lines
+from codespec.server.daemon import DAEMON
+from codespec.server.dialects.edits import Answer, EditRequest, prepare, split_rows
+from codespec.server.dialects.replies import collect
+from codespec.server.dialects.requests import without_secrets
+from codespec.server.wire import Fields, dump, read_fields
+from codespec.text.edit_prompt import Change, EditContext
+
+HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+
+async def next_edit(request: web.Request) -> web.StreamResponse:
+    """Return the edits around the cursor: the first one in the reply itself, all in `completions`."""
+    began, daemon = time.perf_counter(), request.app[DAEMON]
+    daemon.ready()
+    with await read_fields(request) as fields:
+        offsets = Offsets(fields.text("file_contents"), utf8=fields.flag("use_bytes"))
+        wanted = read_request(fields, offsets)
+    async with daemon.encoding:
+        (answer,) = await asyncio.to_thread(prepare, daemon, wanted)
+    edits, reason = await _edits(request, answer)
+    found = [_completion(offsets, edit) for edit in edits]
+    spent = int((time.perf_counter() - began) * 1000)
+    first = found[0] if found else _completion(offsets, {"start_row": 0, "end_row": 0, "text": ""}, confidence=0.0)
+    line = dump({**first, "completions": found, "reason": reason, "elapsed_time_ms": spent}) + b"\n"
+    return web.Response(body=line, content_type="application/x-ndjson")
+
+
+async def _edits(request: web.Request, answer: Answer) -> tuple[list[dict[str, Any]], str]:
+    """Return the edits of an answer, and the reason why there are none or not all."""
+    if answer.handle is None:
+        return [], answer.end(answer.reason, Stats())["reason"]
+    (done,) = await collect(request, [answer.handle])
+    events = [item for event in (TextEvent(0, done.text), DoneEvent(0, done)) for item in answer.read(event)]
+    return [data for name, data in events if name == "edit"], events[-1][1]["reason"]
+
+
+def _completion(offsets: Offsets, edit: dict[str, Any], confidence: float = 1.0) -> dict[str, Any]:
+    return {
+        "autocomplete_id": secrets.token_hex(16),
+        "start_index": offsets.of_row(edit["start_row"]),
+        "end_index": offsets.of_row(edit["end_row"]),
+        "completion": edit["text"],
+        "confidence": confidence,
+        "finish_reason": "stop",
+    }
+
+
+def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
+    """Read a request; fields of Sweep's that are not needed are ignored. Raise RequestError for an invalid one."""
+    path = fields.text("file_path", most=MOST_PATH)
+    row, column = offsets.position(fields.whole("cursor_position", 0, 0, MOST_COUNT))
+    chunks = [part for name in ("file_chunks", "retrieval_chunks") for part in fields.parts(name)]
+    snippets = without_secrets(
+        (Snippet(part.text("file_path", "", MOST_PATH), part.text("content", "")) for part in chunks), []
+    )
+    context = EditContext(
+        path=path,
+        lines=offsets.rows,
+        cursor=(row, column),
+        changes=list(read_changes(fields.text("recent_changes", "")))[-MAX_CHANGES:],
+        snippets=[(snippet.path, snippet.text) for snippet in snippets],
+        problems=[
+            (part.whole("line", 1, 1, MOST_COUNT) - 1, part.text("message", ""))
+            for part in fields.parts("editor_diagnostics")
+        ],
+    )
+    return EditRequest(context, [row], {"path": path, "document": path}, None)
+
+
+def read_changes(recent: str) -> Iterator[Change]:
+    """Yield the changes of Sweep's history: hunks of unified diffs after lines `File: PATH:`; none of secret files."""
+    path, row, old, new = "", -1, list[str](), list[str]()
+    for line in [*recent.split("\n"), "File: "]:
+        head = HUNK.match(line)
+        if head is None and not line.startswith("File: "):
+            old += [line[1:]] if line[:1] in ("-", " ") else []
+            new += [line[1:]] if line[:1] in ("+", " ") else []
+            continue
+        if row >= 0 and old != new and not is_secret(path):
+            before, after = (without_secret_lines("".join(f"{one}\n" for one in lines)) for lines in (old, new))
+            yield Change(path, row, before, after)
+        old, new = [], []
+        row = max(0, int(head[1]) - 1) if head else -1
+        path = path if head else line.removeprefix("File: ").rstrip().removesuffix(":")
+
+
+class Offsets:
+    """The rows of a text and their offsets, in bytes of UTF-8 or else in UTF-16 code units, as editors count."""
+
+    def __init__(self, text: str, *, utf8: bool) -> None:
+        self.rows = split_rows(text)
+        self._utf8 = utf8
+        self._starts = [0]
+        for row in self.rows:
+            self._starts.append(self._starts[-1] + self._size(row) + 1)
+        self._starts[-1] -= 1  # the last row has no line break
+
+    def of_row(self, row: int) -> int:
+        """Return the offset at which a row begins, or the end of the text for the one after the last."""
+        return self._starts[row]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return the row and the character of an offset. Raise RequestError on `cursor_position` after the end."""
+        if offset > self._starts[-1]:
+            sentence = f"cursor_position must be at most {self._starts[-1]}, the length of file_contents."
+            raise RequestError(sentence, "cursor_position")
+        row = next(row for row in range(len(self.rows) - 1, -1, -1) if self._starts[row] <= offset)
+        rest, column = offset - self._starts[row], 0
+        for character in self.rows[row]:
+            rest -= self._size(character)
+            if rest < 0:
+                break
+            column += 1
+        return row, column
+
+    def _size(self, text: str) -> int:
+        return len(text.encode()) if self._utf8 else len(text.encode("utf-16-le")) // 2
+
+
+ROUTES = [web.post("/backend/next_edit_autocomplete", next_edit)]
