@@ -1,29 +1,52 @@
 """Draft from the request's `prediction`, such as the old version of a file being edited.
 
-The draft continues the prediction at the position that the text has reached. After an insertion or a deletion, the
-position is found again.
+The draft continues the prediction at the position that the text has reached. After a change, that position is the end
+of the cheapest alignment of the words written since then with the prediction, in which leaving out a word of the
+prediction costs less than writing a word that it doesn't have. If the text replaced a name, it is replaced in the rest
+of the prediction, too. The end of the last text follows the prediction, so that a text that repeats its prediction ends
+in the round that completes it.
 
-Works on bytes, so the prediction needs no tokenizer and no prefill. The cost of a round is bounded for any input:
-positions are found with the linear search of `bytes.find` in a window around the last reliable one. Predicted outputs
-come from OpenAI's API; drafting from a reference text comes from LLMA (Yang et al. 2023). State is per request and is
-dropped with it.
+Works on bytes, so the prediction needs no tokenizer and no prefill. The cost of a round is bounded for any input: an
+alignment covers a window around the change. Predicted outputs come from OpenAI's API; drafting from a reference text
+comes from LLMA (Yang et al. 2023). State is per request and is dropped with it, except for the last end of each scope.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import re
+from collections import OrderedDict
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from codespec.contract.types import PREDICTION
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.suffix import end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
 
-NEAR, NEAR_MATCH = 128, 3  # window after the last reliable position (bytes), and match length there (characters)
-FAR, FAR_MATCH = 64 * 1024, 8  # window on both sides of it (bytes), and match length there (characters)
-MOST_MATCH = 48  # maximum of the required match length, in characters
-MOST_TAIL = 128  # bytes at the end of the text to search for
+FAR = 32 * 1024  # bytes on both sides of a change that are aligned
+# Costs of a word that is not in the prediction, of leaving out one of its words, and of going on anywhere else; chosen
+# on recorded answers of next-edit models (lab/LOG.md).
+ADDED, LEFT_OUT, MOVED = 1.0, 0.15, 2.0
 SURE = 24  # consecutive matching bytes that make a position reliable
+FORGIVEN = (1, 8)  # wrong positions before and after a reliable one; then each doubles the required match
+MAX_MATCH = 48  # maximum of that match, in bytes
+MAX_PLACES = 16  # cheapest places that are compared with an incomplete word
+REPLACED, MAX_NAME = 24, 64  # bytes that must match after a replaced name, and its maximum length
+MAX_SCOPES = 64  # scopes whose last end is kept
+_NAME = re.compile(rb"[\w\x80-\xff]+")
+_WORD = re.compile(rb"[\w\x80-\xff]+|\n[ \t]*|[ \t]+|[^\w\x80-\xff]")
+_LAST_WORD = re.compile(rb"(?:[\w\x80-\xff]+|\n?[ \t]*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a text ended: with these bytes, which are not part of it, and with this token."""
+
+    text: bytes = b""
+    ids: tuple[int, ...] = ()
 
 
 class PredictionProposer(Proposer):
@@ -33,6 +56,7 @@ class PredictionProposer(Proposer):
 
     def __init__(self) -> None:
         self._traces: dict[Sequence, Trace] = {}
+        self._ends: OrderedDict[str, End] = OrderedDict()  # by scope
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -45,42 +69,61 @@ class PredictionProposer(Proposer):
         ]
 
     def release(self, sequence: Sequence) -> None:
-        """Drop the sequence's state."""
+        """Drop the sequence's state. Keep how its text ended, because others of its scope may end like this."""
         self._traces.pop(sequence, None)
+        if sequence.request.prediction and sequence.cut is not None and sequence.ending is None:
+            ids = tuple(token for token in sequence.ids[-1:] if token in sequence.eos_ids)
+            self._ends[sequence.request.scope] = End(bytes(sequence.generated[sequence.cut :]), ids)
+            self._ends.move_to_end(sequence.request.scope)
+            if len(self._ends) > MAX_SCOPES:
+                self._ends.popitem(last=False)
 
     def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
         trace = self._traces.get(sequence)
         if trace is None:
-            trace = self._traces[sequence] = Trace(sequence.request.prediction.encode())
+            trace = self._traces[sequence] = self._begin(sequence)
         trace.follow(sequence.generated, len(sequence.held))
         confidence = trace.confidence
-        rest = trace.rest(budget_bytes(sequence, cap))
-        if not rest or not cap.goes_on((confidence,)):
+        rest = trace.rest(2 * budget_bytes(sequence, cap))
+        after = trace.end if trace.at + len(rest) == len(trace.text) else ()
+        if not (rest or after) or not cap.goes_on((confidence,)):
             return NOTHING
         text = sequence.held_left + rest
-        return Draft(text, self.name, (len(text),), (confidence,))
+        return Draft(text, self.name, (len(text),), (confidence,), after=after)
+
+    def _begin(self, sequence: Sequence) -> Trace:
+        text = sequence.request.prediction.encode()
+        end = End() if sequence.ending is not None else self._ends.get(sequence.request.scope, End())
+        shared = next(n for n in range(len(end.text), -1, -1) if text.endswith(end.text[:n]))
+        return Trace(text + end.text[shared:], end.ids)
 
 
 @dataclass(slots=True)
 class Trace:
-    """The position of one completion in its prediction `text`.
+    """The position of one completion in its prediction `text`, which the tokens `end` follow.
 
-    `at` is the offset of the expected next byte, or -1 if the text has diverged. `sure` is the last reliable position.
-    `read` is the number of bytes of the completion processed, `followed` the number that matched since the position was
-    found, and `misses` the number of wrong positions before it.
+    `at` is the offset of the expected next byte, or -1 if the text has diverged. `read` is the number of bytes of the
+    completion processed, `followed` the number of matching bytes before `at`, and `misses` the number of wrong
+    positions since the last reliable one; `reliable` is whether there was one. `alignment` is that of the words since a
+    change, until the position is reliable again. `changed` are the offsets in `text` and in the completion at which
+    this change began.
     """
 
     text: bytes
+    end: tuple[int, ...] = ()
     at: int = 0
-    sure: int = 0
     read: int = 0
     followed: int = 0
     misses: int = 0
+    reliable: bool = False
+    alignment: Alignment | None = None
+    changed: tuple[int, int] | None = None
 
     @property
     def confidence(self) -> float:
         """The acceptance probability of the next token, estimated from this completion's history."""
-        return (self.followed + 8) / (self.followed + 9 + 8 * self.misses)
+        doubts = self.misses + (self.alignment is not None)
+        return (self.followed + 8) / (self.followed + 9 + 8 * doubts)
 
     def rest(self, size: int) -> bytes:
         """Return about the next `size` bytes of the prediction, or none if the position is lost."""
@@ -90,35 +133,120 @@ class Trace:
         """Process the new bytes of the completion, which begins at byte `begin` of `generated`."""
         new = bytes(generated[begin + self.read :])
         self.read += len(new)
-        if self.at >= 0:
-            same = common_length(new, self.text[self.at : self.at + len(new)])
-            self.at += same
-            self.followed += same
-            if self.followed >= SURE:
-                self.sure, self.misses = self.at, 0
-            if same == len(new):
-                return
-            self.misses += self.followed < SURE
-            self.at, self.followed = -1, 0
-        if new:
-            self._search(bytes(generated[max(begin, len(generated) - MOST_TAIL) :]))
+        if self.alignment is not None:
+            self.alignment.write(new)
+        left = self._advance(new)
+        if self._rename(generated, left):
+            left = self._advance(new[len(new) - left :])
+        if left:
+            self.misses += self.at >= 0 and self.followed < SURE
+            if self.alignment is None:
+                self.alignment = self._align(generated, left)
+            self._search(bytes(generated[max(begin, len(generated) - MAX_MATCH) :]))
+            self._rename(generated, 0)
+
+    def _advance(self, new: bytes) -> int:
+        """Advance the position by the new bytes that match. Return how many are left."""
+        if self.at < 0:
+            return len(new)
+        same = common_length(new, self.text[self.at : self.at + len(new)])
+        self.at += same
+        self.followed += same
+        if self.followed >= SURE:
+            self.misses, self.alignment, self.reliable = 0, None, True
+        return len(new) - same
+
+    def _align(self, generated: bytearray, size: int) -> Alignment:
+        """Begin an alignment. The last `size` bytes of the completion differ, and so may the word before them."""
+        first = len(generated) - size
+        found = _LAST_WORD.search(generated, max(0, first - MAX_NAME), first)
+        back = len(found[0]) if found and self.text.endswith(found[0], 0, self.at) else 0
+        self.changed = (self.at - back, first - back)
+        alignment = Alignment(self.text, self.at - back)
+        alignment.write(bytes(generated[first - back :]))
+        return alignment
 
     def _search(self, written: bytes) -> None:
-        """Find the position in the prediction after text that matches the end of `written`.
+        """Go on at the end of the cheapest alignment if enough bytes before it match the end of the text."""
+        assert self.alignment is not None
+        at = self.alignment.position()
+        self.followed = common_length(written[::-1], self.text[max(0, at - MAX_MATCH) : at][::-1])
+        least = min(MAX_MATCH, 1 << max(0, self.misses - FORGIVEN[self.reliable]))
+        self.at = at if self.followed >= least else -1
 
-        Searches just after the last reliable position, where a short match suffices, then further on, then before it
-        (moved text). Each wrong position doubles the required match length.
+    def _rename(self, generated: bytearray, left: int) -> bool:
+        """Rename in the rest of the prediction what the last change renamed, once the text goes on as before.
+
+        The last `left` bytes of the completion are not part of it. Returns whether something was renamed.
         """
-        for least, first, last in (
-            (NEAR_MATCH, self.sure, self.sure + NEAR),
-            (FAR_MATCH, self.sure, self.sure + FAR),
-            (FAR_MATCH, max(0, self.sure - FAR), self.sure),
-        ):
-            tail = tail_of(written, min(MOST_MATCH, least << min(self.misses, 8)))
-            found = self.text.find(tail, first, last) if tail else -1
-            if found >= 0:
-                self.at, self.followed = found + len(tail), len(tail) // 4
-                return
+        if self.changed is None or self.at < 0:
+            return False
+        old_begin, new_begin, end = *self.changed, len(generated) - left
+        run = min(self.followed, self.at - old_begin, end - new_begin)
+        if run < REPLACED:
+            return False
+        self.changed = None
+        while run and (_inside_name(self.text, self.at - run) or _inside_name(generated, end - run)):
+            run -= 1  # both names end alike
+        old = self.text[old_begin : self.at - run].strip()
+        new = bytes(generated[new_begin : end - run]).strip()
+        if not (_NAME.fullmatch(old) and _NAME.fullmatch(new) and max(len(old), len(new)) <= MAX_NAME):
+            return False
+        self.text = self.text[: self.at] + _with_name(self.text[self.at :], old, new)
+        self.alignment = None
+        return True
+
+
+class Alignment:
+    """The cheapest alignment of the words of a changed text with a prediction, from offset `begin` of `text`.
+
+    `_costs[i]` is the cost of having written the complete words so far instead of the first i words of the window.
+    """
+
+    def __init__(self, text: bytes, begin: int) -> None:
+        first = max(0, begin - FAR)
+        before, after = _WORD.findall(text, first, begin), _WORD.findall(text, begin, begin + FAR)
+        words, numbers = before + after, dict[bytes, int]()
+        self._text, self._tail, self._numbers = text, b"", numbers
+        self._words: NDArray[np.int32] = np.array([numbers.setdefault(w, len(numbers)) for w in words], np.int32)
+        self._offsets = np.cumsum([first, *map(len, words)])
+        costs = np.full(len(words) + 1, np.inf)
+        costs[len(before)] = 0.0
+        self._costs = _with_jumps(costs)
+
+    def write(self, new: bytes) -> None:
+        """Append bytes, at least one, to the changed text."""
+        *words, self._tail = _WORD.findall(self._tail + new)
+        for word in words:
+            same = np.flatnonzero(self._words == self._numbers.get(word, -1))
+            costs = self._costs + ADDED
+            costs[same + 1] = np.minimum(costs[same + 1], self._costs[same])
+            self._costs = _with_jumps(costs)
+
+    def position(self) -> int:
+        """Return the offset of the likely next byte. The last word may be incomplete."""
+        best = int(self._costs.argmin())
+        near = np.flatnonzero(self._costs < self._costs[best] + ADDED)
+        for place in near[np.argsort(self._costs[near], kind="stable")][:MAX_PLACES]:
+            offset = int(self._offsets[place])
+            if self._text.startswith(self._tail, offset):
+                return offset + len(self._tail)
+        return int(self._offsets[best])
+
+
+def _with_jumps(costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the costs if words may be left out, or if the text may go on anywhere else."""
+    place = np.arange(len(costs)) * LEFT_OUT
+    kept: NDArray[np.float64] = np.minimum.accumulate(costs - place) + place
+    return np.minimum(kept, costs.min() + MOVED)
+
+
+def _inside_name(text: bytes | bytearray, offset: int) -> bool:
+    return offset > 0 and _NAME.fullmatch(text, offset - 1, offset + 1) is not None
+
+
+def _with_name(text: bytes, old: bytes, new: bytes) -> bytes:
+    return re.sub(rb"(?<![\w\x80-\xff])%s(?![\w\x80-\xff])" % re.escape(old), new, text)
 
 
 def common_length(text: bytes, other: bytes) -> int:
@@ -127,17 +255,3 @@ def common_length(text: bytes, other: bytes) -> int:
         return len(text)
     pairs = enumerate(zip(text, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(text), len(other)))
-
-
-def tail_of(written: bytes, least: int) -> bytes:
-    """Return the shortest suffix with `least` non-whitespace bytes.
-
-    Whitespace does not count, because indents occur everywhere. Returns b"" if there are fewer, unless `written` has
-    MOST_TAIL bytes and at least FAR_MATCH of them count.
-    """
-    count = 0
-    for index in range(len(written) - 1, -1, -1):
-        count += not written[index : index + 1].isspace()
-        if count == least:
-            return written[index:]
-    return written if len(written) == MOST_TAIL and count >= FAR_MATCH else b""
