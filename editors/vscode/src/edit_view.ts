@@ -19,7 +19,7 @@ import {
 } from "vscode";
 import { ARROW, linesAdded } from "./edit_picture.ts";
 import { changedWords, changesOf, type Hunk, holds } from "./hunk.ts";
-import { type Answer, type Here, NextEdits, type Surroundings, type Trigger, type View } from "./next_edits.ts";
+import { type Answer, type Here, NextEdits, type Host, type Trigger, type View } from "./next_edits.ts";
 import type { Server } from "./server.ts";
 import { settings } from "./settings.ts";
 
@@ -30,7 +30,7 @@ const INSERTED = "codespec.insertedEdit"; // runs when ghost text of an edit was
 const muted = new ThemeColor("editorCodeLens.foreground");
 const inserted = new ThemeColor("diffEditor.insertedTextBackground");
 
-export class EditView implements Surroundings {
+export class EditView implements Host {
   readonly edits = new NextEdits(this);
   private readonly arrow = window.createTextEditorDecorationType({ gutterIconPath: ARROW, gutterIconSize: "contain" });
   private readonly hint = window.createTextEditorDecorationType({});
@@ -141,8 +141,8 @@ export class EditView implements Surroundings {
     const isEnd = last >= document.lineCount;
     const before = isEnd && row > 0 ? document.lineAt(row - 1).range.end : start;
     const range = isEnd ? new Range(before, document.lineAt(document.lineCount - 1).range.end) : new Range(row, 0, last, 0);
-    const text = isEnd && row > 0 ? added.map((line) => `\n${line}`).join("") : added.map((line) => `${line}\n`).join("");
-    const done = await editor.edit((builder) => builder.replace(range, text), { undoStopBefore: true, undoStopAfter: true });
+    const text = !isEnd ? added.map((line) => `${line}\n`) : row > 0 ? added.map((line) => `\n${line}`) : [added.join("\n")];
+    const done = await editor.edit((builder) => builder.replace(range, text.join("")), { undoStopBefore: true, undoStopAfter: true });
     if (done) this.goTo(editor, { row, old, new: added });
     return done;
   }
@@ -161,7 +161,7 @@ export class EditView implements Surroundings {
   }
 
   run(command: string, ...given: unknown[]): void {
-    void this.server.run(command, given);
+    this.server.run(command, given).catch((error) => this.log.debug(`${command} was not reported: ${String(error)}`));
   }
 
   shown(id: string): void {

@@ -36,7 +36,7 @@ export interface View {
 }
 
 /** The editor and the server, as far as they are needed here. */
-export interface Surroundings {
+export interface Host {
   mode(): Mode;
   /** Returns null without one empty selection in a file. */
   here(): Here | null;
@@ -76,7 +76,7 @@ export class NextEdits {
   private applying = false;
 
   constructor(
-    private readonly its: Surroundings,
+    private readonly host: Host,
     private readonly waits = WAITS,
   ) {}
 
@@ -85,13 +85,13 @@ export class NextEdits {
     if (this.applying) return;
     this.forget();
     this.changedAt = Date.now();
-    this.line = this.its.here()?.line ?? -1;
+    this.line = this.host.here()?.line ?? -1;
     this.askLater("typing", this.waits.pause);
   }
 
   /** Handles a movement of the cursor, also to another editor. */
   moved(): void {
-    const here = this.its.here();
+    const here = this.host.here();
     if (this.applying || !here) return this.draw();
     if (this.pending && !isOf(this.pending, here)) this.forget();
     const isOther = here.line !== this.line;
@@ -113,7 +113,7 @@ export class NextEdits {
   dismiss(): void {
     const { pending } = this;
     if (!pending || !this.view()) return;
-    this.its.run("codespec.dismissEdit", pending.id);
+    this.host.run("codespec.dismissEdit", pending.id);
     this.dismissed = textOf(pending);
     this.forget();
   }
@@ -138,7 +138,7 @@ export class NextEdits {
 
   /** Handles ghost text that the user accepted. */
   async inserted(id: string, index: number): Promise<void> {
-    this.its.run("codespec.acceptEdit", id, index);
+    this.host.run("codespec.acceptEdit", id, index);
     await this.ask("accepted");
   }
 
@@ -148,23 +148,23 @@ export class NextEdits {
 
   /** Returns what to show: nothing where Tab would indent the line, unless it has just jumped there. */
   private view(): View | null {
-    const [pending, here] = [this.pending, this.its.here()];
+    const [pending, here] = [this.pending, this.host.here()];
     if (!pending || !here || !isOf(pending, here)) return null;
     const { line, character } = here;
     const hunk = pending.hunks[0]!;
     const text = insertedAt(hunk, line, character);
     const indents = /^\s*$/.test(here.before) && pending.jumped !== `${line}:${character}`;
     if (text === null && indents) return null;
-    pending.whole ||= this.its.mode() === "eager" || holds(hunk, line);
+    pending.whole ||= this.host.mode() === "eager" || holds(hunk, line);
     return { hunk, whole: pending.whole, line, text };
   }
 
   private draw(): void {
     const view = this.view();
-    this.its.draw(view);
+    this.host.draw(view);
     if (!view || !this.pending || this.pending.shown) return;
     this.pending.shown = true;
-    this.its.shown(this.pending.id);
+    this.host.shown(this.pending.id);
   }
 
   private jump(hunk: Hunk): void {
@@ -177,7 +177,7 @@ export class NextEdits {
     pending.jumped = `${line}:${character}`;
     pending.whole = true;
     this.line = line;
-    this.its.jump(line, character);
+    this.host.jump(line, character);
     this.draw();
   }
 
@@ -186,13 +186,13 @@ export class NextEdits {
     if (!pending) return;
     const [hunk, ...rest] = pending.hunks as [Hunk, ...Hunk[]];
     this.applying = true;
-    this.its.draw(null);
-    const done = await this.its.apply(hunk);
+    this.host.draw(null);
+    const done = await this.host.apply(hunk);
     this.applying = false;
-    const here = this.its.here();
+    const here = this.host.here();
     this.forget();
     if (!done || !here) return;
-    this.its.run("codespec.acceptEdit", pending.id, pending.index);
+    this.host.run("codespec.acceptEdit", pending.id, pending.index);
     const delta = hunk.new.length - hunk.old.length;
     const hunks = rest.map((each) => (each.row > hunk.row ? { ...each, row: each.row + delta } : each));
     const { version, line } = here;
@@ -210,11 +210,11 @@ export class NextEdits {
 
   private async ask(trigger: Trigger): Promise<void> {
     this.stop();
-    const here = this.its.here();
+    const here = this.host.here();
     const isInvoked = trigger === "invoked";
-    if (!here || (!isInvoked && (this.its.mode() === "off" || this.dismissed === textOf(here)))) return;
+    if (!here || (!isInvoked && (this.host.mode() === "off" || this.dismissed === textOf(here)))) return;
     const { number } = this;
-    const { edits, reason } = await this.its.ask(trigger);
+    const { edits, reason } = await this.host.ask(trigger);
     if (number !== this.number) return;
     const [edit] = edits;
     const hunks = edit?.hunks.map((each) => readHunk(each, here.lines())) ?? [];
@@ -226,7 +226,7 @@ export class NextEdits {
       this.pending = { id, uri, version, index: 0, hunks: hunks as Hunk[], whole: isInvoked, jumped: "", shown: false };
       this.draw();
     } else if (isInvoked && reason) {
-      this.its.tell(reason);
+      this.host.tell(reason);
     }
   }
 
@@ -239,7 +239,7 @@ export class NextEdits {
   private forget(): void {
     this.stop();
     this.pending = null;
-    this.its.draw(null);
+    this.host.draw(null);
   }
 }
 
