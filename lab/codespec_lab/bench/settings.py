@@ -214,7 +214,8 @@ class PlacesBench(Bench):
 class EditsBench(Bench):
     """Predict the next edit in all scenarios, and at `limit` places, drawn by `seed`, of the pairs of releases in
     `pairs`. The daemon's prompts have the format `edit_format`. No case begins after `minutes`; figures are kept in
-    `file`. `llama_cpp` is the folder of a llama-server that answers the same prompts.
+    `file`. `llama_cpp` is the folder of a llama-server that answers the same prompts. Answers in `recordings` are
+    replayed.
     """
 
     module = "edits.scenario"
@@ -234,6 +235,7 @@ class EditsBench(Bench):
     )
     edit_format: str = flag("auto", "the prompts' format (auto: the model's)", choices=EDIT_FORMATS)
     limit: int = number(80, "places of all pairs (80); a quarter are controls that expect silence")
+    recordings: Path | None = path("a folder with cursortab.nvim's recorded exchanges, to replay as drafts", "FOLDER")
     llama_cpp: Path | None = path("a folder with llama-server, to answer the same prompts", "FOLDER")
     plain: bool = switch("without speculation")
     seed: int = number(SEED, "which places the rule takes (11)", rare=True, parse=count_or_zero)

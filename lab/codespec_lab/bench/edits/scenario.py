@@ -1,7 +1,8 @@
 """`codespec bench edits`: what a daemon suggests as the next edit in scenarios and between two releases of packages.
 
 Each case is one request of `POST /v1/codespec/edit` with one place, in turn and without a deadline. The prompts that
-the daemon wrote are also given to llama-server, if its folder is named, with its n-gram speculation.
+the daemon wrote are also given to llama-server, if its folder is named, with its n-gram speculation. Recorded
+answers of other models are replayed as drafts, without a model.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 
 from codespec.client.daemon_client import DaemonClient
 from codespec.errors import ConfigError
+from codespec.models.text_tokenizer import load_tokenizer
+from codespec.store.resolve import resolve
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.edits.cases import Case, read_scenarios
 from codespec_lab.bench.edits.llama import race
+from codespec_lab.bench.edits.recordings import replay
 from codespec_lab.bench.edits.release_places import release_cases
 from codespec_lab.bench.edits.score import edits_of, score
 from codespec_lab.bench.edits.summary import report, summarize
@@ -35,6 +39,8 @@ def run_edits_bench(bench: EditsBench) -> dict[str, Any]:
     configuration = {"cases": len(cases), "pairs": packages, "seed": bench.seed, "speculate": not bench.plain}
     found: dict[str, Any] = {"bench": "edits", "configuration": configuration}
 
+    if bench.recordings is not None:
+        found["replays"] = replay(bench.recordings, load_tokenizer(resolve(bench.config.target).folder()))
     commit = commit_name()
 
     def keep(facts: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from codespec_lab.bench.edits.recordings import WIDTH
 from codespec_lab.bench.report import format_load, format_ratio, table
 from codespec_lab.bench.statistics import bootstrap, interval, percentiles
 
@@ -88,6 +89,12 @@ def report(found: Mapping[str, Any]) -> list[str]:
     for name, theirs in (every["llama_cpp"] or {}).items():
         ratio, ms = format_ratio(theirs["times"], 2), _ms(theirs["ms"], "p50", "p95")
         lines.append(f"llama-server, {name}: {ratio} times as long, {ms} ms, {theirs['equal_answers']} equal answers")
+    for name, kinds in found.get("replays", {}).items():
+        for kind, figures in kinds.items():
+            lines.append(
+                f"recorded answers in {name}, {kind}: {figures['tokens_a_round']:.1f} tokens a round in drafts of "
+                f"{WIDTH}, {figures['answers']} answers"
+            )
     return lines
 
 
