@@ -250,7 +250,9 @@ def test_a_question_is_about_the_text_of_its_time(monkeypatch: pytest.MonkeyPatc
     """An edit, a request and another edit in one packet: no answer refers to outdated text."""
 
     servers: list[Server] = []
-    monkeypatch.setattr(fake_daemon, "Server", lambda *given: servers.append(Server(*given)) or servers[-1])
+    monkeypatch.setattr(
+        fake_daemon, "Server", lambda *given, **named: servers.append(Server(*given, **named)) or servers[-1]
+    )
 
     async def scenario() -> None:
         async with talking() as (client, fake):
