@@ -58,7 +58,7 @@ class Draft:
 
     `ids` holds target ids if the drafter and the target share a vocabulary; the draft is then not retokenized.
     `probabilities` holds, for each id, the distribution [vocabulary] that it was sampled from. It is empty if the draft
-    was not sampled. `after` are target ids that follow the text, such as the token that ends it.
+    was not sampled.
     """
 
     text: bytes = b""
@@ -67,7 +67,6 @@ class Draft:
     confidences: tuple[float, ...] = ()
     ids: tuple[int, ...] | None = None
     probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
-    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

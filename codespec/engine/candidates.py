@@ -31,7 +31,7 @@ def to_candidates(
         if draft is NOTHING:
             result.append(NONE)
             continue
-        ids = (*(draft.ids if draft.ids is not None else encoded.get(i, ())), *draft.after)
+        ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
         most = cap.of(draft.source).tokens
         reason = "cap" if len(ids) > most else "draft ended"
         ids = ids[:most]

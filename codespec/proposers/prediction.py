@@ -3,8 +3,8 @@
 The draft continues the prediction at the position that the text has reached. After a change, that position is the end
 of the cheapest alignment of the words written since then with the prediction, in which leaving out a word of the
 prediction costs less than writing a word that it doesn't have. If the text replaced a name, it is replaced in the rest
-of the prediction, too. The end of the last text follows the prediction, so that a text that repeats its prediction ends
-in the round that completes it.
+of the prediction, too. The stop string that ended the last text follows the prediction. An end token needs no draft:
+the target chooses it in the round that accepts the last draft.
 
 Works on bytes, so the prediction needs no tokenizer and no prefill. The cost of a round is bounded for any input: an
 alignment covers a window around the change. Predicted outputs come from OpenAI's API; drafting from a reference text
@@ -41,14 +41,6 @@ _WORD = re.compile(rb"[\w\x80-\xff]+|\n[ \t]*|[ \t]+|[^\w\x80-\xff]")
 _LAST_WORD = re.compile(rb"(?:[\w\x80-\xff]+|\n?[ \t]*)\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a text ended: with these bytes, which are not part of it, and with this token."""
-
-    text: bytes = b""
-    ids: tuple[int, ...] = ()
-
-
 class PredictionProposer(Proposer):
     """Drafts the continuation of the request's prediction from the position that the text has reached."""
 
@@ -56,7 +48,7 @@ class PredictionProposer(Proposer):
 
     def __init__(self) -> None:
         self._traces: dict[Sequence, Trace] = {}
-        self._ends: OrderedDict[str, End] = OrderedDict()  # by scope
+        self._ends: OrderedDict[str, bytes] = OrderedDict()  # the stop strings that ended the last texts, by scope
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -69,11 +61,11 @@ class PredictionProposer(Proposer):
         ]
 
     def release(self, sequence: Sequence) -> None:
-        """Drop the sequence's state. Keep how its text ended, because others of its scope may end like this."""
+        """Drop the sequence's state. Keep the stop string that ended its text, because others of its scope may too."""
         self._traces.pop(sequence, None)
         if sequence.request.prediction and sequence.cut is not None and sequence.ending is None:
-            ids = tuple(token for token in sequence.ids[-1:] if token in sequence.eos_ids)
-            self._ends[sequence.request.scope] = End(bytes(sequence.generated[sequence.cut :]), ids)
+            stopped = sequence.ids[-1] not in sequence.eos_ids
+            self._ends[sequence.request.scope] = bytes(sequence.generated[sequence.cut :]) if stopped else b""
             self._ends.move_to_end(sequence.request.scope)
             if len(self._ends) > MAX_SCOPES:
                 self._ends.popitem(last=False)
@@ -85,22 +77,21 @@ class PredictionProposer(Proposer):
         trace.follow(sequence.generated, len(sequence.held))
         confidence = trace.confidence
         rest = trace.rest(2 * budget_bytes(sequence, cap))
-        after = trace.end if trace.at + len(rest) == len(trace.text) else ()
-        if not (rest or after) or not cap.goes_on((confidence,)):
+        if not rest or not cap.goes_on((confidence,)):
             return NOTHING
         text = sequence.held_left + rest
-        return Draft(text, self.name, (len(text),), (confidence,), after=after)
+        return Draft(text, self.name, (len(text),), (confidence,))
 
     def _begin(self, sequence: Sequence) -> Trace:
         text = sequence.request.prediction.encode()
-        end = End() if sequence.ending is not None else self._ends.get(sequence.request.scope, End())
-        shared = next(n for n in range(len(end.text), -1, -1) if text.endswith(end.text[:n]))
-        return Trace(text + end.text[shared:], end.ids)
+        end = b"" if sequence.ending is not None else self._ends.get(sequence.request.scope, b"")
+        shared = next(n for n in range(len(end), -1, -1) if text.endswith(end[:n]))
+        return Trace(text + end[shared:])
 
 
 @dataclass(slots=True)
 class Trace:
-    """The position of one completion in its prediction `text`, which the tokens `end` follow.
+    """The position of one completion in its prediction `text`.
 
     `at` is the offset of the expected next byte, or -1 if the text has diverged. `read` is the number of bytes of the
     completion processed, `followed` the number of matching bytes before `at`, and `misses` the number of wrong
@@ -110,7 +101,6 @@ class Trace:
     """
 
     text: bytes
-    end: tuple[int, ...] = ()
     at: int = 0
     read: int = 0
     followed: int = 0

@@ -197,32 +197,29 @@ def test_an_insertion_is_no_renaming() -> None:
     assert rounds <= write(before, before)[0] + 4
 
 
-def ended(proposer: PredictionProposer, text: str, stop: str, *ids: int, scope: str = "") -> None:
-    """Complete a text that ends with a stop string, and with the last of these ids."""
+def ended(proposer: PredictionProposer, text: str, stop: str, last: int = 5, scope: str = "") -> None:
+    """Complete a text that ends with a stop string, and with this token. Token 7 ends a text by itself."""
     sequence = sequence_of("", text + stop, prediction=text, scope=scope)
     sequence.eos_ids, sequence.cut = frozenset({7}), len(text)
-    sequence.ids += ids
+    sequence.ids.append(last)
     proposer.release(sequence)
 
 
-def test_the_last_end_follows_the_prediction() -> None:
+def test_the_last_stop_string_follows_the_prediction() -> None:
     proposer = PredictionProposer()
-    assert draft(proposer, sequence_of("", prediction="x = 1\n")).after == (), "none is known"
-    ended(proposer, OLD, "", 5, 7)
-    known = draft(proposer, sequence_of("", prediction="x = 1\n"))
-    assert (known.text, known.after) == (b"x = 1\n", (7,))
-    assert draft(proposer, sequence_of("", "x = 1\n", prediction="x = 1\n")).after == (7,), "also alone"
-    assert draft(proposer, sequence_of("", prediction=OLD)).after == (), "only behind the last byte"
-    assert draft(proposer, sequence_of("", prediction="x", scope="another")).after == ()
-    ended(proposer, OLD, "\n```\n", 5)
-    known = draft(proposer, sequence_of("", prediction="x = 1\n"))
-    assert (known.text, known.after) == (b"x = 1\n```\n", ()), "the line break is there already"
+    assert draft(proposer, sequence_of("", prediction="x = 1\n")).text == b"x = 1\n", "none is known"
+    ended(proposer, OLD, "\n```\n")
+    assert draft(proposer, sequence_of("", prediction="x = 1\n")).text == b"x = 1\n```\n", "one line break, not two"
+    assert draft(proposer, sequence_of("", "x = 1", prediction="x = 1")).text == b"\n```\n", "also alone"
+    assert draft(proposer, sequence_of("", prediction="x", scope="another")).text == b"x"
+    ended(proposer, OLD, "</s>", last=7)
+    assert draft(proposer, sequence_of("", prediction="x = 1\n")).text == b"x = 1\n", "a token is no text"
 
 
 def test_few_ends_are_kept() -> None:
     proposer = PredictionProposer()
     for number in range(2 * MAX_SCOPES):
-        ended(proposer, "x", "", 7, scope=str(number))
+        ended(proposer, "x", ";", scope=str(number))
     assert list(proposer._ends) == [str(number) for number in range(MAX_SCOPES, 2 * MAX_SCOPES)]
 
 
