@@ -227,8 +227,9 @@ class Alignment:
 def _with_jumps(costs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the costs if words may be left out, or if the text may go on anywhere else."""
     place = np.arange(len(costs)) * LEFT_OUT
-    kept: NDArray[np.float64] = np.minimum.accumulate(costs - place) + place
-    return np.minimum(kept, costs.min() + MOVED)
+    left_out = np.minimum.accumulate(costs - place) + place
+    result: NDArray[np.float64] = np.minimum(left_out, costs.min() + MOVED)
+    return result
 
 
 def _inside_name(text: bytes | bytearray, offset: int) -> bool:
