@@ -1,6 +1,6 @@
 """Prompts that next-edit clients write: recognized by shape, ids as with the markers parsed, drafts from the old lines.
 
-The prompts are rebuilt here in the clients' layouts from our own scenarios. With CODESPEC_EDIT_RECORDINGS, a folder of
+The prompts are rebuilt here in the clients' layouts from our own scenarios. With EDIT_RECORDINGS, a folder of
 cursortab's recorded exchanges (`server/eval/scenarios` of its repository), they are read as well.
 """
 
@@ -28,7 +28,7 @@ from tests.toy_tokenizers import toy_tokenizer
 WINDOW = "def area(width, height):\n    return w * height\n"
 MARKED = "def area(width, height):\n    return {mark}w * height\n"
 HISTORY = "-def area(w, height):\n+def area(width, height):\n"
-RECORDINGS = os.environ.get("CODESPEC_EDIT_RECORDINGS", "")
+RECORDINGS = os.environ.get("EDIT_RECORDINGS", "")
 
 
 def sweep(given: str = "", rows: str = ":1:2") -> str:
@@ -168,7 +168,7 @@ def exchanges() -> Iterator[tuple[str, str]]:
                 yield prompts[record["interaction"]], json.loads(body)["choices"][0]["text"]
 
 
-@pytest.mark.skipif(not RECORDINGS, reason="CODESPEC_EDIT_RECORDINGS is not set")
+@pytest.mark.skipif(not RECORDINGS, reason="EDIT_RECORDINGS is not set")
 def test_recorded_exchanges() -> None:
     counts: Counter[str] = Counter()
     speller: TextTokenizer = tokenizer()
