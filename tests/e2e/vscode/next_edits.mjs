@@ -51,11 +51,11 @@ const asked = (window) => window.wire.all("codespec/nextEdit").map(({ trigger })
 const commands = (window) => window.wire.all("workspace/executeCommand").map(({ command }) => command);
 
 /** A window in which a letter was typed; the edit that it gets for that is planted. */
-async function planted(ide, at, key, hunk) {
+async function planted(ide, at, key, hunk, settings = {}) {
   const file = join(ide.server.taps, "hunks");
   writeFileSync(file, JSON.stringify([hunk]));
   try {
-    const window = await ide.open({ "a.py": CODE }, ["a.py", ...at], { "codespec.nextEdit": "eager" });
+    const window = await ide.open({ "a.py": CODE }, ["a.py", ...at], { "codespec.nextEdit": "eager", ...settings });
     await window.type(key);
     await until("it is shown", () => window.wire.all("codespec/didShowEdit").length);
     return window;
@@ -144,7 +144,8 @@ export const nextEdits = {
   },
 
   async "a next edit: an insertion at the cursor is ghost text"(ide) {
-    const window = await planted(ide, [6, 23], ",", { range: range(5, 23), newText: " end=''" });
+    const insertion = { range: range(5, 23), newText: " end=''" };
+    const window = await planted(ide, [6, 23], ",", insertion, { "codespec.enabled": false }); // no completion comes first
     await until("it is ghost text", async () => (await window.ghost()).trim() === "end=''");
     await shows(window, "nothing else", NOTHING);
     await window.press("Tab");
