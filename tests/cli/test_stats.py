@@ -103,6 +103,7 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "notes": [],
         "context": 512,
         "prompt_budget": 512,
+        "edit_format": "",
     }
     figures = Figures(told)
     for name in ("spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "rounds_total"):
