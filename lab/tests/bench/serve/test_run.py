@@ -108,20 +108,17 @@ def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:
         assert command(*words).err.splitlines()[-1].startswith("codespec: The daemon can't be measured: The daemon is")
 
 
-def test_a_daemon_that_changes_texts_is_an_error(
-    held_out: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_changes_texts_is_an_error(held_out: Path, command: Command, tmp_path: Path) -> None:
     """The last character of a text is another with speculation; in fast mode that is no fault, but leaving exact mode
     on the way is one.
     """
-    answer = fakes.answer
 
     def changed(request: CompletionRequest) -> str:
-        return answer(request)[:-1] + "!" if request.speculate else answer(request)
+        answer = fakes.answer(request)
+        return answer[:-1] + "!" if request.speculate else answer
 
-    monkeypatch.setattr(fakes, "answer", changed)
     out = tmp_path / "serve.json"
-    engine = FakeEngine()
+    engine = FakeEngine(answer=changed)
     with serving(engine, slots=2) as served:
         words = ["bench", "serve", "--url", f"http://127.0.0.1:{served.port}", "--held-out", held_out, "--json", out]
         small = ("--limit", "2", "--max-tokens", "4", "--concurrency", "2", "--keystrokes", "0")
