@@ -123,6 +123,22 @@ def test_what_is_never_shown(events: list[tuple[str, dict[str, Any]]], reason: s
     run(scenario())
 
 
+@pytest.mark.parametrize("edit", [hunk(0, 330, 331, "x = 1\n"), hunk(0, 330, 333, "\n"), hunk(0, 330, 330, "x\n")])
+def test_no_line_inside_a_key_is_changed(edit: tuple[str, dict[str, Any]]) -> None:
+    """The model sees these lines blank, and one of them alone does not look like a part of a key."""
+
+    async def scenario() -> None:
+        async with talking(**LATE) as (client, fake):
+            key = "".join(f"{'A' * 62}{row:02}\n" for row in range(20))
+            client.open(f"{TEXT * 8}KEY = b'''-----BEGIN PRIVATE KEY-----\n{key}-----END PRIVATE KEY-----'''\n")
+            edited(client, row=0)
+            trained(fake, edit, done(0, 326, 338))
+            assert "secret" in await next_edit(client, 328, 0, "invoked")
+            assert "AAAA" not in str(fake.edits[0].body)
+
+    run(scenario())
+
+
 def test_an_answer_that_never_ends_is_not_waited_for() -> None:
     async def scenario() -> None:
         async with talking(next_edit_budget_ms=300) as (client, fake):
