@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from codespec.regular_file import read_regular
 
-MOST_DEPTH = 64  # nested brackets; messages, models and state files need less than a quarter of it
-MOST_VALUES = 1 << 23  # per file; a vocabulary of 500,000 tokens with its merges has three million
-MOST_BYTES = 128 << 20  # per file; the largest vocabularies take 40 MiB
+MAX_DEPTH = 64  # nested brackets; messages, models and state files need less than a quarter of it
+MAX_VALUES = 1 << 23  # per file; a vocabulary of 500,000 tokens with its merges has three million
+MAX_BYTES = 128 << 20  # per file; the largest vocabularies take 40 MiB
 BLOCK = 1 << 20  # bytes scanned at a time
 _SEPARATORS = (b",", b"[", b"{")
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -27,39 +27,39 @@ class TooLarge(ValueError):
     """Raised if JSON exceeds the limit on nesting depth or number of values."""
 
 
-def parse_json(data: bytes | bytearray, most_values: int = MOST_VALUES, *, finite: bool = False) -> Any:
+def parse_json(data: bytes | bytearray, max_values: int = MAX_VALUES, *, finite: bool = False) -> Any:
     """Parse UTF-8 JSON. With `finite`, reject NaN and Infinity.
 
     Raises TooLarge if a limit is exceeded and ValueError if the data is not valid JSON.
     """
-    _demand_bounds(data, most_values)
+    _demand_bounds(data, max_values)
     refuse: Callable[[str], Any] | None = _refuse_constant if finite else None
     return json.loads(data.decode("utf-8"), parse_constant=refuse)
 
 
 def read_json_file(file: Path, *, finite: bool = False) -> Any:
     """Parse a regular file with `parse_json`. Also raises OSError."""
-    return parse_json(read_regular(file, MOST_BYTES), finite=finite)
+    return parse_json(read_regular(file, MAX_BYTES), finite=finite)
 
 
-def _demand_bounds(data: bytes | bytearray, most_values: int) -> None:
+def _demand_bounds(data: bytes | bytearray, max_values: int) -> None:
     """Raise TooLarge if the data nests too deeply or holds too many values.
 
     Every value except the outermost follows a comma or an opening bracket, so these are counted. Strings (source text)
     contain many of both. If the raw count is too high, the count is repeated without strings.
     """
     opened = data.count(b"[") + data.count(b"{")
-    if opened <= MOST_DEPTH and opened + data.count(b",") <= most_values:
+    if opened <= MAX_DEPTH and opened + data.count(b",") <= max_values:
         return
     values = depth = 0
     for outside in _outside_quotes(data):
         values += sum(outside.count(mark) for mark in _SEPARATORS)
-        if values > most_values:
-            raise TooLarge(f"it holds more than {most_values} commas and brackets")
+        if values > max_values:
+            raise TooLarge(f"it holds more than {max_values} commas and brackets")
         steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKET))
         for reached in accumulate(steps, initial=depth):
-            if reached > MOST_DEPTH:
-                raise TooLarge(f"it nests more than {MOST_DEPTH} brackets deep")
+            if reached > MAX_DEPTH:
+                raise TooLarge(f"it nests more than {MAX_DEPTH} brackets deep")
         depth = reached
 
 

@@ -52,13 +52,13 @@ class Fault:
     """A problem in parts, which code can test. `sentence` is the text for the user.
 
     `code` is a short stable id such as "model_incomplete", or "" if nothing decides by it. `what` is the problem and
-    `mend` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
+    `fix` the fix ("": unknown), both without a full stop. `field` is the invalid field of a request or key of the
     settings. FIELD in `what` stands for its name, which differs between clients' protocols.
     """
 
     code: str
     what: str
-    mend: str = ""
+    fix: str = ""
     field: str = ""
 
     @property
@@ -73,7 +73,7 @@ class Fault:
     @property
     def clause(self) -> str:
         """The problem and its fix without a full stop, for use inside a sentence."""
-        return f"{self.problem}: {self.mend}" if self.mend else self.problem
+        return f"{self.problem}: {self.fix}" if self.fix else self.problem
 
     @property
     def sentence(self) -> str:
@@ -87,9 +87,9 @@ class CodespecError(Exception):
     Takes a `Fault`, a problem and its fix, or a whole sentence.
     """
 
-    def __init__(self, problem: Fault | str, mend: str = "") -> None:
+    def __init__(self, problem: Fault | str, fix: str = "") -> None:
         if isinstance(problem, str):
-            problem = Fault("", problem if mend else problem.removesuffix("."), mend)
+            problem = Fault("", problem if fix else problem.removesuffix("."), fix)
         super().__init__(problem.sentence)
         self.fault = problem
 
@@ -155,8 +155,8 @@ class DaemonError(CodespecError):
     rejected field of the request, or "". `status` is the HTTP status, or 0 if there was no reply.
     """
 
-    def __init__(self, problem: Fault | str, mend: str = "", again: float | None = None, status: int = 0) -> None:
-        super().__init__(problem, mend)
+    def __init__(self, problem: Fault | str, fix: str = "", again: float | None = None, status: int = 0) -> None:
+        super().__init__(problem, fix)
         self.again = again
         self.status = status
 
@@ -168,8 +168,8 @@ class Absent(DaemonError):
 class Unproven(DaemonError):
     """A peer that has not proved that it is the user's daemon. `locked`: it requires a token first."""
 
-    def __init__(self, problem: Fault | str, mend: str = "", locked: bool = False) -> None:
-        super().__init__(problem, mend)
+    def __init__(self, problem: Fault | str, fix: str = "", locked: bool = False) -> None:
+        super().__init__(problem, fix)
         self.locked = locked
 
 
@@ -178,38 +178,38 @@ State = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result; `mend` says what to do, or is "" if nothing is needed."""
+    """One result; `fix` says what to do, or is "" if nothing is needed."""
 
     name: str
     state: State
-    said: str
-    mend: str = ""
+    message: str
+    fix: str = ""
 
     @property
     def line(self) -> str:
         """The printed line."""
-        said = f"{self.said}: {self.mend}" if self.mend else self.said
-        return f"{self.state:<9}{self.name:<14}{' '.join(said.split())}"
+        message = f"{self.message}: {self.fix}" if self.fix else self.message
+        return f"{self.state:<9}{self.name:<14}{' '.join(message.split())}"
 
 
-def well(name: str, said: str) -> Finding:
+def well(name: str, message: str) -> Finding:
     """Return a finding without a problem."""
-    return Finding(name, "ok", said)
+    return Finding(name, "ok", message)
 
 
-def warning(name: str, said: str, mend: str) -> Finding:
+def warning(name: str, message: str, fix: str) -> Finding:
     """Return a finding for something that works with limitations."""
-    return Finding(name, "warning", said, mend)
+    return Finding(name, "warning", message, fix)
 
 
-def failed(name: str, said: str, mend: str) -> Finding:
+def failed(name: str, message: str, fix: str) -> Finding:
     """Return a finding for something that does not work until it is fixed."""
-    return Finding(name, "failed", said, mend)
+    return Finding(name, "failed", message, fix)
 
 
 def from_fault(name: str, fault: Fault) -> Finding:
     """Convert a fault to a failed finding."""
-    return Finding(name, "failed", fault.problem, fault.mend)
+    return Finding(name, "failed", fault.problem, fault.fix)
 
 
 def as_json(findings: Iterable[Finding]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from codespec.regular_file import Unreadable
 SECONDS = 5.0  # for one answer
 REST = 30.0  # seconds before git is asked again that refused a repository or was too slow
 MEMORY = 1 << 30  # bytes
-MOST_PROCESSES = 4
-MOST_SEEN = 4096  # files that a process may have read
+MAX_PROCESSES = 4
+MAX_SEEN = 4096  # files that a process may have read
 _SAFE = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit", "protocol.allow=never")
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 _GLOB = frozenset("*?[\\")
@@ -66,7 +66,7 @@ class GitIgnore:
                 return None
             repository = self._repositories.pop(top, None) or _Repository(self._git, top)
             self._repositories[top] = repository
-            while len(self._repositories) > MOST_PROCESSES:
+            while len(self._repositories) > MAX_PROCESSES:
                 self._repositories.pop(next(iter(self._repositories))).close()
         return repository.source(file)
 
@@ -122,7 +122,7 @@ class _Repository:
         read = {path: _state(path) for path in (*self._around, *self._patterns_above(file))}
         if _GLOB & set(name):  # git would take a tracked file for it that the name matches as a pattern
             return _source(self._run([*words, "--no-index"], b"./" + os.fsencode(name) + b"\0"))
-        if len(self._seen) > MOST_SEEN or any(self._seen.get(path, state) != state for path, state in read.items()):
+        if len(self._seen) > MAX_SEEN or any(self._seen.get(path, state) != state for path, state in read.items()):
             self._end()
         if self._process is None:
             self._process = self._start(words)

@@ -26,11 +26,11 @@ from codespec.git_ignore import SECONDS, GitIgnore, unfollowable
 from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular, without_mark
 
 GITIGNORE, CODESPECIGNORE = ".gitignore", ".codespecignore"
-MOST_IGNORE_BYTES = 256 << 10  # total size of the ignore files that apply to one file
-MOST_FOLDERS = 100  # parent folders of one file
-MOST_KEPT_BYTES = 4 * MOST_IGNORE_BYTES  # total size of the cached ignore files
-MOST_WAYS = 1_000_000  # to match the stars of a file's patterns with one path
-MOST_CLASSES = 2000  # patterns with a [class] or a backslash in one file
+MAX_IGNORE_BYTES = 256 << 10  # total size of the ignore files that apply to one file
+MAX_FOLDERS = 100  # parent folders of one file
+MAX_KEPT_BYTES = 4 * MAX_IGNORE_BYTES  # total size of the cached ignore files
+MAX_WAYS = 1_000_000  # to match the stars of a file's patterns with one path
+MAX_CLASSES = 2000  # patterns with a [class] or a backslash in one file
 # errno values that mean there is no ignore file: it does not exist, or its name is invalid.
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 _LITERAL = re.compile(r"[^*?/!]+")
@@ -117,8 +117,8 @@ class Patterns:
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._patterns = [Pattern(line) for line in lines if line.strip(" /") and not line.startswith("#")]
-        if sum(pattern.has_classes for pattern in self._patterns) > MOST_CLASSES:
-            raise Unreadable(f"it has more than {MOST_CLASSES} patterns with a [class] or a backslash")
+        if sum(pattern.has_classes for pattern in self._patterns) > MAX_CLASSES:
+            raise Unreadable(f"it has more than {MAX_CLASSES} patterns with a [class] or a backslash")
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -129,7 +129,7 @@ class Patterns:
         for pattern in reversed(self._patterns):
             more = pattern.ways(path)
             ways += more
-            if more and (ways > MOST_WAYS or pattern.match(path, is_folder)):
+            if more and (ways > MAX_WAYS or pattern.match(path, is_folder)):
                 return pattern
         return None
 
@@ -173,8 +173,8 @@ class IgnoreFiles:
     def reason_below(self, top: Path, file: Path) -> str:
         """Like `reason`, but with the ignore files in `top` and its subfolders, and no link between them."""
         folders = [parent for parent in file.parents if parent.is_relative_to(top)]
-        if len(folders) > MOST_FOLDERS:
-            return f"{file.name} lies in more than {MOST_FOLDERS} folders, so it is not completed."
+        if len(folders) > MAX_FOLDERS:
+            return f"{file.name} lies in more than {MAX_FOLDERS} folders, so it is not completed."
         try:
             source = self._git.source(top, file) if os.path.lexists(top / ".git") else None
             if source is None:
@@ -197,7 +197,7 @@ class IgnoreFiles:
         files = list[IgnoreFile]()
         for path, folder in places:
             try:
-                files += self._find(path, folder, MOST_IGNORE_BYTES - sum(each.size for each in files))
+                files += self._find(path, folder, MAX_IGNORE_BYTES - sum(each.size for each in files))
             except OSError as error:
                 raise unfollowable(path, error) from error
         for path in [*reversed(folders[:-1]), file] if files else ():
@@ -223,14 +223,14 @@ class IgnoreFiles:
         seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         known = self._read.get(path)
         if known is None or (known.seen, known.folder) != (seen, folder):
-            data = read_regular(path, MOST_IGNORE_BYTES)
+            data = read_regular(path, MAX_IGNORE_BYTES)
             known = IgnoreFile(path, folder, seen, len(data), Patterns(_lines(data)))
             with self._lock:
-                if sum(each.size for each in self._read.values()) + len(data) > MOST_KEPT_BYTES:
+                if sum(each.size for each in self._read.values()) + len(data) > MAX_KEPT_BYTES:
                     self._read.clear()
                 self._read[path] = known
         if known.size > most:
-            raise Unreadable(f"with those in the folders below it is longer than {MOST_IGNORE_BYTES >> 10} KiB")
+            raise Unreadable(f"with those in the folders below it is longer than {MAX_IGNORE_BYTES >> 10} KiB")
         return [known]
 
 
@@ -269,7 +269,7 @@ def _outer_files(top: Path) -> Iterator[Path]:
     named = list[str]()
     for config in (folder / "config", Path.home() / ".gitconfig", home / "config"):
         with contextlib.suppress(OSError, ValueError):
-            named += _EXCLUDES_FILE.findall(decode_text(read_regular(config, MOST_IGNORE_BYTES)))
+            named += _EXCLUDES_FILE.findall(decode_text(read_regular(config, MAX_IGNORE_BYTES)))
     yield top / os.path.expanduser(named[0]) if named else home / "ignore"
 
 

@@ -31,8 +31,8 @@ from codespec.file_lock import lock_file
 from codespec.proof import KEY_PREFIX, hash_of_key
 from codespec.regular_file import Unreadable, open_regular
 
-MOST_BYTES = 1 << 20  # of the file
-MOST_KEYS = 1000  # each is a label of the metrics
+MAX_BYTES = 1 << 20  # of the file
+MAX_KEYS = 1000  # each is a label of the metrics
 RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -61,14 +61,14 @@ def read_keys(file: Path, notes: MutableSequence[str] | None = None) -> tuple[Ke
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
-            data = opened.read(MOST_BYTES + 1)
+            data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
         raise ConfigError(f"The keys file {file} can't be read ({why})", "make one with `codespec keys add`") from error
     if sys.platform != "win32" and (status.st_mode & _OTHERS_WRITE or status.st_uid not in (0, os.geteuid())):
         raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"The keys file {file} is longer than {MOST_BYTES >> 10} KiB", "revoke old keys")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "revoke old keys")
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     found = [(f"Line {number} of {file}", line) for number, line in enumerate(lines, 1) if line.strip()]
     rows = [(where, _parse(line, where)) for where, line in found]
@@ -142,8 +142,8 @@ _MENDS = {
 
 
 def _check(keys: tuple[Key, ...], file: Path) -> None:
-    if len(keys) > MOST_KEYS:
-        raise ConfigError(f"The keys file {file} has more than {MOST_KEYS} keys", "revoke old ones")
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "revoke old ones")
     for what in ("name", "sha256"):
         seen: set[str] = set()
         for key in keys:

@@ -19,7 +19,7 @@ _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.B
 _MARKS |= {codecs.BOM_UTF16_BE: "UTF-16"}  # after UTF-32, because its mark begins with UTF-16's
 
 
-MOST_NAMED = 256 << 20  # bytes of a file that a user names
+MAX_NAMED = 256 << 20  # bytes of a file that a user names
 
 
 class Unreadable(OSError):
@@ -62,7 +62,7 @@ def read_named(file: Path) -> bytes:
     """
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    return read_regular(file, MOST_NAMED)
+    return read_regular(file, MAX_NAMED)
 
 
 class NotUtf8(ValueError):

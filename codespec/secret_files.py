@@ -71,8 +71,8 @@ SECRET_FILES = {
         *(".pulumi/", ".chef/", "*.tfplan"),
     ),
 }
-MOST_ENCODED = 4  # levels of percent-encoding to decode
-MOST_NAME = 256  # characters; no file name is longer
+MAX_ENCODED = 4  # levels of percent-encoding to decode
+MAX_NAME = 256  # characters; no file name is longer
 _SOURCE = re.compile(
     r"[^.].*\.(c|cc|cpp|cxx|h|hh|hpp|cs|css|clj|dart|ex|exs|fs|go|graphql|groovy|hs|html?|ipynb|java|jsx?|[cm]js|kts?|"
     r"lua|mdx?|ml|nix|php|pl|proto|pyi?|r|rb|rs|rst|scala|scss|sql|svelte|swift|tf|tsx?|vue|zig)"
@@ -114,7 +114,7 @@ def _is_named(name: str, parent: str, below: bool) -> bool:
 def _forms(path: str) -> list[str]:
     """Return the path as given, followed by its percent-decoded forms."""
     forms = [path]
-    while len(forms) <= MOST_ENCODED and (decoded := unquote(forms[-1])) != forms[-1]:
+    while len(forms) <= MAX_ENCODED and (decoded := unquote(forms[-1])) != forms[-1]:
         forms.append(decoded)
     return forms
 
@@ -126,7 +126,7 @@ def _lasts(parts: list[str]) -> Iterator[str]:
     """
     last = ""
     for part in parts:
-        for mark in _MARK.finditer(part[:MOST_NAME]):
+        for mark in _MARK.finditer(part[:MAX_NAME]):
             yield part[: mark.start()] or last
         last = last if part in ("", ".") else part
     yield last

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-MOST_KEY_LINES = 400  # of a block whose other end is missing
+MAX_KEY_LINES = 400  # of a block whose other end is missing
 _KEY_MARKS = ("PRIVATE KEY", "PuTTY-User-Key")
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|PuTTY-User-Key-File-\d")
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY|^Private-MAC:")
@@ -79,7 +79,7 @@ def key_rows(lines: Sequence[str]) -> set[int]:
         if begins or ends:
             rows.add(row)
         if ends and not begins:
-            whole = last >= 0 and row - last <= MOST_KEY_LINES
+            whole = last >= 0 and row - last <= MAX_KEY_LINES
             rows |= set(range(last, row)) if whole else _beside(lines, row, -1)
         if begins:
             rows |= _beside(lines, row, 1)
@@ -91,7 +91,7 @@ def _beside(lines: Sequence[str], row: int, step: int) -> set[int]:
     """Return the adjacent rows, above or below a row, that look like lines of a key."""
     rows = set[int]()
     at = row + step
-    while 0 <= at < len(lines) and len(rows) < MOST_KEY_LINES and (_KEY_LINE.fullmatch(lines[at]) or at == row + step):
+    while 0 <= at < len(lines) and len(rows) < MAX_KEY_LINES and (_KEY_LINE.fullmatch(lines[at]) or at == row + step):
         rows.add(at)
         at += step
     return rows

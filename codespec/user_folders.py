@@ -176,11 +176,11 @@ def _allows(status: os.stat_result, bits: int) -> bool:
 
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
-LEAST_TOKEN = 16  # characters
-MOST_TOKEN_BYTES = 4096  # maximum size of the token file
+MIN_TOKEN = 16  # characters
+MAX_TOKEN_BYTES = 4096  # maximum size of the token file
 
 
-def read_token(file: str, environment: Mapping[str, str] | None = None, least: int = LEAST_TOKEN) -> str:
+def read_token(file: str, environment: Mapping[str, str] | None = None, least: int = MIN_TOKEN) -> str:
     """Return the token from its file, else from CODESPEC_SERVE_TOKEN, else "".
 
     Raises ConfigError if the file can't be read or the token is too easy to guess, that is shorter than `least`.
@@ -190,7 +190,7 @@ def read_token(file: str, environment: Mapping[str, str] | None = None, least: i
     if file:
         where = file
         try:
-            token = decode_text(read_regular(named_path(file), MOST_TOKEN_BYTES)).strip()
+            token = decode_text(read_regular(named_path(file), MAX_TOKEN_BYTES)).strip()
         except NotUtf8 as error:
             raise ConfigError(f"The token file {file} is not UTF-8 text ({error})", "save it as UTF-8") from error
         except (OSError, ValueError) as error:

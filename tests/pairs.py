@@ -186,18 +186,18 @@ def total(done: Several[Completion]) -> Stats:
 
 
 class Scripted(Proposer):
-    """A proposer that returns `draft`'s result and records every draft's text in `said`."""
+    """A proposer that returns `draft`'s result and records every draft's text in `message`."""
 
     name = "scripted"
 
     def __init__(self) -> None:
-        self.said: list[bytes] = []
+        self.message: list[bytes] = []
         self.released: list[Sequence] = []
 
     def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
         """Return a draft for each sequence with a cap."""
         drafts = [self.draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
-        self.said += [draft.text for draft in drafts if draft.text]
+        self.message += [draft.text for draft in drafts if draft.text]
         return drafts
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:

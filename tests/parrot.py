@@ -84,13 +84,13 @@ class Parrot(TorchModel):
 
     def says(self, ids: Sequence[int]) -> int:
         """Return the next id."""
-        said = b"".join(self.token_bytes[number] for number in ids)
-        if not self.text.startswith(said):
+        message = b"".join(self.token_bytes[number] for number in ids)
+        if not self.text.startswith(message):
             digest = hashlib.blake2b(repr(list(ids)).encode(), digest_size=4).digest()
             return int.from_bytes(digest, "little") % len(self.token_bytes)
-        if len(said) == len(self.text):
+        if len(message) == len(self.text):
             return min(self.tokenizer.model_eos_ids)
-        return retokenize(self.tokenizer, said[-64:], self.text[len(said) :][:64])[0]
+        return retokenize(self.tokenizer, message[-64:], self.text[len(message) :][:64])[0]
 
 
 class Prompter(Scripted):
@@ -103,11 +103,11 @@ class Prompter(Scripted):
 
     def draft(self, sequence: Text, cap: Cap) -> Draft:
         """Return the parrot's next ids, as ids."""
-        ids, said = list(sequence.ids), []
+        ids, message = list(sequence.ids), []
         for _ in range(min(cap.tokens, self.sizes[sequence.stats.rounds % len(self.sizes)])):
-            said.append(self.parrot.says(ids + said))
-        text = b"".join(self.parrot.token_bytes[number] for number in said)
-        return Draft(text, self.name, (len(text),), (1.0,), tuple(said)) if said else Draft()
+            message.append(self.parrot.says(ids + message))
+        text = b"".join(self.parrot.token_bytes[number] for number in message)
+        return Draft(text, self.name, (len(text),), (1.0,), tuple(message)) if message else Draft()
 
 
 def parrot_engine(parrot: Parrot, proposer: Proposer | None = None, *, max_batch: int = 4, cap: int = 8) -> Engine:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from codespec.secret_files import is_secret
 
-MOST_BYTES = 34_000_000
+MAX_BYTES = 34_000_000
 EXPECTED = re.compile(
     r"(\[Content_Types\]\.xml|extension\.vsixmanifest|extension/("
     r"package\.json|readme\.md|changelog\.md|LICENSE(\.txt)?|dist/extension\.js(\.LEGAL\.txt)?|media/[\w-]+\.png|"
@@ -37,8 +37,8 @@ def faults_of(vsix: Path, built_in: Sequence[Path] = ()) -> list[str]:
     """Return one sentence for each fault; `built_in` are folders of the machine that built the extension."""
     faults = []
     size = vsix.stat().st_size
-    if size > MOST_BYTES:
-        faults.append(f"it has {size / 1e6:.1f} MB, and the limit is {MOST_BYTES / 1e6:.0f} MB")
+    if size > MAX_BYTES:
+        faults.append(f"it has {size / 1e6:.1f} MB, and the limit is {MAX_BYTES / 1e6:.0f} MB")
     here = [str(folder).encode() for folder in built_in if len(folder.parts) > 2]
     for name, data in _files(vsix.read_bytes()):
         if "!" not in name and not EXPECTED.fullmatch(name):

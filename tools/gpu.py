@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"
 LIMIT = 570  # maximum seconds of a part
 RESERVE = 10  # seconds reserved for the results of the last part
-LEAST = 60  # minimum seconds left to start a part
+MIN = 60  # minimum seconds left to start a part
 COMMIT = "GPU_COMMIT"  # environment variable with the commit of a copy without .git
 TAIL = 4000  # characters kept of a failed part's output
 WAYS = {"exact": ("--mode", "exact"), "fast": ("--mode", "fast"), "eager": ("--mode", "fast", "--graph-rows", "0")}
@@ -55,7 +55,7 @@ class Part:
     name: str
     arguments: tuple[str, ...]
     small: tuple[str, ...] = ()
-    least: int = LEAST
+    least: int = MIN
     most: int = LIMIT
 
 
@@ -79,9 +79,9 @@ class Budget:
 def parts() -> list[Part]:
     """Return all parts in the order in which to run them: the most decisive results per time first."""
     return [
-        Part("tests", (*TESTS, "--junitxml", "{json}"), most=5 * LEAST),
+        Part("tests", (*TESTS, "--junitxml", "{json}"), most=5 * MIN),
         _step("qwen2.5-7b", "exact"),
-        Part("kernels", (*TUNE, "--json", "{json}", "--minutes", "{minutes}"), ("--rehearse",), most=3 * LEAST),
+        Part("kernels", (*TUNE, "--json", "{json}", "--minutes", "{minutes}"), ("--rehearse",), most=3 * MIN),
         _decode("qwen2.5-1.5b", "1,8", "greedy"),
         _decode("qwen2.5-7b", "1,8", "greedy"),
         _step("qwen2.5-7b", "fast"),
@@ -111,7 +111,7 @@ def _decode(shape: str, together: str, sampling: str) -> Part:
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
     words = ("-m", "codespec_lab", "bench", "decode", *STARTER, "--shape", shape, *flags)
     return Part(
-        f"decode-{_size(shape)}-c{together.replace(',', '-')}-{sampling}", (*words, *FILES), small, least=2 * LEAST
+        f"decode-{_size(shape)}-c{together.replace(',', '-')}-{sampling}", (*words, *FILES), small, least=2 * MIN
     )
 
 
@@ -134,13 +134,13 @@ class Runner:
         command = [text.replace("{json}", str(figures)) for text in arguments]
         print(f"{part.name}: python {' '.join(arguments)}", flush=True)
         began = time.monotonic()
-        code, said = _call([sys.executable, *command], _environment(os.environ), seconds)
+        code, message = _call([sys.executable, *command], _environment(os.environ), seconds)
         found = _read(figures)
         whole = code == 0 and found is not None
         result = {"command": " ".join(["python", *arguments]), "seconds": round(time.monotonic() - began, 1)}
         self.result(part).write_text(
             json.dumps(
-                {**result, **facts(self.device), "whole": whole, "said": "" if whole else said, "found": found},
+                {**result, **facts(self.device), "whole": whole, "message": "" if whole else message, "found": found},
                 indent=1,
             )
             + "\n",
@@ -180,11 +180,11 @@ def _call(command: Sequence[str], environment: Mapping[str, str], seconds: float
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams) as process:
         try:
-            said, code = process.communicate(timeout=seconds)[0], process.returncode
+            message, code = process.communicate(timeout=seconds)[0], process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            said, code = process.communicate()[0], 124
-    return code, said.decode(errors="replace")[-TAIL:]
+            message, code = process.communicate()[0], 124
+    return code, message.decode(errors="replace")[-TAIL:]
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:

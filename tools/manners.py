@@ -33,8 +33,8 @@ from codespec.user_folders import read_token
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
 SHAPES = ("nothing", "line", "block")
-MOST_MS = 60_000  # for a suggestion
-MOST_LINES = 12  # a longer block is a wall of text
+MAX_MS = 60_000  # for a suggestion
+MAX_LINES = 12  # a longer block is a wall of text
 SUFFIXES = {"javascript": "js", "typescript": "ts", "python": "py", "rust": "rs", "ruby": "rb", "c_sharp": "cs"}
 IDS = {"bash": "shellscript", "c_sharp": "csharp"}
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -67,7 +67,7 @@ class Place:
         return f"{self.language}, {self.subject}: {self.why}"
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Output of the target: the place's text, followed by ten more lines."""
         line = self.before.rpartition("\n")[2]
         indent = "" if self.shape == "block" else line[: len(line) - len(line.lstrip())]
@@ -94,8 +94,8 @@ class Judged:
 
     @property
     def shape_is_right(self) -> bool:
-        """Whether it has the shape that a programmer wants, and at most MOST_LINES lines."""
-        return self.shape == self.place.shape and self.lines <= MOST_LINES
+        """Whether it has the shape that a programmer wants, and at most MAX_LINES lines."""
+        return self.shape == self.place.shape and self.lines <= MAX_LINES
 
     @property
     def text_is_right(self) -> bool:
@@ -118,8 +118,8 @@ def _places(path: Path) -> Iterable[Place]:
             )
         held_out, subject, shape, why = found.groups()
         before, _, rest = code.partition("⟦")
-        said, _, after = rest.partition("⟧")
-        kept, _, dropped = said.partition("¦") if shape != "nothing" else ("", "", said)
+        message, _, after = rest.partition("⟧")
+        kept, _, dropped = message.partition("¦") if shape != "nothing" else ("", "", message)
         yield Place(path.stem, subject, shape, why, before, after, kept, dropped, bool(held_out))
 
 
@@ -190,7 +190,7 @@ def new_session(daemon: ConfiguredDaemon) -> Session:
 async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Judged:
     """Return the language server's suggestion at a place. `number` makes the document's URI unique."""
     session = new_session(daemon)
-    session.use(EditorSettings(budget_ms=MOST_MS))
+    session.use(EditorSettings(budget_ms=MAX_MS))
     uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
     session.opened(uri, language, 1, place.before + place.after)
@@ -206,7 +206,7 @@ def judge(places: Sequence[Place], url: str = "") -> list[Judged]:
 
     async def all_of_them() -> list[Judged]:
         if not url:
-            return [await suggest(place, ForcedDaemon(place.said)) for place in places]
+            return [await suggest(place, ForcedDaemon(place.message)) for place in places]
         client = DaemonClient(ProvenConnections(url, read_token("")))
         judged = [await suggest(place, RunningDaemon(client), number) for number, place in enumerate(places)]
         await client.close()

@@ -96,9 +96,9 @@ def judge(command: Command, outcome: Outcome) -> str:
         return "a traceback"
     if outcome.exit_code != command.exit_code:
         return f"exit code {outcome.exit_code}, not {command.exit_code}"
-    said = [line for line in outcome.stderr.splitlines() if line.strip()]
-    if command.exit_code and len(said) != 1:
-        return f"{len(said)} lines on stderr, not one sentence"
+    message = [line for line in outcome.stderr.splitlines() if line.strip()]
+    if command.exit_code and len(message) != 1:
+        return f"{len(message)} lines on stderr, not one sentence"
     words = shlex.split(command.line, comments=True)
     if not command.exit_code and "complete" in words[1:2] and Path(words[0]).name == "codespec":
         return "" if _completed(words, outcome.stdout).strip() else "nothing was completed"

@@ -72,9 +72,9 @@ class Address:
             raise Absent("The daemon's stream ended in the middle", "look with `codespec doctor`")
 
     def _client(self, seconds: float) -> DaemonClient:
-        mend = "check --url and --token-file"
+        fix = "check --url and --token-file"
         return DaemonClient(
-            ProvenConnections(self.url, self.token, mend, seconds=SECONDS, patience=seconds, by_socket=False)
+            ProvenConnections(self.url, self.token, fix, seconds=SECONDS, patience=seconds, by_socket=False)
         )
 
 

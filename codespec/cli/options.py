@@ -139,5 +139,5 @@ def require_torch() -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", install_mend("torch")) from error
     except (ImportError, OSError) as error:
-        mend = install_mend("torch", flags="--force-reinstall")
-        raise ConfigError(f"torch is installed but does not load ({error})", mend) from error
+        fix = install_mend("torch", flags="--force-reinstall")
+        raise ConfigError(f"torch is installed but does not load ({error})", fix) from error

@@ -83,8 +83,8 @@ class _HelpAll(argparse.Action):
 def _removed(flag: str) -> str:
     """Return the sentence for a flag of an earlier version, or "" for another."""
     name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
-    mend = next((settings[name] for settings in REMOVED.values() if name in settings), "")
-    return f"{flag} has no effect any more: {mend}" if mend else ""
+    fix = next((settings[name] for settings in REMOVED.values() if name in settings), "")
+    return f"{flag} has no effect any more: {fix}" if fix else ""
 
 
 def run_to_exit_code(command: Callable[[], int]) -> int:

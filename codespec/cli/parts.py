@@ -63,13 +63,13 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
     `modules` maps parts to modules; by default they come from the entry points.
     """
     part, found = PARTS[name], installed() if modules is None else modules
-    mend = install_mend(folder=f"./{part.folder}")
+    fix = install_mend(folder=f"./{part.folder}")
     if name not in found:
-        raise ConfigError(f"`{part.command}` is in the package {part.package}, which is not installed", mend)
+        raise ConfigError(f"`{part.command}` is in the package {part.package}, which is not installed", fix)
     try:
         return importlib.import_module(found[name])
     except ModuleNotFoundError as error:
-        raise ConfigError(f"`{part.command}` needs {error.name}, which is not installed", mend) from error
+        raise ConfigError(f"`{part.command}` needs {error.name}, which is not installed", fix) from error
 
 
 def installed() -> dict[str, str]:

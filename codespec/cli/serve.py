@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     options.config = SettingsFile.read(options.config)  # once, for all of its readers
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    removed = [(name, mend) for name, mend in REMOVED["serve"].items() if getattr(options, name) is not None]
-    notes = [f"--{name.replace('_', '-')} has no effect any more: {mend}" for name, mend in removed]
+    removed = [(name, fix) for name, fix in REMOVED["serve"].items() if getattr(options, name) is not None]
+    notes = [f"--{name.replace('_', '-')} has no effect any more: {fix}" for name, fix in removed]
     settings = resolve_serve(flags, options.config, notes=notes, on_demand=options.on_demand)
     say(*notes)
     source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)

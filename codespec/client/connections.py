@@ -42,7 +42,7 @@ class ProvenConnections:
 
     `seconds` limits the time to connect, and the time of a proof. `patience` limits the wait for the next bytes of a
     reply (None: no limit), and `most` the number of concurrent requests. With `by_socket`, a daemon on this machine is
-    reached by its socket if it has one. `mend` ends the message about a refused peer. Raises ValueError for a URL that
+    reached by its socket if it has one. `fix` ends the message about a refused peer. Raises ValueError for a URL that
     is not http.
     """
 
@@ -50,7 +50,7 @@ class ProvenConnections:
         self,
         url: str,
         token: str = "",
-        mend: str = "check the address",
+        fix: str = "check the address",
         *,
         seconds: float = CONNECT_SECONDS,
         patience: float | None = None,
@@ -60,7 +60,7 @@ class ProvenConnections:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"{url} is not an http address")
-        self.url, self.mend = url, mend
+        self.url, self.fix = url, fix
         self._token = token
         self._seconds, self._patience = seconds, patience
         self._host, self._port = parts.hostname, parts.port or 80
@@ -87,7 +87,7 @@ class ProvenConnections:
             try:
                 if 300 <= reply.status < 400:
                     what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
-                    raise DaemonError(f"{what}, which is refused", self.mend)
+                    raise DaemonError(f"{what}, which is refused", self.fix)
                 yield reply
             finally:
                 if connection.alive:
@@ -174,7 +174,7 @@ class ProvenConnections:
             raise Unproven(
                 f"The program at {self.url} can't prove that it is your daemon, so it gets no text",
                 "restart it if it is yours (on another machine it needs its token here and an address of its own), or "
-                f"{self.mend}",
+                f"{self.fix}",
                 locked=not self._token and answer.get("by_token") is not None,
             )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 if TYPE_CHECKING:
@@ -188,14 +188,14 @@ class DaemonClient:
             raise Absent(f"The daemon broke off ({type(error).__name__})", "see its log") from error
         except NotHttp as error:
             what = f"The program at {self.url} is not a codespec daemon ({error})"
-            raise DaemonError(what, self._connections.mend) from error
+            raise DaemonError(what, self._connections.fix) from error
 
 
 def completion_body(request: CompletionRequest) -> CompletionBody:
     """Return the body for a request, with the text around the cursor cut to what a daemon accepts."""
     body: CompletionBody = {
-        "prefix": request.prefix[-MOST_SIDE:],
-        "suffix": request.suffix[:MOST_SIDE],
+        "prefix": request.prefix[-MAX_SIDE:],
+        "suffix": request.suffix[:MAX_SIDE],
         "path": request.path,
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,

@@ -36,9 +36,9 @@ FILES = ("config", "token-file", "upstream-token-file", "socket", "keys", "metri
 MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")
-MOST_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
-MOST_STARTS = 3
-WITHIN = 600.0  # seconds in which MOST_STARTS are allowed
+MAX_LOG_BYTES = 16 * LOG_KB * 1000  # no larger log is read
+MAX_STARTS = 3
+WITHIN = 600.0  # seconds in which MAX_STARTS are allowed
 POLL_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # for a daemon to listen, which it does before it loads its models
 END_SECONDS = 40.0  # for a daemon to end, after its open requests
@@ -80,8 +80,8 @@ class Starter:
         if self._answers(await self._client.health()):
             return
         if self._command is None:
-            mend = f"run `codespec serve --port {self._port}`, or set codespec.startDaemon"
-            raise DaemonError(f"No daemon answers at {self._client.url}", mend)
+            fix = f"run `codespec serve --port {self._port}`, or set codespec.startDaemon"
+            raise DaemonError(f"No daemon answers at {self._client.url}", fix)
         await self._start_or_wait()
 
     async def close(self) -> None:
@@ -182,8 +182,8 @@ class Starter:
         now = monotonic()
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
-        if len(self._starts) >= MOST_STARTS:
-            what = f"The daemon ended {MOST_STARTS} times, so it is not started again"
+        if len(self._starts) >= MAX_STARTS:
+            what = f"The daemon ended {MAX_STARTS} times, so it is not started again"
             raise DaemonError(self._died(what, await self._exit_code()))
         self._starts.append(now)
 
@@ -301,7 +301,7 @@ def previous_log(log: Path) -> Path:
 def last_line(log: Path) -> str:
     """Return the last line of a log, usually a sentence with a fix, or ""."""
     try:
-        lines = read_regular(log, MOST_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+        lines = read_regular(log, MAX_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):
         return ""
     return lines[-1].removeprefix("codespec: ") if lines else ""

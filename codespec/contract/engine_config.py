@@ -24,7 +24,7 @@ SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path
 DTYPES = ("float32", "bfloat16", "float16", "native")
 MODES = ("exact", "fast")
 POLICIES = ("cost+syntax", "cost", "fixed", "ds4-80")
-MOST_THREADS = 256  # torch crashes if it cannot start its threads
+MAX_THREADS = 256  # torch crashes if it cannot start its threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class EngineConfig:
         "CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
         metavar="N|auto",
         least=0,
-        most=MOST_THREADS,
+        most=MAX_THREADS,
         automatic=True,
         shown="`auto`",
     )

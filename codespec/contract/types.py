@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from codespec_grammars import Cursor
 
-from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PREDICTION
+from codespec.contract.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PREDICTION
 from codespec.errors import FIELD, Fault, RequestError
 
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
@@ -271,7 +271,7 @@ def check_request(request: CompletionRequest, context: int) -> None:
         except UnicodeEncodeError as error:
             what = f"{FIELD} contains a lone surrogate at character {error.start}"
             raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
-    demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
+    demand(len(request.prediction) <= MAX_PREDICTION, "prediction", f"at most {MAX_PREDICTION} characters long")
     room = context - MIN_PROMPT
     demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
     demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")
@@ -279,11 +279,11 @@ def check_request(request: CompletionRequest, context: int) -> None:
     demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
     demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
     demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
-    demand(1 <= request.n <= MOST_CHOICES, "n", f"between 1 and {MOST_CHOICES}")
+    demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
     demand(all(request.stop), "stop", "a list of non-empty texts")
     demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
     demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
-    demand(request.logprobs is None or 0 <= request.logprobs <= MOST_LOGPROBS, "logprobs", f"0 to {MOST_LOGPROBS}")
+    demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
     demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
     demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
     plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"

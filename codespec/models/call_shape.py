@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 KEY_BLOCK = 512  # keys per block, as in torch's CPU attention
-MOST_ROWS, HUGE_ROWS = 512, 32  # largest tested number of rows, if any number is allowed
+MAX_ROWS, HUGE_ROWS = 512, 32  # largest tested number of rows, if any number is allowed
 FEW_ROWS = 16  # up to this number of rows, every number has its own kernel
 
 
@@ -22,7 +22,7 @@ class CallShape:
 
     rows          rows of a product; 0: any number of at least `least`
     queries       query rows of attention are padded to a multiple of this
-    most_queries  the most query rows of a call; 0: no limit; equal to `queries`: always exactly this number
+    max_queries  the most query rows of a call; 0: no limit; equal to `queries`: always exactly this number
     sizes         head sizes are padded to a multiple of this
     keys          keys per block
     """
@@ -30,7 +30,7 @@ class CallShape:
     rows: int = 0
     least: int = 1
     queries: int = 1
-    most_queries: int = 0
+    max_queries: int = 0
     sizes: int = 1
     keys: int = KEY_BLOCK
 
@@ -50,16 +50,16 @@ class CallShape:
         step = 1 << (count - 1).bit_length() - 4
         return -(-count // step) * step
 
-    def most_rows(self, huge: bool = False) -> int:
+    def max_rows(self, huge: bool = False) -> int:
         """Return the most rows per product call; 0: no limit.
 
         If any number is allowed, this is the largest tested number, which is smaller for an output head (`huge`).
         """
-        return self.rows or (0 if self.keys == 1 else HUGE_ROWS if huge else MOST_ROWS)
+        return self.rows or (0 if self.keys == 1 else HUGE_ROWS if huge else MAX_ROWS)
 
     def query_tiles(self, count: int) -> tuple[int, int]:
         """Return the number of attention calls for `count` query rows, and the query rows per call."""
-        tiles = -(-count // self.most_queries) if self.most_queries else 1
+        tiles = -(-count // self.max_queries) if self.max_queries else 1
         each = -(-count // tiles)
         return tiles, each + -each % self.queries
 
@@ -67,10 +67,10 @@ class CallShape:
     def label(self) -> str:
         """A one-line description for reports."""
         products = f"{self.rows} rows a product" if self.rows else f"{self.least} or more rows a product"
-        if self.most_queries == self.queries:
+        if self.max_queries == self.queries:
             attention = f"{self.queries} query rows a call of attention"
         else:
-            most = f", at most {self.most_queries}" if self.most_queries else ""
+            most = f", at most {self.max_queries}" if self.max_queries else ""
             attention = f"query rows by {self.queries}{most}"
         padded = f", heads padded to {self.sizes}" if self.sizes > 1 else ""
         return f"{products}, {attention}{padded}"
@@ -86,8 +86,8 @@ class CallShape:
         numbers = shape.as_dict()
         if any(type(number) is not int or not 0 <= number <= 4096 for number in numbers.values()):
             raise ValueError("the fields of a call shape are integers from 0 to 4096")
-        if not all((shape.least, shape.queries, shape.sizes, shape.keys)) or 0 < shape.most_queries < shape.queries:
-            raise ValueError("a call shape needs positive sizes, and most_queries of 0 or at least queries")
+        if not all((shape.least, shape.queries, shape.sizes, shape.keys)) or 0 < shape.max_queries < shape.queries:
+            raise ValueError("a call shape needs positive sizes, and max_queries of 0 or at least queries")
         return shape
 
 

@@ -57,7 +57,7 @@ class TiledLinear(nn.Module):
         flat = inputs.dim() == 2  # a needless view costs a tenth of a small product's time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        most = self.calls.most_rows(self.is_huge)
+        most = self.calls.max_rows(self.is_huge)
         out = torch.cat([self._call(part) for part in rows.split(most)]) if 0 < most < count else self._call(rows)
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 

@@ -33,7 +33,7 @@ class Claim:
 
     label: str
     nbytes: int
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> None:
-    """Raise ModelError, with the largest claim's mend, if the claims exceed `free` bytes; None: no limit."""
+    """Raise ModelError, with the largest claim's fix, if the claims exceed `free` bytes; None: no limit."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.label} {_gb(claim.nbytes)}" for claim in ordered)
-    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].mend)
+    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].fix)
 
 
 def demand_memory(name: str, nbytes: int) -> None:

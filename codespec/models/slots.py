@@ -47,14 +47,14 @@ class Held:
 class CacheUse:
     """Usage of a cache: its slots, and how many are taken.
 
-    `tokens` and `nbytes` are the content that free slots keep warm, out of `most_bytes` in total.
+    `tokens` and `nbytes` are the content that free slots keep warm, out of `max_bytes` in total.
     """
 
     slots: int
     taken: int
     tokens: int
     nbytes: int
-    most_bytes: int
+    max_bytes: int
 
     @classmethod
     def of(cls, pool: SlotPool, cache: Cache | None) -> CacheUse:

@@ -81,8 +81,8 @@ def check_fill_in(target: ModelFacts) -> Finding:
     template = target.template
     if template is None or isinstance(template, FimMissing):
         reason = template.reason if template else "it has no usable tokenizer"
-        mend = "choose a target with FIM tokens"
-        return warning("fill-in", f"the text after the cursor is not used ({reason})", mend)
+        fix = "choose a target with FIM tokens"
+        return warning("fill-in", f"the text after the cursor is not used ({reason})", fix)
     others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
@@ -91,29 +91,29 @@ def _check_templates(target: ModelFacts, drafter: ModelFacts) -> Iterator[Findin
     yield check_fill_in(target)
     lacks = drafter.template
     if isinstance(lacks, FimMissing) and not isinstance(target.template, FimMissing):
-        said = f"the drafter does not see the text after the cursor ({lacks.reason})"
-        yield warning("drafter-fill", said, "choose a drafter with FIM tokens")
+        message = f"the drafter does not see the text after the cursor ({lacks.reason})"
+        yield warning("drafter-fill", message, "choose a drafter with FIM tokens")
 
 
 def _check_size(target: ModelFacts, drafter: ModelFacts) -> Finding:
     ratio = target.weights.parameters / drafter.weights.parameters
-    said = f"the target has {ratio:.1f} times the drafter's parameters"
+    message = f"the target has {ratio:.1f} times the drafter's parameters"
     if ratio >= NEAR_IN_SIZE:
-        return well("size", said)
-    mend = f"choose a drafter that is at least {NEAR_IN_SIZE:.0f} times smaller"
-    return warning("size", f"{said}, so drafting costs much of the time that it saves", mend)
+        return well("size", message)
+    fix = f"choose a drafter that is at least {NEAR_IN_SIZE:.0f} times smaller"
+    return warning("size", f"{message}, so drafting costs much of the time that it saves", fix)
 
 
 def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -> Finding:
     """Return the bytes per token of both models."""
     size = sum(len(text.data) for text in texts)
     target, drafter = sum(len(text.ids) for text in texts), sum(text.drafter_tokens for text in texts)
-    said = f"{size / max(1, target):.2f} bytes a token in the target, {size / max(1, drafter):.2f} in the drafter"
-    said += "; the vocabulary is shared, so ids pass straight through" if shared else ""
+    message = f"{size / max(1, target):.2f} bytes a token in the target, {size / max(1, drafter):.2f} in the drafter"
+    message += "; the vocabulary is shared, so ids pass straight through" if shared else ""
     if not left_out:
-        return well("tokens", said)
-    mend = "a tokenizer has no tokens for some of their text; name others with --files"
-    return warning("tokens", f"{said}; {left_out} files left out", mend)
+        return well("tokens", message)
+    fix = "a tokenizer has no tokens for some of their text; name others with --files"
+    return warning("tokens", f"{message}; {left_out} files left out", fix)
 
 
 def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
@@ -122,7 +122,7 @@ def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
     if len(shares) < len(drafts):
         return warning("drafts", "too little text to measure", "name more with --files")
     lengths = ", ".join(str(each.tokens) for each in drafts)
-    said = f"{', '.join(f'{100 * share:.1f}' for share in shares)} % of perfect drafts of {lengths} tokens survive"
+    message = f"{', '.join(f'{100 * share:.1f}' for share in shares)} % of perfect drafts of {lengths} tokens survive"
     if min(shares) >= LITTLE_SURVIVES:
-        return well("drafts", said)
-    return warning("drafts", f"{said}: the rest ends inside a target token", "choose a drafter with similar tokens")
+        return well("drafts", message)
+    return warning("drafts", f"{message}: the rest ends inside a target token", "choose a drafter with similar tokens")

@@ -27,8 +27,8 @@ MAX_MATCH = 96
 RECENT = 16
 ROUND = 512  # minimum bytes when repeating a cycle, so that a run of spaces ends the same under every cap
 GRAM = 8  # bytes: an 8-byte match is right in 6 of 10 cases, and fits a 64-bit integer
-MOST_PLACES = 64  # occurrences of one gram that are compared further, the last ones in the file
-MOST_BYTES = 4 << 20  # total size of the files; their indexes take twelve times as much
+MAX_PLACES = 64  # occurrences of one gram that are compared further, the last ones in the file
+MAX_BYTES = 4 << 20  # total size of the files; their indexes take twelve times as much
 
 
 class SuffixProposer(Proposer):
@@ -161,7 +161,7 @@ class FileIndex:
         first, end = (int(np.searchsorted(self._grams, gram, side)[0]) for side in ("left", "right"))
         if first == end:
             return 0, 0
-        ends = self._places[max(first, end - MOST_PLACES) : end].astype(np.int64) + GRAM
+        ends = self._places[max(first, end - MAX_PLACES) : end].astype(np.int64) + GRAM
         lengths = self._agreeing(ends, np.frombuffer(tip[-MAX_MATCH:], np.uint8))
         best = len(lengths) - 1 - int(np.argmax(lengths[::-1]))
         length = int(lengths[best])
@@ -178,7 +178,7 @@ class FileIndex:
 class KeptFiles:
     """Files by owner; the least recently sent are evicted first. Documents of a scope share identical files."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_BYTES) -> None:
         self._most = most
         self._digests: OrderedDict[Owner, tuple[bytes, ...]] = OrderedDict()
         self._indexes: dict[tuple[str, bytes], FileIndex] = {}  # by scope and digest

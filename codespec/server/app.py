@@ -109,8 +109,8 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _from_http(error: web.HTTPException) -> web.Response:
-    field, mend = HTTP_ERRORS.get(error.status, ("request", "correct it"))
-    response = error_reply(Refused(f"{field} is refused ({error.reason}): {mend}.", field, error.status))
+    field, fix = HTTP_ERRORS.get(error.status, ("request", "correct it"))
+    response = error_reply(Refused(f"{field} is refused ({error.reason}): {fix}.", field, error.status))
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
     return response

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from codespec.bounded_json import parse_json
-from codespec.contract.limits import MOST_BODY
+from codespec.contract.limits import MAX_BODY
 from codespec.errors import RequestError
-from codespec.server.chat_template_process import MOST_ADDED, SECONDS
+from codespec.server.chat_template_process import MAX_ADDED, SECONDS
 from codespec.server.wire import clip
 from codespec.text.control_tokens import token_content
 from codespec.user_folders import TOKEN_VARIABLE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
 START_SECONDS = 60.0  # its imports take one or two seconds, or ten on a busy machine
-MOST_REPLY = 12 * (2 * MOST_BODY + MOST_ADDED)  # bytes: twelve per character outside the basic plane
+MAX_REPLY = 12 * (2 * MAX_BODY + MAX_ADDED)  # bytes: twelve per character outside the basic plane
 _WRONG = "messages can't be laid out by the model's chat template"
 # Characters without an assigned meaning: Unicode's noncharacters, then a private use plane.
 _FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
@@ -146,7 +146,7 @@ class ChatTemplates:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 env={**inherited, **one_thread},
-                limit=MOST_REPLY,
+                limit=MAX_REPLY,
             )
             assert self._process.stdout is not None
             async with asyncio.timeout(START_SECONDS):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5  # per conversation: real templates take a few milliseconds
 MEMORY = 1 << 29  # bytes, in addition to those of the packages
-MOST_ADDED = 1 << 20  # characters that the template may add; the messages may occur twice in the text
+MAX_ADDED = 1 << 20  # characters that the template may add; the messages may occur twice in the text
 
 
 def render(conversation: Mapping[str, Any]) -> dict[str, str]:
@@ -37,7 +37,7 @@ def render(conversation: Mapping[str, Any]) -> dict[str, str]:
         text = template.render(messages=messages, add_generation_prompt=True, **conversation["tokens"])
     except Exception as error:  # report any exception of the template instead of raising it
         return {"error": str(error) or type(error).__name__}
-    if len(text) > MOST_ADDED + 2 * sum(len(message["content"]) for message in messages):
+    if len(text) > MAX_ADDED + 2 * sum(len(message["content"]) for message in messages):
         return {"error": "its text is longer than twice the messages"}
     return {"text": text}
 

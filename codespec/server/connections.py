@@ -35,9 +35,9 @@ from codespec.server.wire import route_of
 from codespec.user_folders import named_path, own_folder, socket_of
 
 OWN_FILES = 64  # file descriptors for models, libraries, devices, learned state
-LEAST_FILES = 128  # a lower limit leaves no room for connections
-MOST = 1024  # connections, which take memory too; more than an editor's daemon needs
-MOST_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
+MIN_FILES = 128  # a lower limit leaves no room for connections
+MAX = 1024  # connections, which take memory too; more than an editor's daemon needs
+MAX_BACKLOG = 128  # connections accepted per address in one iteration of the event loop
 OPEN_BACKLOGS = 6  # for connections being accepted or closed: two backlogs for each of up to three addresses
 SPARE = 8  # connections accepted beyond the limit
 POLL_SECONDS = 0.02
@@ -49,9 +49,9 @@ class Connections:
     """The connections of one application. `files` is the process's limit of open files."""
 
     def __init__(self, files: int) -> None:
-        room = max(files, LEAST_FILES) - OWN_FILES
-        self.backlog = max(1, min(MOST_BACKLOG, room // (4 * OPEN_BACKLOGS)))
-        self.most = min(MOST, room - OPEN_BACKLOGS * self.backlog - SPARE)
+        room = max(files, MIN_FILES) - OWN_FILES
+        self.backlog = max(1, min(MAX_BACKLOG, room // (4 * OPEN_BACKLOGS)))
+        self.most = min(MAX, room - OPEN_BACKLOGS * self.backlog - SPARE)
         self._alive: list[web.RequestHandler] = []
         self._requests: dict[web.RequestHandler, web.Request] = {}
         self._reported = False
@@ -88,7 +88,7 @@ class Connections:
                 "%d connections are open, the most that the limit of open files allows: each new one closes an idle "
                 "one; a higher `ulimit -n` allows up to %d (logged once)",
                 len(self._alive),
-                MOST,
+                MAX,
             )
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -139,9 +139,9 @@ class _Refusing(asyncio.Protocol):
 def open_files() -> int:
     """Return the process's limit of open files. Raise ConfigError if it is too low."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
-        mend = f"allow {LEAST_FILES} or more with `ulimit -n`"
-        raise ConfigError(f"The limit of open files is {limit}, too low for the daemon", mend)
+    if limit != resource.RLIM_INFINITY and limit < MIN_FILES:
+        fix = f"allow {MIN_FILES} or more with `ulimit -n`"
+        raise ConfigError(f"The limit of open files is {limit}, too low for the daemon", fix)
     return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 
@@ -200,7 +200,7 @@ async def _start(site: web.BaseSite) -> None:
     assert isinstance(site._server, asyncio.Server)
     for own in site._server.sockets:
         with socket.socket(fileno=os.dup(own.fileno())) as same:
-            same.listen(MOST_BACKLOG)
+            same.listen(MAX_BACKLOG)
 
 
 async def _listen_own(runner: web.AppRunner, port: int) -> None:

@@ -28,7 +28,7 @@ from codespec.server.logs import log_failure
 if TYPE_CHECKING:
     from codespec.engine.metrics import Metrics
 
-MOST_CALLS = 64  # functions that wait for the end of a round
+MAX_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
@@ -89,8 +89,8 @@ class EngineThread(Source):
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Run a function between two rounds. Raise ServeError if too many are waiting."""
-        if self._num_calls >= MOST_CALLS:
-            raise ServeError(f"{MOST_CALLS} calls wait for the engine: try again in a moment.", 429, 1)
+        if self._num_calls >= MAX_CALLS:
+            raise ServeError(f"{MAX_CALLS} calls wait for the engine: try again in a moment.", 429, 1)
         future: Future[Result] = Future()
         self._num_calls += 1
         try:

@@ -143,7 +143,7 @@ def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> 
     hits = {"target": totals.cached_tokens, "drafter": totals.drafter_cached_tokens}
     yield _counters("prefix_cache_queries_total", "Prompt tokens of finished requests.", "model", queries, model)
     yield _counters("prefix_cache_hits_total", "Prompt tokens found in the cache.", "model", hits, model)
-    sizes = [((name,), use.most_bytes) for name, use in caches.items()]
+    sizes = [((name,), use.max_bytes) for name, use in caches.items()]
     yield _family(GaugeMetricFamily, "kv_cache_bytes", "Size of a cache.", ("model",), sizes, model)
     warm = [((name,), use.nbytes) for name, use in caches.items()]
     about = "Bytes in idle slots, kept for later prompts."

@@ -38,7 +38,7 @@ from codespec.server.accounts import ACCOUNT, Account, Keyring
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-MOST_PROOF_BODY = 256  # bytes; requests for a proof need no token
+MAX_PROOF_BODY = 256  # bytes; requests for a proof need no token
 PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 ALIVE = "/health"  # without Authorization it reports only that the process lives
 METRICS = "/metrics"
@@ -135,8 +135,8 @@ def _is_same(token: str, expected: str) -> bool:
 
 async def prove(request: web.Request) -> web.Response:
     """Answer a nonce with the daemon's proof for the address that the connection arrived at."""
-    if request.content_length is None or request.content_length > MOST_PROOF_BODY:
-        raise Refused(f"The body must have at most {MOST_PROOF_BODY} bytes: send only a nonce.", "body", 413)
+    if request.content_length is None or request.content_length > MAX_PROOF_BODY:
+        raise Refused(f"The body must have at most {MAX_PROOF_BODY} bytes: send only a nonce.", "body", 413)
     with await read_fields(request) as fields:
         fields.only(("nonce", "key"))
         nonce = fields.text("nonce", most=2 * proof.NONCE_BYTES)

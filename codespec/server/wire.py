@@ -16,7 +16,7 @@ from aiohttp import web
 
 from codespec.bounded_json import TooLarge, parse_json
 from codespec.contract.body import Field, Texts, body_fields
-from codespec.contract.limits import MOST_BODY, MOST_COUNT, MOST_SEPARATORS, MOST_STOPS, MOST_TEXT, MOST_WORD
+from codespec.contract.limits import MAX_BODY, MAX_COUNT, MAX_SEPARATORS, MAX_STOPS, MAX_TEXT, MAX_WORD
 from codespec.errors import CodespecError, RequestError, ServeError
 
 READ_SECONDS = 20.0  # to receive a whole body
@@ -101,7 +101,7 @@ class Fields:
             self._refuse(name, f"one of {', '.join(choices)}")
         return str(value)
 
-    def text(self, name: str, default: str | None = None, most: int = MOST_TEXT) -> str:
+    def text(self, name: str, default: str | None = None, most: int = MAX_TEXT) -> str:
         """Return a text without lone surrogates; required if `default` is None."""
         value = self._get(name, default)
         if not isinstance(value, str):
@@ -124,8 +124,8 @@ class Fields:
     def wholes(self, name: str, most: int) -> list[int]:
         """Return a list of 1 to `most` integers, none of them negative."""
         value = self._get(name, None)
-        if not _is_ids(value) or len(value) > most or not all(0 <= item <= MOST_COUNT for item in value):
-            self._refuse(name, f"a list of 1 to {most} whole numbers from 0 to {MOST_COUNT}")
+        if not _is_ids(value) or len(value) > most or not all(0 <= item <= MAX_COUNT for item in value):
+            self._refuse(name, f"a list of 1 to {most} whole numbers from 0 to {MAX_COUNT}")
         return list(value)
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
@@ -142,16 +142,16 @@ class Fields:
             self._refuse(name, "true or false")
         return value
 
-    def texts(self, name: str, most: int = MOST_STOPS) -> tuple[str, ...]:
+    def texts(self, name: str, most: int = MAX_STOPS) -> tuple[str, ...]:
         """Return a tuple of texts from a list or a single text. Empty texts are dropped."""
         value = self._values.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value
         if (
             not isinstance(items, list)
             or len(items) > most
-            or not all(isinstance(i, str) and len(i) <= MOST_WORD and is_utf8(i) for i in items)
+            or not all(isinstance(i, str) and len(i) <= MAX_WORD and is_utf8(i) for i in items)
         ):
-            self._refuse(name, f"a text or a list of at most {most} texts, each at most {MOST_WORD} characters long")
+            self._refuse(name, f"a text or a list of at most {most} texts, each at most {MAX_WORD} characters long")
         return tuple(item for item in items if item)
 
     def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
@@ -160,8 +160,8 @@ class Fields:
         items = value if isinstance(value, list) and not _is_ids(value) else [value]
         if not items or len(items) > most or not all(_is_text(item) or _is_ids(item) for item in items):
             self._refuse(name, f"a text, a list of token ids, or a list of at most {most} of these")
-        if any(len(item) > MOST_TEXT for item in items):
-            self._refuse(name, f"at most {MOST_TEXT} characters long")
+        if any(len(item) > MAX_TEXT for item in items):
+            self._refuse(name, f"at most {MAX_TEXT} characters long")
         return [item if isinstance(item, str) else tuple(item) for item in items]
 
     def ids(self, name: str, limit: int) -> tuple[int, ...]:
@@ -171,10 +171,10 @@ class Fields:
             self._refuse(name, f"a list of token ids from 0 to {limit - 1}")
         return tuple(value)
 
-    def text_or_parts(self, name: str, joint: str = "\n", most: int = MOST_BODY) -> str:
+    def text_or_parts(self, name: str, joint: str = "\n", most: int = MAX_BODY) -> str:
         """Return a text, sent whole or as text parts to join with `joint`. Refuse parts of other types."""
         if not isinstance(self._values.get(name), list):
-            return self.text(name, most=min(most, MOST_TEXT))
+            return self.text(name, most=min(most, MAX_TEXT))
         parts = self.parts(name)
         for part in parts:
             if part.text("type", "text") != "text":
@@ -240,8 +240,8 @@ async def _read_body(request: web.Request) -> bytearray:
         async with asyncio.timeout(READ_SECONDS):
             while piece := await request.content.readany():
                 body += piece
-                if len(body) > MOST_BODY:
-                    raise Refused(f"The body is longer than {MOST_BODY >> 20} MiB: send less text.", "body", 413)
+                if len(body) > MAX_BODY:
+                    raise Refused(f"The body is longer than {MAX_BODY >> 20} MiB: send less text.", "body", 413)
     except TimeoutError as error:
         raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it faster.", "body", 408) from error
     except web.RequestPayloadError as error:
@@ -254,7 +254,7 @@ def parse_fields(body: bytes | bytearray) -> Fields:
     if body.startswith(BOM_UTF8):  # PowerShell and Notepad write it
         body = body[len(BOM_UTF8) :]
     try:
-        values = parse_json(body, MOST_SEPARATORS, finite=True)
+        values = parse_json(body, MAX_SEPARATORS, finite=True)
     except TooLarge as error:
         raise RequestError(f"The body can't be read ({error}): send fewer values.", "body") from error
     except ValueError as error:

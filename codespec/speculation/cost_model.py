@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-MOST_ROWS = 1 << 31  # limit for rows and context tokens in a file
+MAX_ROWS = 1 << 31  # limit for rows and context tokens in a file
 BUCKET = 64  # context tokens per bucket; lengths in a bucket share a price
-MOST_KNOWN = 512  # cached step prices
-STEP, LEAST_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm by the first and by late forwards
+MAX_KNOWN = 512  # cached step prices
+STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm by the first and by late forwards
 SLOWER = 4.0  # forwards after which that change is halved
 OFTEN = 32  # steps between two new tables
 
@@ -105,7 +105,7 @@ class ForwardCost:
         """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         curves = tuple(_curve(found) for found in values["curves"])
         contexts = tuple(int(length) for length in values["contexts"])
-        if len(curves) != len(contexts) or not curves or not all(0 <= length <= MOST_ROWS for length in contexts):
+        if len(curves) != len(contexts) or not curves or not all(0 <= length <= MAX_ROWS for length in contexts):
             raise ValueError("there must be one curve for each context")
         return cls(contexts, curves, _curve(values["batches"]))
 
@@ -210,7 +210,7 @@ class StepCosts:
         """
         key = rows, batch, int(context) // BUCKET * BUCKET
         if key not in self._known:
-            if len(self._known) >= MOST_KNOWN:
+            if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[key] = self._work_out(*key)
         found = self._known[key]
@@ -254,7 +254,7 @@ def _curve(values: Mapping[str, Any]) -> Curve:
     seconds = tuple(float(number) for number in values["seconds"])
     increasing = all(a < b for a, b in itertools.pairwise(rows))
     sound = all(math.isfinite(number) and number >= 0.0 for number in seconds)
-    if not rows or not 0 <= rows[0] <= max(rows) <= MOST_ROWS:
+    if not rows or not 0 <= rows[0] <= max(rows) <= MAX_ROWS:
         raise ValueError("a curve needs numbers of rows")
     if len(rows) != len(seconds) or not increasing or not sound:
         raise ValueError("a curve needs increasing rows and as many seconds")
@@ -273,7 +273,7 @@ class Ratio:
 
     def add(self, ratio: float) -> None:
         """Add the ratio of one forward."""
-        step = max(LEAST_STEP, STEP / (1.0 + self.count / SLOWER))
+        step = max(MIN_STEP, STEP / (1.0 + self.count / SLOWER))
         away = math.log(max(ratio, 1e-9) / self.middle)
         self.middle *= math.exp(min(step, max(-step, away)))
         self.count += 1

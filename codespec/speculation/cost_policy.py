@@ -26,7 +26,7 @@ BUDGET = 8.0  # rounds that all drafts together may lose
 SHARE = 0.01  # plus this many rounds per generated token
 TEXT, TEXT_SHARE = 2.0, 0.05  # the same limits for one text
 EXPLORE = 0.003  # share of time for drafts that are not expected to pay
-MOST_CREDIT = 64.0  # maximum exploration credit, in rounds
+MAX_CREDIT = 64.0  # maximum exploration credit, in rounds
 BEGIN = 16.0  # initial weight, in plain steps
 NOTHING = Cap(0)
 
@@ -85,7 +85,7 @@ class Throughput:
         self._batch = batch
         self._earned *= MEMORY
         self._spent = MEMORY * self._spent + cost
-        self._credit = min(MOST_CREDIT, self._credit + EXPLORE * cost * batch)
+        self._credit = min(MAX_CREDIT, self._credit + EXPLORE * cost * batch)
 
     def earn(self, tokens: int) -> None:
         """Record the tokens that one sequence of the step committed."""
@@ -147,7 +147,7 @@ class CostPolicy(DraftLengthPolicy):
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """Keep the positions that pay over the whole batch. Charges every draft's cost to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
-        most = [self._most_rows(s, c) for s, c in drafted]
+        most = [self._max_rows(s, c) for s, c in drafted]
         survivals = [self._survival(s, c, c.confidences)[:n] for (s, c), n in zip(drafted, most, strict=True)]
         lengths = best_lengths(survivals, step.extra.__getitem__, step.price)
         extra = step.extra[sum(lengths)]
@@ -292,7 +292,7 @@ class CostPolicy(DraftLengthPolicy):
         """
         return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
-    def _most_rows(self, sequence: Sequence, candidates: Candidates) -> int:
+    def _max_rows(self, sequence: Sequence, candidates: Candidates) -> int:
         """Return how many rows of a draft may be risked. A drafter's forwards were already limited by its cap."""
         if candidates.source in self._table.drafters:
             seconds = self._step.draft + self._draft_seconds(candidates)

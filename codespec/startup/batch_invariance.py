@@ -19,7 +19,7 @@ from codespec.models.native_linear import NativeLinear
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
 
-LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
+LENGTH, SAMPLED, MIN_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
 SAMPLED_LAYERS = 2
 CHUNK = 256  # default prefill chunk in rows
 OPERATIONS = 4e10  # multiply-adds per check: about half a second
@@ -79,7 +79,7 @@ def _affordable(model: TorchModel, length: int) -> tuple[int, int]:
         blocks = len(model.network.blocks)
         most = blocks if length > SAMPLED else SAMPLED_LAYERS
         return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
-    return max(min(length, LEAST_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0
+    return max(min(length, MIN_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0
 
 
 @contextmanager

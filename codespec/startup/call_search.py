@@ -30,7 +30,7 @@ from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 
 TILES = (16, 32, 64, 128)  # rows per product call, if not every number is batch-invariant
-MOST_LEAST = 8  # the largest number of rows to which every product may be padded instead
+MAX_LEAST = 8  # the largest number of rows to which every product may be padded instead
 # (multiple of query rows, most per call), cheapest for few rows first. Torch's attention splits query rows into blocks
 # of 32, 64 or 256; a remainder of one to three rows uses other products on some machines (lab/LOG.md, 2026-11-24).
 QUERIES = (
@@ -100,7 +100,7 @@ def find_calls(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) 
     found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []
     found += ["native products, which need no trial"] if model.spec.dtype == "native" else []
     tried = f"{', '.join(found)}, {len(model.heads)} of attention"
-    calls = replace(products, queries=attention.queries, most_queries=attention.most_queries, sizes=attention.sizes)
+    calls = replace(products, queries=attention.queries, max_queries=attention.max_queries, sizes=attention.sizes)
     return SearchResult(calls, tried=tried)
 
 
@@ -113,7 +113,7 @@ def settle(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) -> S
     if not found.variance:
         own = found.calls
         padded = replace(own, least=max(2, own.least), queries=max(4, own.queries))
-        strict = replace(own, rows=own.rows or 32, queries=32, most_queries=32)
+        strict = replace(own, rows=own.rows or 32, queries=32, max_queries=32)
         for calls in dict.fromkeys((own, padded, strict)):
             model.use(calls)
             variance = find_variance(model, chunk)
@@ -129,7 +129,7 @@ def settle(model: TorchModel, chunk: int = CHUNK, seconds: float = SECONDS) -> S
 def _find_products(trial: Trial) -> CallShape | None:
     layers = list({layer.kind: layer for layer in tiled_linears(trial.model.network)}.values())
     layers.sort(key=lambda layer: layer.nbytes)
-    least = _least_rows(trial, layers)
+    least = _min_rows(trial, layers)
     if least:
         return CallShape(least=measure_least_rows(large_kinds(tiled_linears(trial.model.network)), least))
     for rows in _tiles_by_time(trial, layers):
@@ -139,14 +139,14 @@ def _find_products(trial: Trial) -> CallShape | None:
     return None
 
 
-def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
+def _min_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
     """Return the smallest number of rows from which a row's bits don't depend on the number; 0 if there is none."""
     tries = [_CountTrial(trial, layer) for layer in layers]
     for number, count in enumerate(COUNTS):
         for tried in tries:
             if count <= tried.most:
                 tried.compare(count)
-        if any(tried.place_varies or max(tried.differing, default=0) > MOST_LEAST for tried in tries):
+        if any(tried.place_varies or max(tried.differing, default=0) > MAX_LEAST for tried in tries):
             return 0
         if number >= len(FIRST_COUNTS) and time.perf_counter() > trial.deadline:
             trial.counts = number + 1
@@ -162,7 +162,7 @@ class _CountTrial:
 
     def __init__(self, trial: Trial, layer: TiledLinear) -> None:
         self.layer, self.cancels = (layer, False) if layer.is_huge else (_cancelling(trial, layer), True)
-        self.most = CallShape().most_rows(layer.is_huge)
+        self.most = CallShape().max_rows(layer.is_huge)
         self.differing: set[int] = set()
         self._rows = trial.draw(self.most, layer.in_features, dtype=layer.dtype)
         if self.cancels:
@@ -246,7 +246,7 @@ def _find_queries(trial: Trial) -> CallShape | None:
     odd = any(heads.size % SIZES[-1] for heads in kinds)
     for sizes in SIZES if odd else SIZES[:1]:
         for queries, most in QUERIES:
-            calls = CallShape(queries=queries, most_queries=most, sizes=sizes)
+            calls = CallShape(queries=queries, max_queries=most, sizes=sizes)
             if not any(_attention_varies(trial, heads, calls) for heads in kinds):
                 return calls
     return None

@@ -30,8 +30,8 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead:
     Raises ModelError if it is invalid or belongs to another target, or if the target's layers can't be read.
     """
     if not isinstance(target, TorchModel) or target.spec.dtype == "native":
-        mend = "set dtype bfloat16, or leave out head"
-        raise ModelError(f"A head can't read the layers of a model with dtype {target.spec.dtype}", mend)
+        fix = "set dtype bfloat16, or leave out head"
+        raise ModelError(f"A head can't read the layers of a model with dtype {target.spec.dtype}", fix)
     head = load_head(named_path(config.head), Host.of(target), dtype=target.dtype, device=target.device)
     target.tap(head.config.layers)
     return head

@@ -16,7 +16,7 @@ from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftLengthPolicy
 from codespec.startup.prompt_budget import ReadingSpeed, find_reading, prompt_budget
-from codespec.startup.tuning import MOST_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
+from codespec.startup.tuning import MAX_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
 from codespec.store.machine import (
     IDLE_FACTOR,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from codespec.models.heads.checkpoint import LoadedHead
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
-MOST_SLOTS = 1024
+MAX_SLOTS = 1024
 MIN_LENGTH = 64  # positions of a target's slot, which the check of batch invariance needs
 # Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
 # target's prompt helps it little.
@@ -90,7 +90,7 @@ def prepare(
     lengths = {target: max(MIN_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
     most = largest_batch(config, slot_bytes({**lengths, target: max(MIN_LENGTH, _context(target, config))}))
     slots = choose_slots(config, lengths, most)
-    chunk, verified = config.prefill_chunk or MOST_CHUNK, max(2, most) * (config.draft_tokens + 1)
+    chunk, verified = config.prefill_chunk or MAX_CHUNK, max(2, most) * (config.draft_tokens + 1)
     needs = [Need(target, max(2, slots), max(MIN_LENGTH, context), chunk + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, slots, reads + 1, reads, most))
@@ -179,7 +179,7 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
             f"cache_mb = {config.cache_mb} is too small, since {batch} requests at once take {needed} MB",
             "raise it, or lower max_batch or context",
         )
-    return min(fitting, MOST_SLOTS)
+    return min(fitting, MAX_SLOTS)
 
 
 def _load_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:

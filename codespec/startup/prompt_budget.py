@@ -24,7 +24,7 @@ QUICK = 0.05  # seconds: if FEW take less, MANY are measured
 TRIES, PATIENCE = 5, 1.5  # maximum of runs per point; seconds after which no further run starts
 ROUNDS = 8  # forwards in addition to full prefill chunks: a partial chunk, and 5 to 10 rounds for a line
 DRAFTER = 0.1  # share of the time reserved for the drafter's prefill
-LEAST_PROMPT = 256  # tokens, regardless of the time they take
+MIN_PROMPT = 256  # tokens, regardless of the time they take
 STEP = 32  # tokens; granularity of the budget
 
 
@@ -70,7 +70,7 @@ def prompt_budget(reading: ReadingSpeed, first_answer_ms: float, context: int) -
     """
     if not first_answer_ms:
         return context
-    time, tokens = first_answer_ms / 1000 * (1.0 - DRAFTER), LEAST_PROMPT
+    time, tokens = first_answer_ms / 1000 * (1.0 - DRAFTER), MIN_PROMPT
     while tokens < context and reading.answer(tokens + STEP) <= time:
         tokens += STEP
     return min(tokens, context)

@@ -24,7 +24,7 @@ LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) o
 # would take longer than everything else.
 LARGE, HEAD = 2, 9
 Q4_K = 12  # the format of most weights of such a file
-SECONDS, MOST_STEPS, WARM_UP = 0.8, 20, 1
+SECONDS, MAX_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def _fastest(threads: int) -> float:
 
     for _ in range(WARM_UP):
         step()
-    return min(step() for _ in turns(SECONDS, MOST_STEPS))
+    return min(step() for _ in turns(SECONDS, MAX_STEPS))
 
 
 def _weights(pool: Pool, outputs: int, inputs: int) -> Matrix:

@@ -32,7 +32,7 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
     ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
     ((1, 4, 16), (1,)),
 )
-MOST_SWEEPS = 12
+MAX_SWEEPS = 12
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -43,7 +43,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     shapes = [_grid(model, budget / len(models)) for model in models]
     taken: list[dict[Shape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
-    while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
+    while not sweeps or (sweeps < MAX_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
             time_forward(model, grid[0])  # warm up: the larger step before left other data in the caches
             for shape in grid:

@@ -32,7 +32,7 @@ from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, time_f
 from codespec.store.processor import processor
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
-MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64
+MAX_BATCH, MAX_CHUNK, MIN_CHUNK = 16, 512, 64
 BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
 STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
 PAYS = 0.8  # doubling the batch must reduce the cost per token to this share
@@ -73,12 +73,12 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
     if config.max_batch:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
-    return MOST_BATCH if MOST_BATCH * slot_bytes <= room else USUAL_BATCH
+    return MAX_BATCH if MAX_BATCH * slot_bytes <= room else USUAL_BATCH
 
 
 def _batch(costs: CostTable, slots: int) -> int:
     batch = min(USUAL_BATCH, slots)
-    while 2 * batch <= min(MOST_BATCH, slots):
+    while 2 * batch <= min(MAX_BATCH, slots):
         one, twice = (costs.plain(size, SHORT) / size for size in (batch, 2 * batch))
         if twice > PAYS * one:
             break
@@ -87,8 +87,8 @@ def _batch(costs: CostTable, slots: int) -> int:
 
 
 def _chunk(costs: CostTable) -> int:
-    chunk = MOST_CHUNK
-    while chunk > LEAST_CHUNK and costs.target.seconds(chunk) > STALL:
+    chunk = MAX_CHUNK
+    while chunk > MIN_CHUNK and costs.target.seconds(chunk) > STALL:
         chunk //= 2
     return chunk
 
@@ -161,7 +161,7 @@ def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     The number is process-wide, so the first engine with automatic threads decides for later ones. Slots must be free.
     """
     if not _CHOSEN:
-        most = _most_threads()
+        most = _max_threads()
         _CHOSEN.append(1 if most == 1 else _kept_threads(model, most).get(lambda: choose_threads(model, most), notes))
     return _CHOSEN[0]
 
@@ -176,7 +176,7 @@ def _kept_threads(model: LanguageModel, most: int) -> Kept[int]:
     return Kept(file, "number of threads", parse, lambda threads: {"threads": threads})
 
 
-def _most_threads() -> int:
+def _max_threads() -> int:
     """Return the number of physical cores, or OMP_NUM_THREADS if lower: it is set on shared machines."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(processor().cores, int(limit)) if limit.isdecimal() and int(limit) else processor().cores

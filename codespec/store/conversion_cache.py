@@ -48,7 +48,7 @@ class Conversion:
 
     progress  message for the user at the start
     waiting   message if another process is converting the same model
-    failed    start of the error message; `mend` is its end
+    failed    start of the error message; `fix` is its end
     nbytes    bytes to read, which bounds the time
     """
 
@@ -58,7 +58,7 @@ class Conversion:
     progress: str
     waiting: str
     failed: str
-    mend: str
+    fix: str
     nbytes: int
 
 
@@ -196,10 +196,10 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
     if code == 2 and last:
         raise ModelError(quoted(last))
     if code < 0 and expired.is_set():
-        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s)", conversion.mend)
+        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s)", conversion.fix)
     if code:
         why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
-        raise ModelError(f"{conversion.failed} ({why})", f"check that memory is free, or {conversion.mend}")
+        raise ModelError(f"{conversion.failed} ({why})", f"check that memory is free, or {conversion.fix}")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:

@@ -43,7 +43,7 @@ def convert_gguf(file: Path) -> Path:
             progress=f"converting {file.name} (once)",
             waiting="another process converts this file: waiting for it",
             failed=f"{file} could not be converted",
-            mend="take the model's folder in the Hugging Face layout",
+            fix="take the model's folder in the Hugging Face layout",
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion)
@@ -61,7 +61,7 @@ def texts_of(file: Path) -> Path:
             progress="",
             waiting="another process reads this file: waiting for it",
             failed=f"{file} could not be read",
-            mend="take the model's folder in the Hugging Face layout",
+            fix="take the model's folder in the Hugging Face layout",
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion)
@@ -161,7 +161,7 @@ def merge_adapter(base: Path, adapter: Path) -> Path:
             progress=f"merging the adapter {adapter} into its model (once)",
             waiting="another process merges this adapter: waiting for it",
             failed=f"The adapter {adapter} could not be merged",
-            mend="merge it with peft on another machine",
+            fix="merge it with peft on another machine",
             nbytes=sum(file.stat().st_size for file in weights),
         )
         return convert_once(conversion)

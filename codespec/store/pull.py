@@ -238,10 +238,10 @@ def _in_words(name: str, what: str) -> Iterator[None]:
         raise
     except OSError as error:
         place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
-        mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
+        fix = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
         raise ModelError(
             f"{name} can't be {what}, because of {place} ({error.strerror or error})",
-            f"{mend}, or set XDG_DATA_HOME to a folder elsewhere",
+            f"{fix}, or set XDG_DATA_HOME to a folder elsewhere",
         ) from error
 
 

@@ -170,8 +170,8 @@ def _missing(name: str, path: Path) -> ModelError:
         return ModelError(f"{path} is a file, not a model folder", "give a folder, a .gguf file or a hub id")
     if is_gguf(name):
         return ModelError(f"There is no file {path}", "check the path")
-    mend = "give a folder in the Hugging Face layout, a .gguf file or a hub id"
-    return ModelError(f"There is no model folder {path}", mend)
+    fix = "give a folder in the Hugging Face layout, a .gguf file or a hub id"
+    return ModelError(f"There is no model folder {path}", fix)
 
 
 def _fetch(name: str) -> Path:

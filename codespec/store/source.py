@@ -81,8 +81,8 @@ def is_wanted(file: str) -> bool:
 def check_complete(files: Collection[str], label: str) -> None:
     """Raise ModelError if these files are not a complete model in a supported format."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
-        why, mend = _why_no_weights(files)
-        raise ModelError(f"{label} cannot be used because {why}", mend)
+        why, fix = _why_no_weights(files)
+        raise ModelError(f"{label} cannot be used because {why}", fix)
     missing = [file for file in _NEEDED if file not in files]
     if missing:
         raise ModelError(f"{label} lacks {' and '.join(missing)}", "choose a complete model in the Hugging Face layout")

@@ -19,8 +19,8 @@ from codespec.errors import ModelError
 from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
-_MOST_HEADER = 100_000_000  # bytes; the format's own limit
-_MOST_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours
+_MAX_HEADER = 100_000_000  # bytes; the format's own limit
+_MAX_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours
 # Stored constants of old checkpoints, not learned: rotary frequencies and causal masks.
 _BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
 # Bits per number. Other formats are newer than the libraries that load the files.
@@ -119,7 +119,7 @@ def read_layout(file: Path) -> list[tuple[int, StoredTensor]]:
         with open_regular(file) as stream:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
-            if length > min(_MOST_HEADER, size - 8):
+            if length > min(_MAX_HEADER, size - 8):
                 raise ValueError("the header is longer than the file")
             header = parse_json(stream.read(length))
         entries = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
@@ -142,7 +142,7 @@ def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
     """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
-    if len(shape) > _MOST_DIMENSIONS:
+    if len(shape) > _MAX_DIMENSIONS:
         raise ValueError("it has too many dimensions")
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
         raise ValueError("a size is not a whole number")

@@ -95,8 +95,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except (TooLarge, Unreadable) as error:
         raise TokenizerError(f"{path} can't be read ({error})", "fetch the model again") from error
     except (OSError, ValueError) as error:
-        mend = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
-        raise TokenizerError(f"{path} cannot be read as JSON", mend) from error
+        fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
+        raise TokenizerError(f"{path} cannot be read as JSON", fix) from error
     if not isinstance(value, dict):
         raise TokenizerError(f"{path} holds no JSON object", "fetch the model again")
     return value

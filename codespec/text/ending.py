@@ -14,7 +14,7 @@ from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_place, onl
 from codespec.contract.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import (
-    MOST_RIGHT,
+    MAX_RIGHT,
     BlankRun,
     ByteLoop,
     Filter,
@@ -110,7 +110,7 @@ MARKERS = (
 
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
 
-MOST_LINES = 12  # non-blank lines, the default limit for shape "auto"
+MAX_LINES = 12  # non-blank lines, the default limit for shape "auto"
 LOOKED_AT = 2048  # bytes of the cursor's line checked for repetition
 LOOKED_BELOW = 8192  # bytes below the cursor: more than the model reads of them
 
@@ -124,7 +124,7 @@ class Ending:
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
         before, after = prefix.encode(), suffix.encode()
-        self._right = after[:MOST_RIGHT].partition(b"\n")[0].rstrip(b"\r")
+        self._right = after[:MAX_RIGHT].partition(b"\n")[0].rstrip(b"\r")
         line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
         self._filters: list[Filter] = [
             Markers(markers_beside(prefix, suffix)),
@@ -134,7 +134,7 @@ class Ending:
             BlankRun(),
             *([Assignment(line, place.data.condition)] if place and not place.in_text else []),
             *([SecondDocstring(place)] if place and place.data.docstrings else []),
-            *([MostLines(MOST_LINES)] if shape == "auto" else []),
+            *([MostLines(MAX_LINES)] if shape == "auto" else []),
         ]
         scope = resolve_scope(shape, place, before, self._right)
         self._rest = RestOfLine(self._right)

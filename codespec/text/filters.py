@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from codespec_grammars import Cut
 
-LONGEST_PERIOD, LEAST_LOOP = 96, 48  # bytes of a unit repeated within a line, and of all its repetitions
+LONGEST_PERIOD, MIN_LOOP = 96, 48  # bytes of a unit repeated within a line, and of all its repetitions
 LONG_UNIT = 16  # bytes of a unit that loops if it occurs three times; a shorter one must occur four times
-MOST_LINES = 8  # lines of a repeated block
+MAX_LINES = 8  # lines of a repeated block
 MAX_BELOW, MIN_WORDS = 40, 4  # non-blank lines below the cursor, and words of a statement, that may not be repeated
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
 _NO_STATEMENTS = (b"#", b"//", b"/*", b"*", b"@")
@@ -183,14 +183,14 @@ class LineLoop(Lines):
     def __init__(self, line: bytes = b"") -> None:
         super().__init__(line)
         self._lines: list[tuple[int, bytes]] = []  # end and bytes of each whole non-blank line
-        self._runs = [0] * (MOST_LINES + 1)  # by lag: length of the run of lines equal to the line `lag` above
+        self._runs = [0] * (MAX_LINES + 1)  # by lag: length of the run of lines equal to the line `lag` above
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
         if not line.strip():
             return
         lines, runs, index = self._lines, self._runs, len(self._lines)
         lines.append(self._shown(line, end))
-        for lag in range(1, MOST_LINES + 1):
+        for lag in range(1, MAX_LINES + 1):
             runs[lag] = runs[lag] + 1 if index >= lag and lines[index - lag][1] == lines[index][1] else 0
             if runs[lag] >= _needed(lag) and any(has_word(content) for _, content in lines[index - lag + 1 :]):
                 self._end(end + 1, lines[index - runs[lag]][0], "it repeats itself")
@@ -203,7 +203,7 @@ class LineLoop(Lines):
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
         """Return the end of the text above the trailing lines (an unfinished one included) that repeat others."""
         certain, shown = len(text.rstrip()), unfinished.removesuffix(b"\r") if unfinished.strip() else None
-        for lag in range(1, min(MOST_LINES, len(self._lines)) + 1):
+        for lag in range(1, min(MAX_LINES, len(self._lines)) + 1):
             goes_on = self._runs[lag] if shown is None else self._lines[-lag][1].startswith(shown)
             if goes_on:
                 certain = min(certain, self._lines[-self._runs[lag] - 1][0])
@@ -241,7 +241,7 @@ class ByteLoop(Filter):
                 continue
             runs[lag] += 1
             needed = (2 if lag >= LONG_UNIT else 3) * lag
-            if self._word > index - lag and runs[lag] >= needed and runs[lag] + lag >= LEAST_LOOP:
+            if self._word > index - lag and runs[lag] >= needed and runs[lag] + lag >= MIN_LOOP:
                 self._end(index + 1, index + 1 - runs[lag] + lag, "it repeats itself")
                 return True
         return False
@@ -274,7 +274,7 @@ def has_word(text: bytes | bytearray) -> bool:
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)
 
 
-MOST_RIGHT = 2048  # bytes of the rest of a line to compare
+MAX_RIGHT = 2048  # bytes of the rest of a line to compare
 _CLOSING = b")]};,"
 _CLOSING_SIGNS = b")]}>\"'` \t"
 
@@ -286,7 +286,7 @@ class RestOfLine:
     """
 
     def __init__(self, right: bytes) -> None:
-        self._stems = [_Stem(stem) for stem in _stems(right[:MOST_RIGHT])]
+        self._stems = [_Stem(stem) for stem in _stems(right[:MAX_RIGHT])]
         self._spaced = right[:1].isspace()
         self._text = bytearray()
         self._shown = [0]  # by length of the text: bytes left without trailing spaces

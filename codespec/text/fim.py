@@ -13,7 +13,7 @@ from functools import partial
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.text.fim_templates import FimTemplate
 from codespec.text.heal import HeldBytes, held_vocabulary, stable_boundary
-from codespec.text.layout import MOST_CHARS, Block, Layout, Snippets, Window, prefix_window, split_tail, suffix_window
+from codespec.text.layout import MAX_CHARS, Block, Layout, Snippets, Window, prefix_window, split_tail, suffix_window
 from codespec.text.tokenizer import TextTokenizer
 
 # Divisors of the budget. With `psm`, the suffix is read again after a longer tail or another suffix: a smaller share.
@@ -21,7 +21,7 @@ _SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
 PLAIN_NOTES = ("snippets are left out: they need a fill-in-the-middle prompt",)
 _SLACK = 8  # 1/8 of the room must be free before a split prefix and suffix are tried whole again
-_LEAST = 8
+_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _prompt(
 
 
 def _demand_room(room: int) -> int:
-    if room < _LEAST:
+    if room < _MIN:
         what = f"{FIELD} leaves room for {max(0, room)} prompt tokens"
         raise RequestError(Fault("no_room", what, "lower it", "max_tokens"))
     return room
@@ -149,7 +149,7 @@ def _windows(
 ) -> tuple[Window, Window]:
     """Return prefix and suffix whole if they fit together, else the suffix cut to its share, the prefix to the rest."""
     encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
-    if len(prefix) + len(suffix) <= room * MOST_CHARS:
+    if len(prefix) + len(suffix) <= room * MAX_CHARS:
         before, suffix_ids = tokenizer.encode(prefix), encode(suffix)
         if len(before) + len(suffix_ids) <= room - (room // _SLACK if layout.split else 0):
             layout.split, layout.suffix = False, suffix
@@ -192,7 +192,7 @@ def _snippet_ids(
     ids: list[int] = []
     for place, (_, text) in enumerate(snippets):
         room = budget - len(ids) - len(heads[place]) - len(heads[-1])
-        if room < _LEAST:
+        if room < _MIN:
             dropped = f"{len(snippets) - place} of {len(snippets)} snippets are left out: they do not fit"
             return [*ids, *heads[-1]] if ids else [], (dropped,)
         window = suffix_window(tokenizer.encode_inside, tokenizer.token_bytes, text, room)

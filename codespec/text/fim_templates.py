@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from codespec.contract.limits import MOST_PATH, MOST_SNIPPETS
+from codespec.contract.limits import MAX_PATH, MAX_SNIPPETS
 from codespec.text.control_tokens import token_content
 from codespec.text.tokenizer import TextTokenizer
 
 Order = Literal["psm", "spm", "suffix_first"]
-MOST_FILES = MOST_SNIPPETS  # of a ready-made prompt
+MAX_FILES = MAX_SNIPPETS  # of a ready-made prompt
 _BAR = "\uff5c"  # DeepSeek's wide bar
 _GAP = "\u2581"  # DeepSeek's wide underscore, which is also SentencePiece's space
 _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
@@ -180,7 +180,7 @@ def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
 class ReadyMade:
     """Parts of a ready-made prompt.
 
-    `files` are (path, text) of the last MOST_FILES files before the prefix; `left_out` is the number of earlier ones.
+    `files` are (path, text) of the last MAX_FILES files before the prefix; `left_out` is the number of earlier ones.
     """
 
     prefix: str
@@ -297,7 +297,7 @@ def _split_once(prompt: str) -> ReadyMade | None:
         listed = before.partition(spelling.head)[0] if spelling.head else before
         files = _files(listed, spelling)
         if files:
-            left_out = max(0, listed.count(spelling.separator) - MOST_FILES)
+            left_out = max(0, listed.count(spelling.separator) - MAX_FILES)
             return ReadyMade(prefix, suffix, files, left_out)
         plain = plain or ReadyMade(prefix, suffix)
     return plain
@@ -307,11 +307,11 @@ def _files(listed: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
     """Return the path and text of each file; some clients send no paths."""
     if not spelling.separator:
         return ()
-    pieces = listed.rsplit(spelling.separator, MOST_FILES)[1:]
+    pieces = listed.rsplit(spelling.separator, MAX_FILES)[1:]
     parts = [(piece, *piece.partition("\n")[::2]) for piece in pieces]
     named = [(path.strip(), text) if _is_path(path.strip()) else ("", part) for part, path, text in parts]
     return tuple((path, text) for path, text in named if text.strip())
 
 
 def _is_path(line: str) -> bool:
-    return len(line) <= MOST_PATH and _PATH.fullmatch(line) is not None
+    return len(line) <= MAX_PATH and _PATH.fullmatch(line) is not None

@@ -21,7 +21,7 @@ PLACES = 4  # starts remembered for one document
 MAX_TAIL = 64  # tokens
 PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
 OLDEST = 60.0  # maximum seconds to keep snippets while the user types
-MOST = 256  # documents
+MAX = 256  # documents
 Snippets = Sequence[tuple[str, str]]  # (path, text)
 
 
@@ -99,7 +99,7 @@ class Layouts:
         layout = self._layouts.setdefault(owner, Layout())
         layout.now = self.clock()
         self._layouts.move_to_end(owner)
-        if len(self._layouts) > MOST:
+        if len(self._layouts) > MAX:
             self._layouts.popitem(last=False)
         return layout
 
@@ -114,7 +114,7 @@ def _find(head: str, text: str, expected: int) -> int:
     return before if expected - before <= after - expected else after
 
 
-MOST_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
+MAX_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def split_tail(
     most = MAX_TAIL // 2 if renew else MAX_TAIL
     kept = len(layout.head) if keep and text.startswith(layout.head) else 0
     for start in (kept, text.rfind("\n") + 1, text.rfind(" ")):
-        if start > 0 and len(text) - start <= most * MOST_CHARS:
+        if start > 0 and len(text) - start <= most * MAX_CHARS:
             tail = tokenizer.encode_inside(text[start:])
             if len(tail) <= most:
                 head = tokenizer.encode(text[:start])
@@ -168,7 +168,7 @@ def split_tail(
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
     """Return the beginning of a text, at most `budget` tokens, cut after a line break if possible."""
-    kept = text[: budget * MOST_CHARS]
+    kept = text[: budget * MAX_CHARS]
     ids = encode(kept)
     while len(ids) > budget or (len(kept) < len(text) and not kept.endswith("\n")):
         size = sum(len(token_bytes[number]) for number in ids[:budget])
@@ -189,8 +189,8 @@ def _choose_start(
     """Return the start of a window and its ids."""
     full = False
     for place, anchor in enumerate(anchors):
-        ids = tokenizer.encode(text[anchor : anchor + budget * MOST_CHARS + 1])
-        fits = len(ids) <= budget and len(text) - anchor <= budget * MOST_CHARS
+        ids = tokenizer.encode(text[anchor : anchor + budget * MAX_CHARS + 1])
+        fits = len(ids) <= budget and len(text) - anchor <= budget * MAX_CHARS
         if fits and (2 * len(ids) >= budget or anchor + offset == 0):
             return anchor, ids
         full = full or (place == 0 and not fits)
@@ -204,7 +204,7 @@ def _choose_start(
 
 def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full: bool) -> Iterator[int]:
     """Yield candidate starts, widest window first; after a `full` window, those that free a quarter."""
-    clipped = max(0, len(text) - budget * MOST_CHARS)
+    clipped = max(0, len(text) - budget * MAX_CHARS)
     if not full and not clipped:
         yield 0
     step = max(1, budget // 4 * tokenizer.typical_chars)

@@ -22,9 +22,9 @@ from codespec.text.speller import Speller, any_of, missing_bytes, token_bytes_ta
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
 from codespec.text.trial import try_out
 
-MOST_TEMPLATE = 1 << 20  # bytes
+MAX_TEMPLATE = 1 << 20  # bytes
 HOLES, SPARE_IDS = 4, 1 << 16  # the largest id is less than HOLES * tokens + SPARE_IDS
-LEAST_REMEMBERED, MOST_REMEMBERED = 500, 64  # characters of a cached text; number of cached texts
+MIN_REMEMBERED, MAX_REMEMBERED = 500, 64  # characters of a cached text; number of cached texts
 _BPE_SETTINGS = ("unk_token", "fuse_unk", "byte_fallback", "ignore_merges")
 _PROBES = (
     "def f(x):\n\treturn x != 1\n",
@@ -145,13 +145,13 @@ class TextTokenizer:
         suffix stays the same while the user types before it.
         """
         text = self._with_dummy_prefix(text) if begins else text
-        if len(text) < LEAST_REMEMBERED:
+        if len(text) < MIN_REMEMBERED:
             return self._spell_whole([text])[0]
         ids = self._remembered.pop(text, None)
         if ids is None:
             ids = tuple(self._spell_whole([text])[0])
         self._remembered[text] = ids  # most recent last
-        if len(self._remembered) > MOST_REMEMBERED:
+        if len(self._remembered) > MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         return list(ids)
 
@@ -264,7 +264,7 @@ def _chat_template(file: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     try:
-        return {"chat_template": read_regular(file, MOST_TEMPLATE).decode("utf-8")}
+        return {"chat_template": read_regular(file, MAX_TEMPLATE).decode("utf-8")}
     except Unreadable as error:
         raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
     except (OSError, UnicodeDecodeError) as error:

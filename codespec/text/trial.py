@@ -19,7 +19,7 @@ from codespec.errors import TokenizerError
 
 SECONDS = 10.0  # real ones take some hundredths of a second, plus the process start
 SHORT, LONG = 40, 4096  # run lengths: exponential time shows in short runs, cubic time in long ones
-MOST_CHARACTERS = 32  # characters named by the expressions, which are tried too
+MAX_CHARACTERS = 32  # characters named by the expressions, which are tried too
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _LETTERS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"
 _MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -58,8 +58,8 @@ def try_out(pre_tokenizer: Any) -> None:
 def texts(pre_tokenizer: Any) -> Iterator[str]:
     """Yield runs of one and of two characters, from the usual ones and those that the expressions name."""
     named = "".join(dict.fromkeys(character for expression in _expressions(pre_tokenizer) for character in expression))
-    characters = [*dict.fromkeys(_USUAL + named[:MOST_CHARACTERS])]
-    end = END + named[:MOST_CHARACTERS]  # a match is not attempted if a required character is missing
+    characters = [*dict.fromkeys(_USUAL + named[:MAX_CHARACTERS])]
+    end = END + named[:MAX_CHARACTERS]  # a match is not attempted if a required character is missing
     for place, character in enumerate(characters):
         for other in ("", characters[place - 1], "a"):
             yield (character + other) * SHORT + end

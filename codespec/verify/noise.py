@@ -82,7 +82,7 @@ def gumbel(key: int, hashes: Hashes) -> Floats:
     return -np.log(-np.log(uniforms))
 
 
-def least_coarse(noise: float) -> int:
+def min_coarse(noise: float) -> int:
     """Return the upper bits below which a token has less than this noise."""
     return int(math.exp(-math.exp(-noise)) * 2.0**32)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from codespec.contract.types import CompletionRequest
 from codespec.models.language_model import Logits, on_host
-from codespec.verify.noise import Floats, Halves, Hashes, coarse, gumbel, halves, least_coarse, row_key, token_hashes
+from codespec.verify.noise import Floats, Halves, Hashes, coarse, gumbel, halves, min_coarse, row_key, token_hashes
 
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]
 Ids = NDArray[np.int64]
@@ -102,7 +102,7 @@ class Sampler:
         scores = row if whole else row[ids]
         hashes = (self._halves[0][: row.size], self._halves[1][: row.size])
         bits = coarse(key, hashes if whole else (hashes[0][ids], hashes[1][ids]))
-        first = np.append(np.flatnonzero(bits >= least_coarse(BOUND)), scores.argmax())
+        first = np.append(np.flatnonzero(bits >= min_coarse(BOUND)), scores.argmax())
         best = self._noisy(row, ids[first], temperature, key).max()
         near = np.flatnonzero(scores >= (best - BOUND - MARGIN) * temperature)
         contenders: Ids = ids[np.concatenate([first, near])]

@@ -14,7 +14,7 @@ from codespec_grammars.registry import Missing, load_grammar
 from codespec_grammars.tracker import ContextTracker
 
 AFTER = 4096  # bytes of the suffix that are searched for closers
-MOST_CLOSERS = 64
+MAX_CLOSERS = 64
 _TRIPLE = (b'"""', b"'''")
 
 
@@ -141,7 +141,7 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
     closers = re.compile(b"|".join(re.escape(mark) for mark in {opener.close for opener, _ in stack}))
     first_line = suffix.find(b"\n") if b"\n" in suffix else len(suffix)
     lexer, state = Lexer(rules, suffix), LexState(stack=_still_open(marked, suffix[:first_line]))
-    for closer in list(closers.finditer(suffix))[:MOST_CLOSERS]:
+    for closer in list(closers.finditer(suffix))[:MAX_CLOSERS]:
         if closer.end() <= state.pos:
             continue
         earlier, state = state, lexer.run(state, closer.end())

@@ -137,9 +137,9 @@ class _Tracked:
             opening = at.data.indented_opening if before[:1] in (b" ", b"\t") else at.data.window_opening
             before = opening.encode() + before
         suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
-        mended = self._mender.mend(at.text, at.tip, at.state, suffix)
+        fixed = self._mender.fix(at.text, at.tip, at.state, suffix)
         before = _clean(before)
-        return self._find(before, mended.placeholder, _clean(mended.rest))
+        return self._find(before, fixed.placeholder, _clean(fixed.rest))
 
     def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Captures:
         """Look up the placeholder. A text that broke the parser would break it again at the next key: no retries."""

@@ -15,7 +15,7 @@ from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules
 from codespec_grammars.statement import begins_with, word_before
 
 # Lexed before the tip: 6 to 8 KB, starting at a line; about 200 lines of code.
-BEFORE, STEP, MOST_LINES = 6144, 2048, 320
+BEFORE, STEP, MAX_LINES = 6144, 2048, 320
 # If lines are longer than LONG_LINE on average, the window is smaller: each decision lexes the last line again.
 LONG_LINE, LONG_LINES, LONG_STEP = 256, 1024, 256
 # Parsed before the tip: at least NEAR bytes if a suitable line exists, never more than PARSED.
@@ -40,7 +40,7 @@ def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool
     """
     tip = len(text)
     start = kept_from(tip)
-    while tip - start > STEP // 2 and text.count(b"\n", start, tip) > MOST_LINES:
+    while tip - start > STEP // 2 and text.count(b"\n", start, tip) > MAX_LINES:
         start += STEP // 4
     if text.count(b"\n", start, tip) * LONG_LINE < tip - start:
         start = max(start, (tip - LONG_LINES) // LONG_STEP * LONG_STEP)
@@ -233,7 +233,7 @@ class Mender:
     def __init__(self, data: Language, rules: LexerRules) -> None:
         self.data, self.rules = data, rules
 
-    def mend(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
+    def fix(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
         """Return the text to put after the tip. `suffix` is already cut to its window."""
         at_tip, at_end = self._find_closers(state.stack, suffix)
         placeholder = self._placeholder(text, tip, state)

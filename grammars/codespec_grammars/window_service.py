@@ -18,8 +18,8 @@ from codespec_grammars.registry import Grammar, load_grammar
 
 # Progress callbacks before a parse is given up. One comes every hundred parser steps: 13 microseconds in clean code, up
 # to 200 in garbage. Dense clean code takes 17 callbacks per KB.
-MOST_STEPS = 32
-MOST_BYTES = 8192
+MAX_STEPS = 32
+MAX_BYTES = 8192
 
 
 class WindowService:
@@ -47,19 +47,19 @@ class _Buffer:
     """A fixed buffer for one text at a time, aligned to its end."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray(MOST_BYTES)
+        self._bytes = bytearray(MAX_BYTES)
         self._parts: dict[int, memoryview] = {}
         self._end = memoryview(self._bytes)
-        self._start = MOST_BYTES
+        self._start = MAX_BYTES
 
     def put(self, text: bytes) -> None:
         """Replace the text."""
-        self._start = MOST_BYTES - len(text)
+        self._start = MAX_BYTES - len(text)
         self._bytes[self._start :] = text
 
     def part(self, offset: int) -> memoryview:
         """Return the text from `offset` on, always the same object for the same position in the buffer."""
-        start = min(self._start + offset, MOST_BYTES)
+        start = min(self._start + offset, MAX_BYTES)
         if start not in self._parts:
             self._parts[start] = self._end[start:]
         return self._parts[start]
@@ -74,7 +74,7 @@ class WindowParser:
 
     def parse(self, text: bytes) -> tree_sitter.Tree | None:
         """Return the tree of `text`, or None if the text is too long or parsing it takes too many steps."""
-        if len(text) > MOST_BYTES:
+        if len(text) > MAX_BYTES:
             return None
         buffer = self._buffer
         buffer.put(text)
@@ -83,7 +83,7 @@ class WindowParser:
         def progress(_offset: int, _has_error: bool) -> bool:
             nonlocal steps
             steps += 1
-            return steps >= MOST_STEPS
+            return steps >= MAX_STEPS
 
         def read(offset: int, _point: tree_sitter.Point) -> bytes | memoryview:
             # A query reads nodes byte by byte, and one-byte objects are cached by Python.

@@ -34,7 +34,7 @@ from codespec_grammars.registry import load_grammar
 
 ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
 HEAD = struct.Struct("!I")  # length prefix of a message
-MOST_ANSWER = 1 << 24  # bytes
+MAX_ANSWER = 1 << 24  # bytes
 # -P: don't import from the open folder.
 COMMAND = (sys.executable, "-P", "-c", "from codespec_grammars.workers import serve_forks; serve_forks()")
 # Prefixes of the environment variables that an interpreter needs; others may contain secrets.
@@ -104,7 +104,7 @@ class Worker:
 
 def _length(head: bytes) -> int:
     (length,) = HEAD.unpack(head)
-    if length > MOST_ANSWER:
+    if length > MAX_ANSWER:
         raise ConnectionResetError("the process sent too long a reply")
     return int(length)
 

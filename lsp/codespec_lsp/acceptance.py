@@ -17,7 +17,7 @@ from codespec_lsp.completions import Suggestion, TypedPrefix, is_accepted
 from codespec_lsp.prompt import TextAround
 from codespec_lsp.settings import camel
 
-MOST = 256  # suggestions remembered
+MAX = 256  # suggestions remembered
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Acceptance:
                 counted.text = text
             typed = suggestion.typed
             self._shown[document].append(_Shown(counted, TypedPrefix(tip - typed, typed)))
-        while len(self._all) > MOST:
+        while len(self._all) > MAX:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
@@ -161,9 +161,9 @@ class Acceptance:
             counters.partly_accepted += 1
 
 
-MOST_DISMISSED = 3  # in a row at one place
-MOST_PLACES = 256
-LINES, MOST_LINE = 2, 200  # lines up to the cursor that define a place; maximum characters before and after it
+MAX_DISMISSED = 3  # in a row at one place
+MAX_PLACES = 256
+LINES, MAX_LINE = 2, 200  # lines up to the cursor that define a place; maximum characters before and after it
 
 Place = tuple[str, str, str]
 
@@ -214,7 +214,7 @@ class Dismissals:
 
     def is_quiet(self, prompt: TextAround) -> bool:
         """Return whether automatic suggestions at the prompt's place are suppressed."""
-        return self._dismissed.get(place_of(prompt), 0) >= MOST_DISMISSED
+        return self._dismissed.get(place_of(prompt), 0) >= MAX_DISMISSED
 
     def forgive(self, prompt: TextAround) -> None:
         """Reset the count of the prompt's place, after the user invoked completion there."""
@@ -230,11 +230,11 @@ class Dismissals:
         self._counters.dismissed += 1
         self._dismissed[place] = self._dismissed.get(place, 0) + 1
         self._dismissed.move_to_end(place)
-        while len(self._dismissed) > MOST_PLACES:
+        while len(self._dismissed) > MAX_PLACES:
             self._dismissed.popitem(last=False)
 
 
 def place_of(prompt: TextAround) -> Place:
     """Return the place of a prompt: the document, the last lines up to the cursor and the rest of its line."""
-    before = "\n".join(prompt.prefix[-MOST_LINE * LINES :].split("\n")[-LINES:])
-    return prompt.uri, before[-MOST_LINE:], prompt.suffix[:MOST_LINE].partition("\n")[0]
+    before = "\n".join(prompt.prefix[-MAX_LINE * LINES :].split("\n")[-LINES:])
+    return prompt.uri, before[-MAX_LINE:], prompt.suffix[:MAX_LINE].partition("\n")[0]

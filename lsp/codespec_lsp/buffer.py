@@ -10,10 +10,10 @@ from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 ROWS = 256  # rows joined at a time
-MOST_PLACES = 8
-MOST_TEXT = 16_384  # characters of one deletion
-MOST_TYPED = 200  # maximum characters between the start of a deletion and the cursor
-LEAST = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
+MAX_PLACES = 8
+MAX_TEXT = 16_384  # characters of one deletion
+MAX_TYPED = 200  # maximum characters between the start of a deletion and the cursor
+MIN = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
 _HIGH, _LOW = re.compile("[\ud800-\udbff]"), re.compile("[\udc00-\udfff]")
 _END = re.compile(r"(\r\n|\n|\r)")
 
@@ -83,23 +83,23 @@ class Deletions:
             return
         self._move(edit)
         if edit.removed:
-            deletion = Deletion(edit.start, edit.removed[:MOST_TEXT])
-            self._places = [deletion, *self._places][:MOST_PLACES]
+            deletion = Deletion(edit.start, edit.removed[:MAX_TEXT])
+            self._places = [deletion, *self._places][:MAX_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
         """Return the deleted text at the cursor, without the part that was retyped, or "".
 
         The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
-        MOST_TYPED characters on each side.
+        MAX_TYPED characters on each side.
         """
         longest = ""
         for place in self._places:
             typed = offset - place.start
-            if not 0 <= typed <= min(MOST_TYPED, len(before)):
+            if not 0 <= typed <= min(MAX_TYPED, len(before)):
                 continue
             written = before[len(before) - typed :]
             text = place.text[typed:] if place.text.startswith(written) else place.text
-            if len(text) > len(longest) and len("".join(text.split())) >= LEAST and not after.startswith(text):
+            if len(text) > len(longest) and len("".join(text.split())) >= MIN and not after.startswith(text):
                 longest = text
         return longest
 
@@ -116,7 +116,7 @@ class Deletions:
             return False
         del self._places[0]
         self._move(edit)
-        self._places.insert(0, Deletion(edit.start, text[:MOST_TEXT]))
+        self._places.insert(0, Deletion(edit.start, text[:MAX_TEXT]))
         return True
 
     def _move(self, edit: Edit) -> None:

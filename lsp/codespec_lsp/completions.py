@@ -25,13 +25,13 @@ PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
 # Inside a word, or after a joining character, more text would change the text already shown.
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
-MOST_CACHED = 24
+MAX_CACHED = 24
 ACCEPT = "codespec.accept"
-MOST_LABEL = 80
+MAX_LABEL = 80
 _TO_LAST_SPECIAL = re.compile("(?s:.*)[\r\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
 REPEATED = 512  # an item repeats one to two times as many characters of a long line; its start rarely moves
-MOST_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
+MAX_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
 
 
 @dataclass(eq=False, slots=True)
@@ -79,7 +79,7 @@ class CompletionCache:
         """Add a completion."""
         self._completions[completion.number] = completion
         self._completions.move_to_end(completion.number)
-        while len(self._completions) > MOST_CACHED:
+        while len(self._completions) > MAX_CACHED:
             self._completions.popitem(last=False)
 
     def find(self, prompt: TextAround) -> list[tuple[CachedCompletion, str]]:
@@ -210,9 +210,9 @@ class EditRange:
 
 
 def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
-    """Return the first suggestions, limited to MOST_ANSWER bytes, which every client can handle."""
+    """Return the first suggestions, limited to MAX_ANSWER bytes, which every client can handle."""
     sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
-    return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MOST_ANSWER]
+    return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MAX_ANSWER]
 
 
 def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
@@ -240,7 +240,7 @@ def _completion_item(suggestion: Suggestion, edit: EditRange, index: int) -> typ
     text = edit.typed + with_newline(suggestion.shown, edit.newline)
     shown = one_line_label(edit.typed, suggestion.shown)
     return types.CompletionItem(
-        label=shown[:MOST_LABEL],
+        label=shown[:MAX_LABEL],
         kind=types.CompletionItemKind.Text,
         detail="codespec",
         documentation=text,

@@ -26,10 +26,10 @@ from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion
 from codespec_lsp.settings import EditorSettings
 
-MOST_WAIT = 0.5  # seconds between two requests to a daemon that is starting
-MOST_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
+MAX_WAIT = 0.5  # seconds between two requests to a daemon that is starting
+MAX_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
 FINISHED = ("stop", "length")
-MOST_UNANSWERED = 2  # requests without an event, then unanswered health checks
+MAX_UNANSWERED = 2  # requests without an event, then unanswered health checks
 PATIENCE = 1.0  # seconds for an event
 CHECK_EVERY = 2.0  # seconds between two health checks
 HANGS = "The daemon does not answer: wait if the machine is busy, else restart the daemon (its process hangs)."
@@ -199,7 +199,7 @@ class Streamer:
         If the daemon dies in mid-completion, the next request gets the rest.
         """
         lost = 0
-        while lost < MOST_LOST:
+        while lost < MAX_LOST:
             try:
                 await self._read(completions, body, newline)
                 return
@@ -213,7 +213,7 @@ class Streamer:
                 if error.again is None:
                     raise
                 self._report("starting", str(error))
-                await asyncio.sleep(min(error.again, MOST_WAIT))
+                await asyncio.sleep(min(error.again, MAX_WAIT))
         raise DaemonError("The daemon ended repeatedly during a completion", "see its log")
 
     async def _read(self, completions: Sequence[CachedCompletion], body: Mapping[str, Any], newline: str) -> None:
@@ -279,7 +279,7 @@ class HangWatch:
 
     def _requested(self) -> None:
         self._unanswered += 1
-        if self._unanswered >= MOST_UNANSWERED and (self._checking is None or self._checking.done()):
+        if self._unanswered >= MAX_UNANSWERED and (self._checking is None or self._checking.done()):
             self._checking = self._spawn(self._check())
 
     def _answered(self) -> None:
@@ -294,7 +294,7 @@ class HangWatch:
         checks = 0
         while (await self._daemon.health()).state == "silent":
             checks += 1
-            if checks == MOST_UNANSWERED:
+            if checks == MAX_UNANSWERED:
                 self._answers.clear()
                 self._report("unwell", HANGS)
             await asyncio.sleep(CHECK_EVERY)

@@ -25,13 +25,13 @@ from codespec_grammars import Place, find_language, find_place
 from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
 
 NEAR = 12  # rows: edits closer than this count as one
-MOST_EDITED_ROWS = 4
-MOST_NEAR = 64  # documents that can add text to a request; the file system is read for each
+MAX_EDITED_ROWS = 4
+MAX_NEAR = 64  # documents that can add text to a request; the file system is read for each
 _revisions = itertools.count(1)
 WINDOWS, MAC = sys.platform == "win32", sys.platform == "darwin"
 CELL = "vscode-notebook-cell"
 NAMES_FILES = ("file", "untitled")  # schemes with a file's path, saved or not
-MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
+MAX_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
@@ -105,7 +105,7 @@ class Document:
         grown = edit.text.count("\n") - edit.removed.count("\n")
         moved = [row + grown if row > edit.row else row for row in self.edited_rows]
         kept = [row for row in moved if abs(row - edit.row) > NEAR]
-        self.edited_rows = [edit.row, *kept][:MOST_EDITED_ROWS]
+        self.edited_rows = [edit.row, *kept][:MAX_EDITED_ROWS]
         self.rests = edit.start + len(edit.text)
 
 
@@ -137,8 +137,8 @@ class Documents:
         return self._open.pop(uri, None)
 
     def near(self, document: Document) -> list[Document]:
-        """Return the documents used last, at most MOST_NEAR, and then `document` itself."""
-        return [*(each for each in list(self)[-MOST_NEAR:] if each is not document), document]
+        """Return the documents used last, at most MAX_NEAR, and then `document` itself."""
+        return [*(each for each in list(self)[-MAX_NEAR:] if each is not document), document]
 
     def used(self, document: Document) -> None:
         """Move a document to the end."""
@@ -257,7 +257,7 @@ def other_paths(uri: str) -> list[str]:
     A `?` or `#` could begin a query or fragment after all, or the host could be the first folder.
     """
     path, host = path_of(uri), split_uri(uri).host
-    cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
+    cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MAX_MARKS)]
     return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not WINDOWS else cut
 
 

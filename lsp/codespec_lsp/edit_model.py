@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codespec.contract.body import ChangeBody, EditBody
-from codespec.contract.limits import MAX_CHANGE, MAX_PROBLEMS, MOST_COUNT, MOST_NAME, MOST_PATH, MOST_SIDE
+from codespec.contract.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_PROBLEMS, MAX_SIDE
 from codespec.errors import Absent, DaemonError
 from codespec.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
@@ -141,15 +141,15 @@ def edit_body(sought: Sought) -> EditBody | str:
     first = max(0, min(sought.places) - ROWS) // STEP * STEP
     last = (max(sought.places) + ROWS) // STEP * STEP + STEP
     text = _rows_text(lines[first:last])
-    if len(text) > MOST_SIDE:
+    if len(text) > MAX_SIDE:
         first, last = max(0, min(sought.places) - STEP), max(sought.places) + STEP
         text = _rows_text(lines[first:last])
-    if len(text) > MOST_SIDE:
+    if len(text) > MAX_SIDE:
         return TOO_LONG
     body: EditBody = {
         "document": sought.name,
-        "language": clean(sought.document.language_id)[:MOST_NAME],
-        "path": clean(sought.path)[-MOST_PATH:],
+        "language": clean(sought.document.language_id)[:MAX_NAME],
+        "path": clean(sought.path)[-MAX_PATH:],
         "text": without_secrets(text),
         "first_row": first,
         "places": list(sought.places),
@@ -162,11 +162,11 @@ def edit_body(sought: Sought) -> EditBody | str:
     change = sought.changes[-1] if sought.changes else None
     if change is not None and change.uri == sought.document.uri:
         original = _before(change, sought.document.buffer, first, last)
-        if original is not None and len(original) <= MOST_SIDE:
+        if original is not None and len(original) <= MAX_SIDE:
             body["original"] = without_secrets(original)
-    problems = [(row, message) for row, message in sought.problems if 0 <= row <= MOST_COUNT][:MAX_PROBLEMS]
+    problems = [(row, message) for row, message in sought.problems if 0 <= row <= MAX_COUNT][:MAX_PROBLEMS]
     if problems:
-        body["diagnostics"] = [{"row": row, "message": clean(message)[:MOST_PATH]} for row, message in problems]
+        body["diagnostics"] = [{"row": row, "message": clean(message)[:MAX_PATH]} for row, message in problems]
     return body
 
 
@@ -215,7 +215,7 @@ def _before(change: Change, buffer: Buffer, first: int, last: int) -> str | None
 
 def _change(change: Change, path: str) -> ChangeBody:
     old, new = (clean(text).replace("\r\n", "\n").replace("\r", "\n") for text in (change.old, change.new))
-    body: ChangeBody = {"path": clean(path)[-MOST_PATH:], "row": change.row, "old": old, "new": new}
+    body: ChangeBody = {"path": clean(path)[-MAX_PATH:], "row": change.row, "old": old, "new": new}
     if change.predicted:
         body["predicted"] = True
     return body

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import MOST_FOLDERS, IgnoreFiles, Patterns, repository_of
+from codespec.ignore_files import MAX_FOLDERS, IgnoreFiles, Patterns, repository_of
 from codespec.secret_files import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
-MOST_LINKS = 40  # in a chain, as in Linux
+MAX_LINKS = 40  # in a chain, as in Linux
 DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
 NONE = Patterns(())
 PATIENCE = 0.5  # seconds that a request waits for a decision; a slow file system doesn't block other documents
@@ -47,8 +47,8 @@ class Rules:
         name = PurePosixPath(path.replace("\\", "/")).name
         if self._is_secret(path, uri):
             return f"{name} may hold secrets, so it is not completed."
-        if path.count("/") + path.count("\\") > MOST_FOLDERS:  # each folder is looked at, by its whole path
-            return f"{name[:80]} lies in more than {MOST_FOLDERS} folders, so it is not completed."
+        if path.count("/") + path.count("\\") > MAX_FOLDERS:  # each folder is looked at, by its whole path
+            return f"{name[:80]} lies in more than {MAX_FOLDERS} folders, so it is not completed."
         return next(filter(None, (self._reason_of(each, name, scheme == "file") for each in _possible_paths(uri))), "")
 
     def _is_secret(self, path: str, uri: str = "") -> bool:
@@ -212,7 +212,7 @@ def _possible_paths(uri: str) -> list[str]:
 def _links(path: str) -> Iterator[str]:
     """Yield the targets of a chain of links."""
     with contextlib.suppress(OSError, ValueError):  # not a link, or not a valid file name
-        for _ in range(MOST_LINKS):
+        for _ in range(MAX_LINKS):
             path = os.path.join(os.path.dirname(path), os.readlink(path))
             yield path
 

@@ -28,12 +28,12 @@ from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.outline import Outline, received
 
 ROWS = 400  # searched rows
-MOST_ROW = 200  # characters
-MOST_INSIDE = 40  # rows inside one bracket
-MOST_FILES, MOST_EACH = 12, 3  # files in total, and for one import
-MOST_WORDS = 12  # of an import
-MOST_TRIED = 20_000  # names, which takes about ten milliseconds
-MOST_FOLDERS, MOST_NAMES = 200, 5000  # listed folders, and names read of each
+MAX_ROW = 200  # characters
+MAX_INSIDE = 40  # rows inside one bracket
+MAX_FILES, MAX_EACH = 12, 3  # files in total, and for one import
+MAX_WORDS = 12  # of an import
+MAX_TRIED = 20_000  # names, which takes about ten milliseconds
+MAX_FOLDERS, MAX_NAMES = 200, 5000  # listed folders, and names read of each
 _IMPORT = re.compile(
     r"\s*(?:(?:import|from|use|using|#\s*include|require|require_relative|include|package|extern crate|"
     r"export .* from)\b|(?:pub(?:\([\w: ]*\))? )?mod \w+;)"
@@ -74,8 +74,8 @@ ENDINGS = {
 LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
 SERVICE = "codespec_lsp.outline:OutlineService"
 READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
-MOST_OUTLINED = 6  # files
-MOST_KEPT = 256  # outlines
+MAX_OUTLINED = 6  # files
+MAX_KEPT = 256  # outlines
 
 
 class Import(NamedTuple):
@@ -89,7 +89,7 @@ def import_rows(lines: Sequence[str]) -> list[str]:
     """Return the import rows of a file, including the rows inside a bracket that such a row opens."""
     rows, inside = list[str](), 0
     for row in lines[:ROWS]:
-        if len(row) >= MOST_ROW:
+        if len(row) >= MAX_ROW:
             inside = 0
         elif inside or _IMPORT.match(row) or _REQUIRE.match(row):
             rows.append(row)
@@ -103,7 +103,7 @@ def imported_names(rows: Sequence[str]) -> frozenset[str]:
 
 
 def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
-    """Return existing repository files that the import rows may refer to, in row order, at most MOST_FILES."""
+    """Return existing repository files that the import rows may refer to, in row order, at most MAX_FILES."""
     tree, tried = _Tree(), 0
     folders = [folder for folder in file.parents if folder.is_relative_to(repository)]
     if file.suffix == ".go":
@@ -120,9 +120,9 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
                 if path != file:
                     paths[path] = None
                 break
-            if tried >= MOST_TRIED:
+            if tried >= MAX_TRIED:
                 return list(paths)
-        if len(paths) >= MOST_FILES:
+        if len(paths) >= MAX_FILES:
             break
     return list(paths)
 
@@ -139,7 +139,7 @@ def parse_import(row: str) -> list[Import]:
     if not words or words[0] == "package":
         return []
     base, *others = (_word_import(each) for each in words)
-    members = [Import((*base.words, *other.words)[:MOST_WORDS], base.above) for other in others]
+    members = [Import((*base.words, *other.words)[:MAX_WORDS], base.above) for other in others]
     return [*members, base, *(others if row.lstrip().startswith("import") else ())]
 
 
@@ -147,7 +147,7 @@ def _path_import(text: str) -> Import:
     """Parse a quoted path such as `./a/b`, `../c`, `geo/box.h` or `@/layout/box`."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     above = parts.count("..") if text.startswith(".") else None
-    return Import(tuple(part for part in parts if part != "..")[:MOST_WORDS], above)
+    return Import(tuple(part for part in parts if part != "..")[:MAX_WORDS], above)
 
 
 def _word_import(text: str) -> Import:
@@ -159,7 +159,7 @@ def _word_import(text: str) -> Import:
         if words[0] != _TOP:
             above = (above or 0) + (words[0] == _ABOVE)
         del words[0]
-    return Import(tuple(words[:MOST_WORDS]), above)
+    return Import(tuple(words[:MAX_WORDS]), above)
 
 
 def _is_elsewhere(named: Import, suffix: str) -> bool:
@@ -187,9 +187,9 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
         if text.startswith(module) and words and tree.holds(top, "/".join(words)):
             folder = top.joinpath(*words)
             names = sorted(name for name in tree.names(str(folder)) if name.endswith(".go"))
-            paths = [folder / name for name in names if not name.endswith("_test.go")][:MOST_EACH]
+            paths = [folder / name for name in names if not name.endswith("_test.go")][:MAX_EACH]
             files += [path for path in paths if path != file and path.is_file()]
-    return files[:MOST_FILES]
+    return files[:MAX_FILES]
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -233,7 +233,7 @@ class _Tree:
     def names(self, folder: str) -> frozenset[str]:
         """Return the names in a folder, within the limits."""
         known = self._listed.get(folder)
-        if known is None and len(self._listed) < MOST_FOLDERS:
+        if known is None and len(self._listed) < MAX_FOLDERS:
             known = self._listed[folder] = _list(folder)
         return known or frozenset()
 
@@ -241,7 +241,7 @@ class _Tree:
 def _list(folder: str) -> frozenset[str]:
     try:
         with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in islice(entries, MOST_NAMES))
+            return frozenset(entry.name for entry in islice(entries, MAX_NAMES))
     except (OSError, ValueError):  # no such folder, or no permission
         return frozenset()
 
@@ -262,7 +262,7 @@ def _left_inside(row: str, inside: int) -> int:
     """Return the maximum number of further rows inside a bracket after `row`; `inside` is the number before it."""
     opens, closes = row.rstrip().endswith(("(", "{")), row.lstrip().startswith((")", "}"))
     if opens and not inside:
-        return MOST_INSIDE
+        return MAX_INSIDE
     return 0 if closes or not inside else inside - 1
 
 
@@ -357,7 +357,7 @@ class ImportedFiles:
     async def _read(self, files: Sequence[File]) -> None:
         """Read each file in a process. A file that breaks the process or takes too long has an empty outline."""
         for file in files:
-            while len(self._outlines) >= MOST_KEPT:
+            while len(self._outlines) >= MAX_KEPT:
                 del self._outlines[next(iter(self._outlines))]
             self._outlines[file] = []
             language = find_language(path=file.target)
@@ -381,4 +381,4 @@ def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
             files.append(File(str(path), str(target), state.st_mtime_ns, state.st_size))
     except (OSError, ValueError, RuntimeError):  # a missing file, an invalid name, or a cycle of links
         return ()
-    return tuple(files[:MOST_OUTLINED])
+    return tuple(files[:MAX_OUTLINED])

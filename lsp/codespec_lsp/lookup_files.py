@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.contract.body import FileBody, LookupBody
-from codespec.contract.limits import MOST_PATH, MOST_SIDE
+from codespec.contract.limits import MAX_PATH, MAX_SIDE
 from codespec.errors import Absent, DaemonError
 from codespec.regular_file import NotUtf8, decode_text, read_regular
 from codespec.secret_text import without_secrets
@@ -28,10 +28,10 @@ from codespec_lsp.prompt import clean
 DELAY = 0.3  # seconds before files are sent: passing through many documents sends only the last one's files
 WAIT = 2.0  # seconds before another try if no daemon answers
 TRIES = 60
-MOST_TOGETHER = 256 * 1024  # characters of all files sent
-MOST_NAMES = 4096  # searched names in a folder
+MAX_TOGETHER = 256 * 1024  # characters of all files sent
+MAX_NAMES = 4096  # searched names in a folder
 NOTEBOOK = ".ipynb"
-MOST_BESIDE = 16  # files of the same folder, the most recently changed ones
+MAX_BESIDE = 16  # files of the same folder, the most recently changed ones
 
 Send = Callable[[LookupBody], Awaitable[None]]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -122,24 +122,24 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
 
 def _beside(file: Path) -> list[Path]:
     """Return the files with the same folder and suffix, the most recently changed first."""
-    names = islice(file.parent.iterdir(), MOST_NAMES)
+    names = islice(file.parent.iterdir(), MAX_NAMES)
     others = [path for path in names if path.suffix == file.suffix and path != file and path.is_file()]
-    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_BESIDE]
+    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:MAX_BESIDE]
 
 
 def _read(path: Path) -> str:
     """Return the text of a file, or "" if it is not UTF-8 text, too long or unreadable."""
     try:
-        return decode_text(read_regular(path, MOST_SIDE))
+        return decode_text(read_regular(path, MAX_SIDE))
     except (OSError, NotUtf8):
         return ""
 
 
 def _within(files: Iterable[tuple[str, str]], rules: Rules) -> list[tuple[str, str]]:
-    """Return the first files that fit into MOST_TOGETHER, with cleaned and shown paths, and without secret lines."""
-    kept, left = list[tuple[str, str]](), MOST_TOGETHER
+    """Return the first files that fit into MAX_TOGETHER, with cleaned and shown paths, and without secret lines."""
+    kept, left = list[tuple[str, str]](), MAX_TOGETHER
     for path, text in files:
-        if text.strip() and len(text) <= min(left, MOST_SIDE):
+        if text.strip() and len(text) <= min(left, MAX_SIDE):
             left -= len(text)
-            kept.append((clean(rules.shown(path))[-MOST_PATH:], clean(without_secrets(text))))
+            kept.append((clean(rules.shown(path))[-MAX_PATH:], clean(without_secrets(text))))
     return kept

@@ -29,13 +29,13 @@ from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
 
-MOST_BODY = 64 << 20
-MOST_SKIPPED = 4 << 30  # bytes of a message that is read past; a longer length is no message's
+MAX_BODY = 64 << 20
+MAX_SKIPPED = 4 << 30  # bytes of a message that is read past; a longer length is no message's
 PIECE, ENDS = 1 << 20, 1 << 16  # bytes skipped at a time; bytes kept of each end, which name the method
-MOST_LINE = 16 << 20
+MAX_LINE = 16 << 20
 HOST = "127.0.0.1"
-MOST_HEADER_LINES = 32
-MOST_TOLD = 100  # different sentences on stderr
+MAX_HEADER_LINES = 32
+MAX_TOLD = 100  # different sentences on stderr
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
@@ -64,7 +64,7 @@ class Messages:
                 self._refuse(None, PARSE_ERROR, body)
                 return
             if isinstance(body, Skipped):
-                self._refuse_unread(body, f"A message is longer than {MOST_BODY >> 20} MiB.")
+                self._refuse_unread(body, f"A message is longer than {MAX_BODY >> 20} MiB.")
             elif self._take(body):
                 self.ended_well = self._protocol.shut_down
                 return
@@ -118,7 +118,7 @@ class Messages:
     def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
         """Report a failed notification, which gets no response, on stderr. Each sentence appears once."""
         self._protocol.left_out(data)
-        if sentence not in self._told and len(self._told) < MOST_TOLD:
+        if sentence not in self._told and len(self._told) < MAX_TOLD:
             self._told.add(sentence)
             sys.stderr.write(f"codespec lsp: {sentence}\n")
 
@@ -169,7 +169,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
     """Read the next message body. Returns None at the end of the stream, or a sentence if framing is lost."""
     length = None
     try:
-        for _ in range(MOST_HEADER_LINES):
+        for _ in range(MAX_HEADER_LINES):
             line = await reader.readline()
             if not line.endswith(b"\n"):
                 return None
@@ -181,9 +181,9 @@ async def _read_body(reader: Reader) -> bytes | str | None:
                 return "A header is neither Content-Length nor Content-Type."  # a web page can send HTTP to any port
         if length is None:
             return "There is no Content-Length."
-        if length > MOST_SKIPPED:
-            return f"A message is longer than {MOST_BODY >> 20} MiB."
-        if length > MOST_BODY:
+        if length > MAX_SKIPPED:
+            return f"A message is longer than {MAX_BODY >> 20} MiB."
+        if length > MAX_BODY:
             return await _skip(reader, length)
         body = await reader.readexactly(length)
         return body if len(body) == length else None
@@ -283,7 +283,7 @@ async def _stdin(stream: BinaryIO) -> Reader:
     """Return a reader for standard input, without threads if the system supports that."""
     if not _can_be_polled(stream):
         return StdinAsyncReader(stream)
-    reader = asyncio.StreamReader(limit=MOST_LINE)
+    reader = asyncio.StreamReader(limit=MAX_LINE)
     try:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
     except (ValueError, NotImplementedError, OSError):  # a file, or Windows
@@ -320,7 +320,7 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
             clients.discard(task)
 
     try:
-        listening = await asyncio.start_server(converse, HOST, port, limit=MOST_LINE)
+        listening = await asyncio.start_server(converse, HOST, port, limit=MAX_LINE)
     except OSError as error:
         raise ConfigError(f"Can't listen on port {port} ({error.strerror})", "choose another with --tcp") from error
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.documents import Document, Documents, canonical, notebook_of
 
@@ -112,7 +112,7 @@ class Notebooks:
             same = cell is not None and cell.language_id.lower() == document.language_id.lower()
             if cell is not None and same and not cell.lost and not self.is_text(cell):
                 pieces.append(code_of(cell.language_id, cell.buffer.text))
-                if sum(map(len, pieces)) > MOST_SIDE:
+                if sum(map(len, pieces)) > MAX_SIDE:
                     break
         return "".join(reversed(pieces))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from codespec_grammars import Cursor
 
 from codespec.contract.body import CompletionBody
-from codespec.contract.limits import MOST_COUNT, MOST_NAME, MOST_PATH, MOST_SIDE
+from codespec.contract.limits import MAX_COUNT, MAX_NAME, MAX_PATH, MAX_SIDE
 from codespec.contract.types import Snippet
 from codespec.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
@@ -23,10 +23,10 @@ from codespec_lsp.syntax import DocumentSyntax
 
 STEPS = 4  # the start of the prefix moves by a quarter of the window
 ROWS_AROUND = 12  # rows above and below an edit
-MOST_FILES = 6
-MOST_IMPORTS = 1024  # characters of one file's imports
-MOST_SNIPPET = 2048  # characters of one snippet
-MOST_SNIPPETS = 12_288  # characters of all snippets
+MAX_FILES = 6
+MAX_IMPORTS = 1024  # characters of one file's imports
+MAX_SNIPPET = 2048  # characters of one snippet
+MAX_SNIPPETS = 12_288  # characters of all snippets
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -107,9 +107,9 @@ def with_newlines(text: str) -> str:
 
 
 def _within(window: Callable[[int], str]) -> str:
-    """Return a window of at most MOST_SIDE bytes. A larger one is halved, so that typing does not move it."""
-    most = MOST_SIDE
-    while len((text := clean(window(most))).encode()) > MOST_SIDE:
+    """Return a window of at most MAX_SIDE bytes. A larger one is halved, so that typing does not move it."""
+    most = MAX_SIDE
+    while len((text := clean(window(most))).encode()) > MAX_SIDE:
         most //= 2
     return text
 
@@ -131,20 +131,20 @@ def request_body(
     """Return the request as JSON values. Its line ends are \\n; `returns` is the number of \\r\\n before the prefix."""
     body: CompletionBody = {
         "document": document,
-        "language": clean(language)[:MOST_NAME],
-        "path": clean(path)[-MOST_PATH:],
+        "language": clean(language)[:MAX_NAME],
+        "path": clean(path)[-MAX_PATH:],
         "prefix": with_newlines(prompt.prefix),
         "prefix_offset": prompt.offset - returns,
         "suffix": with_newlines(prompt.suffix),
         "snippets": [
-            {"path": clean(snippet.path)[-MOST_PATH:], "text": with_newlines(snippet.text)} for snippet in snippets
+            {"path": clean(snippet.path)[-MAX_PATH:], "text": with_newlines(snippet.text)} for snippet in snippets
         ],
         "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
         "trigger": trigger,
         "max_tokens": max_tokens,
         "first_answer_ms": first_answer_ms,
     }
-    if version is not None and abs(version) <= MOST_COUNT:
+    if version is not None and abs(version) <= MAX_COUNT:
         body["version"] = version
     return body
 
@@ -200,8 +200,8 @@ def find_snippets(
     rows = import_rows(here.buffer.lines)
     names, joined = imported_names(rows) | {wanted}, "\n".join(rows)
     files = [document for document in others if document is not here]
-    named = [document for document in files if _stem(document) in joined][:MOST_FILES]
-    rest = [document for document in files if document not in named][: MOST_FILES - len(named)]
+    named = [document for document in files if _stem(document) in joined][:MAX_FILES]
+    rest = [document for document in files if document not in named][: MAX_FILES - len(named)]
     places = {each.uri: list(_edited(each)) for each in (*named, *rest)}
     outlines = [(each.path, syntax[each.uri].tree.outline) for each in named]
     types = [(each.path, [block for block in syntax[each.uri].tree.outline if block.name == wanted]) for each in rest]
@@ -210,7 +210,7 @@ def find_snippets(
     edited = [Snippet(each.path, text) for each in (*named, *rest) for text in places[each.uri]]
     imports = [Snippet(each.path, _imports(each, "".join(shown))) for each in (*named, *rest)]
     snippets: list[Snippet] = []
-    left = MOST_SNIPPETS
+    left = MAX_SNIPPETS
     for each in (*first, *edited, *others_defined, *imports):
         text = clean(without_secrets(each.text))
         if text.strip() and len(text) <= left:
@@ -232,7 +232,7 @@ def _once(outlines: Iterable[tuple[str, Outline]], shown: str) -> list[tuple[str
 def _imports(document: Document, shown: str) -> str:
     """Return the import rows of a document that are not `shown`."""
     rows = [row for row in import_rows(document.buffer.lines) if row not in shown]
-    return without_secrets("".join(rows))[:MOST_IMPORTS]
+    return without_secrets("".join(rows))[:MAX_IMPORTS]
 
 
 def _edited(document: Document) -> Iterable[str]:
@@ -243,7 +243,7 @@ def _edited(document: Document) -> Iterable[str]:
         first, last = max(0, row - ROWS_AROUND), min(len(lines), row + ROWS_AROUND + 1)
         rows = [at for at in range(first, last) if at not in seen]
         seen.update(rows)
-        yield without_secrets("".join(lines[at] for at in rows))[:MOST_SNIPPET]
+        yield without_secrets("".join(lines[at] for at in rows))[:MAX_SNIPPET]
 
 
 def _stem(document: Document) -> str:

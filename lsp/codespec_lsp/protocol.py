@@ -26,7 +26,7 @@ from codespec_lsp.next_edits import EditRequest
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
 
-MOST_NUMBER = 2**31 - 1  # for a line or a column; anything larger also means the end
+MAX_NUMBER = 2**31 - 1  # for a line or a column; anything larger also means the end
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 INVOKED, AUTOMATIC = 1, 2
 
@@ -95,7 +95,7 @@ def number(value: Any) -> int:
     """Read a line or a column: at least 0, capped at the protocol's maximum."""
     if not _is_whole(value) or value < 0:
         raise Misread("must be a whole number that is not negative")
-    return int(min(value, MOST_NUMBER))
+    return int(min(value, MAX_NUMBER))
 
 
 def span(value: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _kind(value: Any) -> int | None:
 
 def _process(value: Any) -> int | None:
     """Read the id of the editor's process; None if it is invalid."""
-    return int(value) if _is_whole(value) and 0 < value <= MOST_NUMBER else None
+    return int(value) if _is_whole(value) and 0 < value <= MAX_NUMBER else None
 
 
 def _language(value: Any) -> str:

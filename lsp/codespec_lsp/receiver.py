@@ -49,8 +49,8 @@ def receiver_type(line: str, above: Sequence[str]) -> str:
         if found[1] not in row or len(row) > MAX_ROW:
             continue
         for form in forms:
-            for said in form.finditer(row):
-                last = re.split(r"\.|::", said[1].removesuffix("::new"))[-1]
+            for message in form.finditer(row):
+                last = re.split(r"\.|::", message[1].removesuffix("::new"))[-1]
                 if last not in _NO_TYPES and last[:1].isupper():
                     return last
     return ""

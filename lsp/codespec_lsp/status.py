@@ -195,8 +195,8 @@ def version_fault(health: Health, settings: EditorSettings) -> str:
     """Return a warning with a fix if the daemon's version differs from the language server's, else ""."""
     if health.state != "ready" or health.version in ("", VERSION):
         return ""
-    mend = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
-    return f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}: {mend}."
+    fix = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
+    return f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}: {fix}."
 
 
 def model_note(health: Health, settings: EditorSettings) -> str:

@@ -24,15 +24,15 @@ from codespec_lsp.syntax_tree import Change, Outside
 
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone
-MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
+MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 REST = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
 RENAMING = 1.0  # the same for a renamed name, whose text may have to be parsed first
-MOST_LOST = 3  # processes that a document may lose to failed requests
-MOST_CHANGED = 1 << 16  # characters of changes that a request may carry
-MOST_TREES = 4  # documents with a tree at the same time
+MAX_LOST = 3  # processes that a document may lose to failed requests
+MAX_CHANGED = 1 << 16  # characters of changes that a request may carry
+MAX_TREES = 4  # documents with a tree at the same time
 
 
 class DocumentSyntax:
@@ -75,7 +75,7 @@ class DocumentSyntax:
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
-        place, now = self._locate(prefix.encode(), suffix[:MOST_AFTER].encode()), time.monotonic()
+        place, now = self._locate(prefix.encode(), suffix[:MAX_AFTER].encode()), time.monotonic()
         tracker = ContextTracker(place.language, place.prefix, place.suffix)
         tree = self.tree if in_document and not place.inside else None
         cursor = find_cursor(tracker, place.prefix, tree, bytes_before, parse=now >= self._parse_from)
@@ -160,7 +160,7 @@ class DocumentTree:
         """
         async with self._turn:
             worker = self._worker
-            if worker is None or sum(len(change.text) for change in self._changes) > MOST_CHANGED:
+            if worker is None or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
                 return None
             self.parsing, changes, self._changes, answered = True, self._changes, [], False
             try:
@@ -189,7 +189,7 @@ class DocumentTree:
         The result is empty during a parse.
         """
         worker = self._worker
-        if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MOST_CHANGED:
+        if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MAX_CHANGED:
             return Outside()
         changes, self._changes = self._changes, []
         try:
@@ -197,7 +197,7 @@ class DocumentTree:
         except WorkerDied:
             self._lost += 1
             self.release()
-            if self._lost >= MOST_LOST:
+            if self._lost >= MAX_LOST:
                 self._break()
             return Outside()
 
@@ -230,7 +230,7 @@ class Trees:
         """Add a tree. If there are too many, release the oldest ones."""
         self.drop(tree)
         idle = [each for each in self._held if not each.parsing]
-        for oldest in idle[: max(0, len(self._held) + 1 - MOST_TREES)]:
+        for oldest in idle[: max(0, len(self._held) + 1 - MAX_TREES)]:
             self.drop(oldest)
             oldest.release()
         self._held.append(tree)

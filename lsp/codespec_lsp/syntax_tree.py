@@ -18,8 +18,8 @@ from codespec_grammars.registry import Grammar, load_grammar
 from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Outline, outline
 
-MOST_BYTES = 4 << 20  # of a document
-MOST_DEPTH = 400
+MAX_BYTES = 4 << 20  # of a document
+MAX_DEPTH = 400
 FIRST_CHILDREN = 8  # children of a node that are searched for an opener
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
@@ -99,11 +99,11 @@ class SyntaxTree:
             self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
 
     def parse(self, *, afresh: bool = False) -> None:
-        """Parse, incrementally or afresh. A text longer than MOST_BYTES has no tree.
+        """Parse, incrementally or afresh. A text longer than MAX_BYTES has no tree.
 
         An incremental tree of broken text can differ from a fresh one, also later, when the text is whole again.
         """
-        if len(self._source) > MOST_BYTES:
+        if len(self._source) > MAX_BYTES:
             self._tree = None
         elif self._tree is None or afresh:
             self._tree = self._parser.parse(self._source)
@@ -131,7 +131,7 @@ class SyntaxTree:
         tip = len(self._source[:tip].rstrip())
         if root is None or seen_from <= 0:
             return Outside()
-        around = deque[tree_sitter.Node](maxlen=MOST_DEPTH)
+        around = deque[tree_sitter.Node](maxlen=MAX_DEPTH)
         for node in nodes_around(root, max(0, tip - 1), tip):
             if node.start_byte >= seen_from:
                 break

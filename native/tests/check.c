@@ -65,21 +65,21 @@ static const int FORMATS[] = {GGUF_F32, GGUF_F16, GGUF_BF16, GGUF_Q4_0, GGUF_Q4_
                               GGUF_Q2_K, GGUF_Q3_K, GGUF_Q4_K, GGUF_Q5_K, GGUF_Q6_K, GGUF_IQ4_NL};
 
 static void check_products(const kernels_t *k, pool_t *pool) {
-    enum { OUT = 40, IN = 512, MOST = 19 };
+    enum { OUT = 40, IN = 512, MAX = 19 };
     for (size_t f = 0; f < sizeof FORMATS / sizeof *FORMATS; f++) {
         uint8_t *data = random_matrix(FORMATS[f], OUT, IN);
         matrix_t *matrix = codespec_pack(pool, FORMATS[f], OUT, IN, data);
-        float *x = reals(MOST * IN, 1), out[MOST * 48], alone[48];
-        rounded_t *rows = calloc(MOST * IN / GROUP, sizeof *rows);
+        float *x = reals(MAX * IN, 1), out[MAX * 48], alone[48];
+        rounded_t *rows = calloc(MAX * IN / GROUP, sizeof *rows);
         x[7] = 400;
         for (int i = 0; i < IN; i++) x[3 * IN + i] = 0;
-        for (int r = 0, step; r < MOST; r++) {
-            rounded_t *block = panel_block(rows, MOST, r, IN / GROUP, 0, &step);
+        for (int r = 0, step; r < MAX; r++) {
+            rounded_t *block = panel_block(rows, MAX, r, IN / GROUP, 0, &step);
             k->round(x + r * IN, IN / GROUP, block, step);
         }
-        for (int t = 0; t < 3; t++) k->tile(matrix, t, rows, MOST, out + TILE * t, 48);
+        for (int t = 0; t < 3; t++) k->tile(matrix, t, rows, MAX, out + TILE * t, 48);
         report("product", FORMATS[f], out, sizeof out);
-        for (int r = 0; r < MOST; r++) {
+        for (int r = 0; r < MAX; r++) {
             k->round(x + r * IN, IN / GROUP, rows, 1);
             for (int t = 0; t < 3; t++) k->tile(matrix, t, rows, 1, alone + TILE * t, 48);
             if (memcmp(alone, out + 48 * r, sizeof alone)) printf("format %d: row %d alone differs\n", FORMATS[f], r);

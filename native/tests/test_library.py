@@ -82,8 +82,8 @@ def test_without_a_compiler_and_without_zig(
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["build", "--out", str(tmp_path / "codespec.so")])
-    said = f"There is no C compiler: install gcc or clang, or run `pip install {build.ZIG}`.\n"
-    assert (build.main(), capsys.readouterr().err) == (2, said)
+    message = f"There is no C compiler: install gcc or clang, or run `pip install {build.ZIG}`.\n"
+    assert (build.main(), capsys.readouterr().err) == (2, message)
 
 
 @pytest.fixture
@@ -97,20 +97,20 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_a_library_that_can_not_be_used_is_one_sentence(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = r": run `python -m codespec_native\.build`\.$"
-    with pytest.raises(NativeError, match=rf"^The native kernels are not built \({installed.name} is missing\){mend}"):
+    fix = r": run `python -m codespec_native\.build`\.$"
+    with pytest.raises(NativeError, match=rf"^The native kernels are not built \({installed.name} is missing\){fix}"):
         library.load_library()
     shutil.copy(library_file(), installed)
     data = bytearray(installed.read_bytes())
     data[18] = 0xB7 if data[18] != 0xB7 else 0x3E  # the processor in an ELF header: arm64, or x86-64
     installed.write_bytes(data)
     with pytest.raises(
-        NativeError, match=rf"^The native kernels do not load on this machine \(.*{installed.name}.*{mend}"
+        NativeError, match=rf"^The native kernels do not load on this machine \(.*{installed.name}.*{fix}"
     ):
         library.load_library()
     shutil.copy(library_file(), installed)
     monkeypatch.setattr(library, "sources_digest", lambda: "other sources")
-    with pytest.raises(NativeError, match=rf"^The native kernels were built from another version's sources{mend}"):
+    with pytest.raises(NativeError, match=rf"^The native kernels were built from another version's sources{fix}"):
         library.load_library()
 
 

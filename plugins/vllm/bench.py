@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve()
 OFF, OURS = "off", "codespec"
-MOST = 8  # texts at once
+MAX = 8  # texts at once
 LINE = (
     "c{size} {name}: {text_ratio:.2f} × off by text, {ratio:.2f} by batch ({tokens_per_second:.1f} tok/s), "
     "{differ} of {texts} differ"
@@ -87,7 +87,7 @@ def child(settings: dict[str, Any]) -> None:
         model=settings["folder"],
         dtype=settings["dtype"],
         max_model_len=2048,
-        max_num_seqs=MOST,
+        max_num_seqs=MAX,
         enable_prefix_caching=False,
         enforce_eager=settings["eager"],
         speculative_config=settings["speculative"],

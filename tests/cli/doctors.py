@@ -30,9 +30,9 @@ def lines_of(done: Outcome) -> dict[str, str]:
     assert done.err == "" and "Traceback" not in done.out
     found = {"code": str(done.code)}
     for line in done.out.splitlines()[:-2]:
-        state, name, said = line.split(maxsplit=2)
+        state, name, message = line.split(maxsplit=2)
         assert state in ("ok", "warning", "failed") and name not in found, line
-        found[name] = f"{state}: {said}"
-        assert state == "ok" or ": " in said, "what is not well has a mend"
-    assert done.code == any(said.startswith("failed") for said in found.values())
+        found[name] = f"{state}: {message}"
+        assert state == "ok" or ": " in message, "what is not well has a fix"
+    assert done.code == any(message.startswith("failed") for message in found.values())
     return found

@@ -51,17 +51,17 @@ def test_json_says_the_same(command: Command, models: Models) -> None:
     assert told["ok"] and {check["state"] for check in told["checks"]} == {"ok", "warning"}
     found = lines_of(command(*words))
     for check in told["checks"]:
-        said = f"{check['said']}: {check['mend']}" if check["mend"] else check["said"]
+        message = f"{check['message']}: {check['fix']}" if check["fix"] else check["message"]
         if check["name"] != "memory":  # free memory changes
-            assert found[check["name"]] == f"{check['state']}: {said}"
+            assert found[check["name"]] == f"{check['state']}: {message}"
 
 
-@pytest.mark.parametrize(("missing", "mend"), [("torch", MEND), ("aiohttp", BASE_MEND)])
-def test_without_the_engines_packages(missing: str, mend: str, models: Models) -> None:
+@pytest.mark.parametrize(("missing", "fix"), [("torch", MEND), ("aiohttp", BASE_MEND)])
+def test_without_the_engines_packages(missing: str, fix: str, models: Models) -> None:
     words = ("doctor", "--target", models.target, "--drafter", models.drafter)
     done = fork(*words, before=ABSENT.format(blocked=(missing,)))
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"packages      {missing} not installed: {mend}\n" in done.stdout
+    assert f"packages      {missing} not installed: {fix}\n" in done.stdout
     for name in ("target", "drafter", "pair", "memory", "port"):
         assert f"ok       {name} " in done.stdout
     assert "not tried: fix the failed checks above first" in done.stdout
@@ -131,8 +131,8 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
 def test_memory(free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = models_check.needed_bytes(EngineConfig(), read_facts(resolve(str(models.target))), None)
     monkeypatch.setattr(models_check, "available_memory", lambda: None if free is None else int(free * needed))
-    said = look()["memory"]
-    assert said.startswith(f"{state}: about 0.5 GB needed, up to {needed / 1e9:.1f} GB as the caches fill"), (
+    message = look()["memory"]
+    assert message.startswith(f"{state}: about 0.5 GB needed, up to {needed / 1e9:.1f} GB as the caches fill"), (
         "the program; the tests' weights are tiny"
     )
 
@@ -195,8 +195,8 @@ def arithmetic(command: Command, models: Models, *words: str) -> str:
 
 def test_fast_mode_is_said_and_nothing_is_tried(command: Command, models: Models, monkeypatch: Patch) -> None:
     monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", None)
-    said = arithmetic(command, models, "--mode", "fast")
-    assert said == "ok: fast mode is set, so texts may differ at near-ties; exact mode was not tried"
+    message = arithmetic(command, models, "--mode", "fast")
+    assert message == "ok: fast mode is set, so texts may differ at near-ties; exact mode was not tried"
 
 
 def warned(variance: str) -> str:
@@ -221,15 +221,15 @@ def test_products_that_vary(command: Command, models: Models, monkeypatch: Patch
     monkeypatch.setattr(TiledLinear, "multiply", leak)
     told = json.loads(command("doctor", "--target", models.target, "--drafter", "none", "--json").out)
     (found,) = [check for check in told["checks"] if check["name"] == "arithmetic"]
-    said = warned("a row of the products of LlamaForCausalLM depends on the other rows (float32)")
-    assert f"{found['state']}: {found['said']}: {found['mend']}" == said
+    message = warned("a row of the products of LlamaForCausalLM depends on the other rows (float32)")
+    assert f"{found['state']}: {found['message']}: {found['fix']}" == message
 
 
 def test_a_kept_shape_that_no_longer_holds(command: Command, models: Models, monkeypatch: Patch) -> None:
     monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", lambda *_: "the cache differs")
-    said = arithmetic(command, models)
-    assert said.startswith("warning: the shape cached by an earlier start (") and "(the cache differs): " in said
-    assert "codespec/calls" in said.rpartition(": remove ")[2]
+    message = arithmetic(command, models)
+    assert message.startswith("warning: the shape cached by an earlier start (") and "(the cache differs): " in message
+    assert "codespec/calls" in message.rpartition(": remove ")[2]
 
 
 def test_what_a_daemon_reports_of_its_arithmetic(look: Look) -> None:

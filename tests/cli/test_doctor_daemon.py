@@ -35,8 +35,8 @@ def test_a_daemon_says_how_long_its_prompts_are(look: Look) -> None:
     engine = fakes.FakeEngine()
     engine.prompt_budget = 16
     with serving(engine) as served:
-        said = look("--url", f"http://127.0.0.1:{served.port}")["daemon"]
-        assert said.startswith("ok: ready, model toy; reads 16 tokens of a new document (first_answer_ms), context ")
+        message = look("--url", f"http://127.0.0.1:{served.port}")["daemon"]
+        assert message.startswith("ok: ready, model toy; reads 16 tokens of a new document (first_answer_ms), context ")
 
 
 def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,8 @@ def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: 
         assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has enough"
         assert "version" not in found
         monkeypatch.setattr("codespec.server.dialects.codespec.__version__", "0.0.1")
-        said = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
-        assert look("--url", url)["version"] == said
+        message = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
+        assert look("--url", url)["version"] == message
 
 
 def test_an_idle_daemon_says_that_its_models_are_freed(look: Look) -> None:
@@ -116,9 +116,9 @@ class Fickle(fakes.FakeEngine):
 
 
 @pytest.mark.parametrize(
-    ("breaks", "said"), [(False, "writes another text"), (True, "did not complete a short text (")]
+    ("breaks", "message"), [(False, "writes another text"), (True, "did not complete a short text (")]
 )
-def test_a_probe_of_a_daemon(breaks: bool, said: str, command: Command, models: Models) -> None:
+def test_a_probe_of_a_daemon(breaks: bool, message: str, command: Command, models: Models) -> None:
     words = ("doctor", "--target", models.target, "--drafter", "none", "--url")
     with serving(fakes.FakeEngine()) as served:
         assert lines_of(command(*words, f"http://127.0.0.1:{served.port}"))["probe"].startswith(
@@ -128,7 +128,7 @@ def test_a_probe_of_a_daemon(breaks: bool, said: str, command: Command, models: 
     engine.breaks = breaks
     with serving(engine) as served:
         found = lines_of(command(*words, f"http://127.0.0.1:{served.port}"))
-    assert found["probe"].startswith("failed: the daemon") and said in found["probe"]
+    assert found["probe"].startswith("failed: the daemon") and message in found["probe"]
 
 
 @pytest.mark.parametrize(("mode", "state"), [("exact", "failed"), ("fast", "warning")])

@@ -27,13 +27,13 @@ def fixture_engine() -> Engine:
 
 def test_the_command_says_it(command: Command, models: Models) -> None:
     found = lines_of(command("doctor", "--target", models.target, "--drafter", models.drafter, "--context", "640"))
-    said = r"(ok|warning): a new document's prompt may take \d+ of the context's 640 tokens, answered in [1-9]\d* ms"
-    assert re.match(said, found["prompts"]), found["prompts"]
+    message = r"(ok|warning): a new document's prompt may take \d+ of the context's 640 tokens, answered in [1-9]\d* ms"
+    assert re.match(message, found["prompts"]), found["prompts"]
     assert "prompts" not in lines_of(command("doctor", "--no-probe", "--target", models.target))
 
 
 @pytest.mark.parametrize(
-    ("reading", "settings", "said"),
+    ("reading", "settings", "message"),
     [
         (FAST, {}, "ok: a new document's prompt may take 1,024 of the context's 1,024 tokens, answered in "),
         (SLOW, {"context": 512}, "ok: a new document's prompt may take 384 of the context's 512 tokens, answered in 6"),
@@ -43,8 +43,8 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
     ],
 )
 def test_what_was_chosen(
-    reading: ReadingSpeed, settings: dict[str, int], said: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    reading: ReadingSpeed, settings: dict[str, int], message: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("codespec.startup.prompt_budget.measure_again", lambda *_: reading)
     found = check_prompts(engine, EngineConfig(**settings))  # type: ignore[arg-type]
-    assert said in f"{found.state}: {found.said}: {found.mend}"
+    assert message in f"{found.state}: {found.message}: {found.fix}"

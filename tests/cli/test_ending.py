@@ -46,10 +46,10 @@ def test_an_interrupt_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("file", "what"), [(None, "The output"), ("/x/y", "/x/y")])
 def test_a_full_disk_is_not_always_the_outputs(file: str | None, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codespec.cli.parser._discard", lambda _stream: None)
-    said = io.StringIO()
-    monkeypatch.setattr("sys.stderr", said)
+    message = io.StringIO()
+    monkeypatch.setattr("sys.stderr", message)
     assert run_to_exit_code(raiser(OSError(errno.ENOSPC, "full", file))) == 2
-    assert said.getvalue().startswith(f"codespec: {what} can't be written (no space left on the device): free some")
+    assert message.getvalue().startswith(f"codespec: {what} can't be written (no space left on the device): free some")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), OSError(5, "bug"), SystemExit(2)])

@@ -115,8 +115,10 @@ def test_without_kernels_and_torch_the_kernels_are_what_is_missing(source: Path)
     absent = ABSENT.format(blocked=("torch", "codespec_native"))
     for words in (("complete", f"{source}:1:1", "--local"), ("doctor", "--no-probe")):
         done = fork(*words, before=absent)
-        said = done.stderr + done.stdout
-        assert done.returncode != 0 and "ative kernels are not installed: run `pip install ./native`" in said, said
+        message = done.stderr + done.stdout
+        assert done.returncode != 0 and "ative kernels are not installed: run `pip install ./native`" in message, (
+            message
+        )
 
 
 def test_the_language_server_without_its_packages() -> None:

@@ -136,8 +136,10 @@ def test_which_is_recommended(gpu: bool, best: str, monkeypatch: pytest.MonkeyPa
 
 def test_whose_packaging_it_is(command: Command) -> None:
     lines = command("models", "list").out.splitlines()
-    said = "qwen2.5-coder-1.5b-instruct on the package index: packed by third parties; the file is Qwen's own, by its "
-    assert said + "SHA-256" in lines
+    message = (
+        "qwen2.5-coder-1.5b-instruct on the package index: packed by third parties; the file is Qwen's own, by its "
+    )
+    assert message + "SHA-256" in lines
     assert "smollm2-135m on the package index: packed by third parties; the file's SHA-256 is pinned here" in lines
 
 
@@ -253,7 +255,7 @@ def test_removed(command: Command, gguf: Path, home: Path, converted: list[str])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["pull", "gpt"], "'gpt' is not in the catalogue"),
         (["pull", "./gone.gguf"], "There is no file or folder"),
@@ -265,8 +267,8 @@ def test_removed(command: Command, gguf: Path, home: Path, converted: list[str])
     ],
     ids=str,
 )
-def test_mistakes(words: list[str], said: str, command: Command) -> None:
-    command("models", *words).check_mistake(said)
+def test_mistakes(words: list[str], message: str, command: Command) -> None:
+    command("models", *words).check_mistake(message)
 
 
 @pytest.mark.parametrize("words", [["list"], ["remove", "x"], ["pull", "x"]], ids=str)

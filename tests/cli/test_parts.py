@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["bench"], "`codespec bench` is in the package codespec-lab, which is not installed: run `pip install ./lab`"),
         (["bench", "decode", "--limit", "3"], "codespec-lab"),
@@ -32,19 +32,21 @@ ROOT = Path(__file__).resolve().parents[2]
         ),
     ],
 )
-def test_a_missing_command_names_its_package(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_command_names_its_package(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words, parts={}) == 2
     out, err = capsys.readouterr()
-    assert out == "" and said in err and err.endswith(" in codespec's checkout.\n") and err.count("\n") == 1
+    assert out == "" and message in err and err.endswith(" in codespec's checkout.\n") and err.count("\n") == 1
 
 
 def test_a_missing_back_end_names_its_package(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codespec.cli.parts.installed", dict)
-    said = "`codespec serve --upstream` is in the package codespec-upstream, which is not installed"
-    mend = "run `pip install ./plugins/upstream` in codespec's checkout"
-    command("serve", "--upstream", "http://127.0.0.1:9").check_mistake(said, mend)
+    message = "`codespec serve --upstream` is in the package codespec-upstream, which is not installed"
+    fix = "run `pip install ./plugins/upstream` in codespec's checkout"
+    command("serve", "--upstream", "http://127.0.0.1:9").check_mistake(message, fix)
     done = command("doctor", "--upstream", "http://127.0.0.1:9")
-    assert done.code == 1 and said in done.out and mend in done.out
+    assert done.code == 1 and message in done.out and fix in done.out
 
 
 def test_a_package_that_a_part_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

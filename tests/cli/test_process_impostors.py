@@ -21,8 +21,8 @@ def test_stats_send_it_no_token(answer: Answer, token_file: Path, tmp_path: Path
         done = fork("stats", "--url", one.url, "--token-file", token_file, XDG_STATE_HOME=str(tmp_path))
         assert one.asked == [f"POST {PATH}"] and TOKEN not in one
     assert (done.returncode, done.stdout) == (0, "nothing has been learned yet\n")
-    said = f"The program at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
-    assert done.stderr == f"codespec: {said}\n"
+    message = f"The program at {one.url} can't prove that it is your daemon: check --url, or restart the daemon."
+    assert done.stderr == f"codespec: {message}\n"
 
 
 def test_the_doctor_sends_it_neither_token_nor_text(light_models: Models, token_file: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def odd(tmp_path: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
 def test_a_file_that_never_ends_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.regular_file.MOST_NAMED", 1 << 20)
+    monkeypatch.setattr("codespec.regular_file.MAX_NAMED", 1 << 20)
     file, why = odd(tmp_path, kind), r"not a regular file|longer than 1024 KiB"
     with pytest.raises(RequestError, match=why):
         read_source(file)

@@ -36,7 +36,7 @@ def test_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert last_line(log) == ""
     log.write_bytes(b"Traceback\n  \xff\ncodespec: There is no model folder: give another.\n\n")
     assert last_line(log) == "There is no model folder: give another."
-    monkeypatch.setattr(starter, "MOST_LOG_BYTES", 8)
+    monkeypatch.setattr(starter, "MAX_LOG_BYTES", 8)
     assert last_line(log) == ""
     log.unlink()
     os.mkfifo(log)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.bounded_json import MOST_DEPTH, TooLarge, _outside_quotes, parse_json, read_json_file
+from codespec.bounded_json import MAX_DEPTH, TooLarge, _outside_quotes, parse_json, read_json_file
 from codespec.regular_file import Unreadable
 
 ROOT = Path(__file__).parents[2]
@@ -49,11 +49,11 @@ def test_it_is_what_json_says(value: object, padding: int) -> None:
 def test_depth_is_bounded(opening: str, quoted: str) -> None:
     """Counted by open brackets outside strings."""
     each = opening.replace("b]", "").count("[") + opening.count("{")
-    for count, fits in ((MOST_DEPTH // each, True), (MOST_DEPTH // each + 1, False), (100_000, False)):
+    for count, fits in ((MAX_DEPTH // each, True), (MAX_DEPTH // each + 1, False), (100_000, False)):
         closing = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opening.replace("b]", "")) if mark in "[{")
         text = opening * count + f'"{quoted}"' + closing * count
         if fits:
-            assert depth(parse_json(text.encode())) == MOST_DEPTH // each * each
+            assert depth(parse_json(text.encode())) == MAX_DEPTH // each * each
         else:
             with pytest.raises(TooLarge, match="brackets deep"):
                 parse_json(text.encode())

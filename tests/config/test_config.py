@@ -26,8 +26,8 @@ from codespec.store.choice import resolve_engine
 DEFAULTS = asdict(EngineConfig())
 NAMES = list(DEFAULTS)
 FACTS = declared(EngineConfig)
-LEAST = {name: facts.least for name, facts in FACTS.items() if isinstance(facts.least, int)}
-MOST = {name: facts.most for name, facts in FACTS.items() if isinstance(facts.most, int)}
+MIN = {name: facts.least for name, facts in FACTS.items() if isinstance(facts.least, int)}
+MAX = {name: facts.most for name, facts in FACTS.items() if isinstance(facts.most, int)}
 WORD = st.text("abcxyz019-_./", min_size=1).filter(lambda name: not name.startswith("~"))
 
 
@@ -45,7 +45,7 @@ def good_value(name: str) -> st.SearchStrategy[Any]:
         return st.sampled_from(["same", "auto", "cpu", "cuda:1"])
     kind = type(DEFAULTS[name])
     if kind is int:
-        return st.integers(LEAST[name], MOST.get(name, 10**6))
+        return st.integers(MIN[name], MAX.get(name, 10**6))
     return {bool: st.booleans(), float: st.floats(0, 1), str: WORD}[kind]
 
 
@@ -121,9 +121,9 @@ def test_each_source_gives_the_same_object(file: Path, values: dict[str, Any]) -
 
 @given(SOME, st.sets(st.sampled_from(NAMES)))
 def test_a_flag_that_is_none_says_nothing(values: dict[str, Any], unsaid: set[str]) -> None:
-    said = {name: value for name, value in values.items() if name not in unsaid}
-    flags = {**dict.fromkeys(unsaid), **said}
-    assert resolve_engine(flags, environment={}) == resolve_engine(said, environment={})
+    message = {name: value for name, value in values.items() if name not in unsaid}
+    flags = {**dict.fromkeys(unsaid), **message}
+    assert resolve_engine(flags, environment={}) == resolve_engine(message, environment={})
 
 
 def test_without_an_environment_given_it_is_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +174,11 @@ def test_no_spellings_of_true_and_false(text: str) -> None:
         resolve_engine({}, environment={"CODESPEC_SPECULATE": text})
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", MIN)
 def test_least(name: str) -> None:
-    assert getattr(resolve_engine({name: LEAST[name]}, environment={}), name) == LEAST[name]
-    below = -1 if name == "context" else LEAST[name] - 1
-    with pytest.raises(ConfigError, match=f"{name} = {below} is too small: it must be at least {LEAST[name]}"):
+    assert getattr(resolve_engine({name: MIN[name]}, environment={}), name) == MIN[name]
+    below = -1 if name == "context" else MIN[name] - 1
+    with pytest.raises(ConfigError, match=f"{name} = {below} is too small: it must be at least {MIN[name]}"):
         resolve_engine({name: below}, environment={})
 
 
@@ -188,11 +188,11 @@ def test_context_0_means_the_models_own() -> None:
         resolve_engine({"context": 63}, environment={})
 
 
-@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize("name", MAX)
 def test_most(name: str) -> None:
-    assert getattr(resolve_engine({name: MOST[name]}, environment={}), name) == MOST[name]
-    with pytest.raises(ConfigError, match=f"{name} = {MOST[name] + 1} is too large: it must be at most {MOST[name]}"):
-        resolve_engine({name: MOST[name] + 1}, environment={})
+    assert getattr(resolve_engine({name: MAX[name]}, environment={}), name) == MAX[name]
+    with pytest.raises(ConfigError, match=f"{name} = {MAX[name] + 1} is too large: it must be at most {MAX[name]}"):
+        resolve_engine({name: MAX[name] + 1}, environment={})
 
 
 @pytest.mark.parametrize("policy", ["confidence", "confidence:0.4", "plus2minus1"])

@@ -159,9 +159,9 @@ def compare(chance: random.Random, home: Path, folder: Path, files: IgnoreFiles)
     git(top, "add", "-f", "--", *(f":(literal){each}" for each in chance.sample(there, len(there) // 4)))
     asked = sorted({*there, *(path() for _ in range(30))} - {""})
     asked = [each for each in asked if "[" not in each]  # a pattern to git
-    said = git(top, "check-ignore", "-z", "--stdin", text="\0".join(f"./{each}" for each in asked)).split("\0")
+    message = git(top, "check-ignore", "-z", "--stdin", text="\0".join(f"./{each}" for each in asked)).split("\0")
     ours = [each for each in asked if files.reason(top / each, [])]
-    assert ours == [each for each in asked if f"./{each}" in said]
+    assert ours == [each for each in asked if f"./{each}" in message]
 
 
 def test_a_hostile_repository_runs_nothing(home: Path, tmp_path: Path, files: IgnoreFiles) -> None:
@@ -213,11 +213,11 @@ def test_a_repository_that_git_refuses(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_few_processes_that_end(home: Path, tmp_path: Path, files: IgnoreFiles) -> None:
-    tops = [made(tmp_path / f"top{number}", "a.py") for number in range(git_ignore.MOST_PROCESSES + 3)]
+    tops = [made(tmp_path / f"top{number}", "a.py") for number in range(git_ignore.MAX_PROCESSES + 3)]
     for top in tops:
         assert files.reason(top / "a.py", []) == ""
     running = [each._process for each in files._git._repositories.values()]
-    assert len(running) == git_ignore.MOST_PROCESSES and all(each and each.poll() is None for each in running)
+    assert len(running) == git_ignore.MAX_PROCESSES and all(each and each.poll() is None for each in running)
     files.close()
     assert all(each is not None and each.poll() is not None for each in running)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.keys_file import MOST_BYTES, MOST_KEYS, add_key, read_keys, revoke_key
+from codespec.keys_file import MAX_BYTES, MAX_KEYS, add_key, read_keys, revoke_key
 from codespec.proof import hash_of_key
 
 GOOD = {"name": "ana", "sha256": "a" * 64, "created": "2026-11-26"}
@@ -53,7 +53,7 @@ def test_a_name_is_a_plain_word(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"{\n", "Line 1 of .* is not JSON"),
         (line() + b"\xff\xfe\n", "Line 2 of .* is not JSON"),
@@ -70,23 +70,23 @@ def test_a_name_is_a_plain_word(name: str, tmp_path: Path) -> None:
         (line(token_per_day=1), "unknown field 'token_per_day'"),
         (line() + line(sha256="b" * 64), "two keys with the name ana"),
         (line() + line(name="bo"), "two keys with the sha256"),
-        (b"\n" * (MOST_BYTES + 1), "longer than 1024 KiB"),
-        (b"".join(line(name=f"n{n}", sha256=f"{n:064x}") for n in range(MOST_KEYS + 1)), "more than 1000 keys"),
+        (b"\n" * (MAX_BYTES + 1), "longer than 1024 KiB"),
+        (b"".join(line(name=f"n{n}", sha256=f"{n:064x}") for n in range(MAX_KEYS + 1)), "more than 1000 keys"),
     ],
 )
-def test_a_broken_file_is_one_sentence(data: bytes, said: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_one_sentence(data: bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(data)
     file.chmod(0o600)
-    with pytest.raises(ConfigError, match=said) as raised:
+    with pytest.raises(ConfigError, match=message) as raised:
         read_keys(file)
     assert len(str(raised.value)) < 400 + len(str(file)) and "\n" not in str(raised.value)
 
 
 def test_a_file_of_the_most_keys_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_bytes(b"\r\n" + b"\n".join(line(name=f"n{n}", sha256=f"{n:064x}") for n in range(MOST_KEYS)))
-    assert len(read_keys(file)) == MOST_KEYS
+    file.write_bytes(b"\r\n" + b"\n".join(line(name=f"n{n}", sha256=f"{n:064x}") for n in range(MAX_KEYS)))
+    assert len(read_keys(file)) == MAX_KEYS
 
 
 def test_limits_of_an_earlier_version_are_noted_and_dropped(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_limits_of_an_earlier_version_are_noted_and_dropped(tmp_path: Path) -> N
     file.write_bytes(line(requests_per_minute=60) + line(name="bo", sha256="b" * 64, at_once=2, requests_per_minute=1))
     file.chmod(0o600)
     assert [key.name for key in read_keys(file, notes)] == ["ana", "bo"]
-    said = "has no effect any more: limit requests in a proxy"
-    assert notes == [f"requests_per_minute in {file} {said}", f"at_once in {file} {said}"]
+    message = "has no effect any more: limit requests in a proxy"
+    assert notes == [f"requests_per_minute in {file} {message}", f"at_once in {file} {message}"]
     add_key(file, "cy")
     assert b"per_minute" not in file.read_bytes()
 

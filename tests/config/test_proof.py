@@ -26,9 +26,9 @@ def test_an_answer_holds_at_the_address_that_was_connected_to_and_nowhere_else(k
     """An impostor at one of this machine's own addresses, or on another machine, relays the challenge to the daemon."""
     assert is_proven(answer(MINE, NONCE, address_of(peer)), keys, NONCE, peer)
     for at in ("127.0.0.1:8766", "192.0.2.2:8765", "172.17.0.2:80", ""):
-        said = answer(MINE, NONCE, at)
-        assert not is_proven(said, keys, NONCE, peer)
-        assert not is_proven({**said, "at": address_of(peer)}, keys, NONCE, peer)
+        message = answer(MINE, NONCE, at)
+        assert not is_proven(message, keys, NONCE, peer)
+        assert not is_proven({**message, "at": address_of(peer)}, keys, NONCE, peer)
 
 
 @pytest.mark.parametrize("peer", [None, "", "a.sock"])
@@ -39,23 +39,23 @@ def test_a_connection_without_an_address_proves_nothing(peer: Any) -> None:
 @pytest.mark.parametrize("at", ["127.0.0.1:8766", "127.0.0.2:8765", "::1:8765", "192.0.2.1:8765", ""])
 def test_an_answer_from_another_address_is_of_no_use_here(at: str) -> None:
     """A relay gets the answer for the address it connected to, whatever it claims."""
-    said = answer(MINE, NONCE, at)
-    assert not is_proven(said, MINE, NONCE, HERE)
-    assert not is_proven({**said, "at": "127.0.0.1:8765"}, MINE, NONCE, HERE)
+    message = answer(MINE, NONCE, at)
+    assert not is_proven(message, MINE, NONCE, HERE)
+    assert not is_proven({**message, "at": "127.0.0.1:8765"}, MINE, NONCE, HERE)
 
 
 def test_an_answer_to_another_question_or_by_another_key_is_none() -> None:
-    said = answer(MINE, NONCE, "127.0.0.1:8765")
-    assert not is_proven(said, MINE, new_nonce(), HERE)
+    message = answer(MINE, NONCE, "127.0.0.1:8765")
+    assert not is_proven(message, MINE, new_nonce(), HERE)
     others = Keys(b"t" * 32, stretched("another-token-of-some-length"))
-    assert not is_proven(said, others, NONCE, HERE) and not is_proven(said, Keys(), NONCE, HERE)
+    assert not is_proven(message, others, NONCE, HERE) and not is_proven(message, Keys(), NONCE, HERE)
     assert not is_proven(answer(Keys(), NONCE, "127.0.0.1:8765"), Keys(), NONCE, HERE), "nothing proves nothing"
 
 
 @pytest.mark.parametrize("value", [None, 1, "", "\ud800", "é" * 64, [], {}])
 def test_what_is_no_answer(value: Any) -> None:
-    said = {"at": value, "by_secret": value, "by_token": value}
-    assert not is_proven(said, MINE, NONCE, HERE) and not is_proven(said, MINE, NONCE, ELSEWHERE)
+    message = {"at": value, "by_secret": value, "by_token": value}
+    assert not is_proven(message, MINE, NONCE, HERE) and not is_proven(message, MINE, NONCE, ELSEWHERE)
 
 
 def test_keys_are_in_no_message() -> None:

@@ -87,11 +87,11 @@ def test_what_belongs_to_another_user_is_refused(folder: Path, monkeypatch: pyte
     own = folder / "secret", folder
     mine = os.geteuid()
     said_of = ("could have read the secret", "belongs to another user: set XDG_STATE_HOME")
-    for theirs, said in zip(own, said_of, strict=True):
+    for theirs, message in zip(own, said_of, strict=True):
         given = {folder: mine, folder / "secret": mine, theirs: mine + 1}
         monkeypatch.setattr(Path, "stat", owned_by(Path.stat, given))
         monkeypatch.setattr(Path, "lstat", owned_by(Path.lstat, given))
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             read_secret()
         monkeypatch.undo()
         monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent))

@@ -27,9 +27,9 @@ SAID = "    return self.w * self.h  # größe \U0001f600\n\n\ndef next(self):\n 
 SIZES = [(1,), (3, 1), (8,), (8, 2, 1)]
 
 
-def say(request: CompletionRequest, said: str = SAID, kind: str = "gpt2") -> list[Completion]:
+def say(request: CompletionRequest, message: str = SAID, kind: str = "gpt2") -> list[Completion]:
     """Run the request plainly and with every kind of correct draft; all results must agree."""
-    parrot = Parrot(toy_tokenizer(kind), request.prefix + said)
+    parrot = Parrot(toy_tokenizer(kind), request.prefix + message)
     done = parrot_engine(parrot).complete([replace(request, speculate=False)])
     for sizes in SIZES:
         done += parrot_engine(parrot, Prompter(parrot, sizes)).complete([request])
@@ -84,7 +84,7 @@ def test_a_stop_in_the_prompt_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape,prefix,said,expected",
+    "shape,prefix,message,expected",
     [
         ("line", PREFIX, SAID, SAID.split("\n")[0]),
         ("line", "x = ", "1\r\ny = 2\r\n", "1"),
@@ -97,9 +97,9 @@ def test_a_stop_in_the_prompt_is_none() -> None:
         ("raw", PREFIX, SAID, SAID),
     ],
 )
-def test_shapes(shape: str, prefix: str, said: str, expected: str) -> None:
+def test_shapes(shape: str, prefix: str, message: str, expected: str) -> None:
     for kind in ("gpt2", "bytes"):
-        for done in say(CompletionRequest(prefix=prefix, max_tokens=100, shape=shape), said, kind):
+        for done in say(CompletionRequest(prefix=prefix, max_tokens=100, shape=shape), message, kind):
             assert done.text == expected
             assert done.finish_reason == "stop"
 
@@ -146,7 +146,7 @@ def test_places_in_code(case: Case) -> None:
     """The text that a programmer keeps, plainly and with drafts that run past its end."""
     path = f"a.{ENDINGS.get(case.language, case.language)}"
     shape: Any = case.shape
-    parrot = Parrot(toy_tokenizer("gpt2"), case.prefix + case.said)
+    parrot = Parrot(toy_tokenizer("gpt2"), case.prefix + case.message)
     request = CompletionRequest(prefix=case.prefix, suffix=case.suffix, path=path, shape=shape, max_tokens=400)
     plain, sped = (
         plain_prompts(parrot_engine(parrot)),
@@ -164,7 +164,7 @@ def test_places_in_code(case: Case) -> None:
 @settings(max_examples=15)
 def test_places_in_code_with_few_tokens(case: Case, limit: int) -> None:
     """If the token limit is reached, the result is a prefix of the whole completion."""
-    parrot = Parrot(toy_tokenizer("bytes"), case.prefix + case.said)
+    parrot = Parrot(toy_tokenizer("bytes"), case.prefix + case.message)
     shape: Any = case.shape
     request = CompletionRequest(prefix=case.prefix, suffix=case.suffix, language=case.language, shape=shape)
     for engine in (parrot_engine(parrot), parrot_engine(parrot, Prompter(parrot, (8, 2, 1)))):
@@ -186,8 +186,8 @@ def test_where_nothing_begins_the_target_does_nothing() -> None:
 
 
 def test_the_language_that_is_named_counts_before_the_path() -> None:
-    said = "f(\n    1,\n)\ny = 2\n"
-    parrot = Parrot(toy_tokenizer("gpt2"), "x = " + said)
+    message = "f(\n    1,\n)\ny = 2\n"
+    parrot = Parrot(toy_tokenizer("gpt2"), "x = " + message)
     request = CompletionRequest(prefix="x = ", shape="auto", max_tokens=60)
     engine = parrot_engine(parrot)
     by_name, by_path, by_none = engine.complete(

@@ -86,10 +86,10 @@ class Witness(HeadProposer):
         """Return the draft of the stateful head."""
         runner = self._fresh.runner
         runner.cache.done = [0] * len(runner.cache.done)
-        said = self._inner.propose(sequences, caps)
+        message = self._inner.propose(sequences, caps)
         again = self._fresh.propose(sequences, caps)
-        self.pairs += [pair for pair in zip(said, again, strict=True) if pair[0].ids or pair[1].ids]
-        return said
+        self.pairs += [pair for pair in zip(message, again, strict=True) if pair[0].ids or pair[1].ids]
+        return message
 
     def release(self, sequence: Sequence) -> None:
         """Keep nothing of a sequence."""
@@ -113,9 +113,9 @@ def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None
     for _ in range(2):
         run(engine, requests, together=batch > 1)
     assert len(witness.pairs) > 100
-    for said, again in witness.pairs:
-        assert said.ids == again.ids
-        assert said.confidences == pytest.approx(again.confidences, abs=1e-4)
+    for message, again in witness.pairs:
+        assert message.ids == again.ids
+        assert message.confidences == pytest.approx(again.confidences, abs=1e-4)
 
 
 @every_kind
@@ -139,9 +139,9 @@ def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
     whole = inner.propose
 
     def propose(sequences: Any, caps: Any) -> list[Draft]:
-        said = whole(sequences, caps)
-        seen.extend(zip(caps, said, strict=True))
-        return said
+        message = whole(sequences, caps)
+        seen.extend(zip(caps, message, strict=True))
+        return message
 
     inner.propose = propose  # type: ignore[method-assign]
     run(engine, varied_requests())

@@ -67,14 +67,14 @@ def test_a_snapshot_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drafted", "accepted", "said"), [(0, 0, "plain"), (3, 0, "none"), (3, 2, "partial"), (3, 3, "full")]
+    ("drafted", "accepted", "message"), [(0, 0, "plain"), (3, 0, "none"), (3, 2, "partial"), (3, 3, "full")]
 )
-def test_outcomes(drafted: int, accepted: int, said: str) -> None:
+def test_outcomes(drafted: int, accepted: int, message: str) -> None:
     metrics = Metrics()
     metrics.count_round(
         sequence(), Candidates(tuple(range(drafted)), "suffix"), Verdict(accepted, (0,) * (accepted + 1))
     )
-    assert metrics.tallies["rounds", said] == 1
+    assert metrics.tallies["rounds", message] == 1
     assert metrics.tallies["length", "suffix" if drafted else "none", drafted] == 1
 
 

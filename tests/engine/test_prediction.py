@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.limits import MOST_PREDICTION
+from codespec.contract.limits import MAX_PREDICTION
 from codespec.contract.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
@@ -54,10 +54,10 @@ CASES = [(number, kind, "fixed") for number, kind in enumerate(sorted(KINDS))]
 def test_on_equals_off(number: int, kind: str, policy: str) -> None:
     architecture = ARCHITECTURES[number % len(ARCHITECTURES)]
     target, requests, expected = model(architecture, kind), varied_requests(), plain(architecture, kind)
-    said = answers(expected, requests)
+    message = answers(expected, requests)
     engine = build(target, proposers="chain", policy=policy, draft_tokens=5, learn=False)
     for change in (str, edited, lambda text: "no " + text[::-1]):
-        asked = [replace(request, prediction=change(text)) for request, text in zip(requests, said, strict=True)]
+        asked = [replace(request, prediction=change(text)) for request, text in zip(requests, message, strict=True)]
         done = run(engine, asked)
         assert texts(done) == texts(expected)
     if policy == "fixed":  # the other policy drafts only if that pays here
@@ -120,7 +120,7 @@ def test_the_policy_drafts_further_than_usual_while_few_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "prediction,word", [("x" * (MOST_PREDICTION + 1), "at most 262144"), ("a\ud800", "lone surrogate at character 1")]
+    "prediction,word", [("x" * (MAX_PREDICTION + 1), "at most 262144"), ("a\ud800", "lone surrogate at character 1")]
 )
 def test_what_cannot_be_a_prediction(prediction: str, word: str) -> None:
     engine = build(model("llama", "gpt2"))

@@ -12,7 +12,7 @@ from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 
 CHUNK, LONG, SHORT = 40, 400, 39
-LEAST_SHARE = 4  # guarantee: the oldest prompt gets a quarter of the rows
+MIN_SHARE = 4  # guarantee: the oldest prompt gets a quarter of the rows
 
 
 def reader(parrot: Parrot, length: int) -> Sequence:
@@ -26,14 +26,14 @@ def reader(parrot: Parrot, length: int) -> Sequence:
 @pytest.mark.parametrize("company", [1, 3])
 def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> None:
     """Short prompts arrive in every step and would fill all of them."""
-    assert OLDEST_SHARE == LEAST_SHARE
+    assert OLDEST_SHARE == MIN_SHARE
     parrot = Parrot(toy_tokenizer("bytes"), "")
     oldest = reader(parrot, LONG)
     running = [oldest]
     steps = 0
     while oldest.cached < LONG - 1:
         steps += 1
-        assert steps <= LEAST_SHARE * LONG / CHUNK + 1, "it starves"
+        assert steps <= MIN_SHARE * LONG / CHUNK + 1, "it starves"
         running += [reader(parrot, SHORT) for _ in range(company)]
         share_rows(running, CHUNK)
         assert sum(one.feed for one in running if one.num_pending > 1) <= CHUNK

@@ -49,8 +49,8 @@ class TestWarmUps:
         warm = engine.complete([request])[0]
         assert warm.token_ids == cold.token_ids and not any(one.token_ids for one in done)
         assert warm.stats.cached_tokens == warm.stats.prompt_tokens - 1 and cold.stats.cached_tokens == 0
-        assert sum(use.most_bytes for use in engine.caches.values()) <= 8 * 2**20
-        assert all(0 < use.nbytes < use.most_bytes and use.slots >= 2 for use in engine.caches.values())
+        assert sum(use.max_bytes for use in engine.caches.values()) <= 8 * 2**20
+        assert all(0 < use.nbytes < use.max_bytes and use.slots >= 2 for use in engine.caches.values())
         assert not any(use.taken for use in engine.caches.values())
 
     def test_without_speculation_the_drafter_reads_nothing(self) -> None:

@@ -154,8 +154,8 @@ class Fuzzer:
             os.killpg(process.pid, 9)  # this test's processes only
             process.communicate()
             raise
-        said, _, peak = err.decode("utf-8", "replace").rpartition("PEAK ")
-        return process.returncode, out.decode("utf-8", "replace"), said, int(peak) << 10
+        message, _, peak = err.decode("utf-8", "replace").rpartition("PEAK ")
+        return process.returncode, out.decode("utf-8", "replace"), message, int(peak) << 10
 
     def judge(self, code: int, out: str, err: str, grown: int) -> None:
         """Assert that the command works or prints one error sentence."""

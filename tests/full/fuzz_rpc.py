@@ -194,8 +194,8 @@ def _converse(server: Server, home: str, chance: random.Random) -> None:
         if turn % 20 == 0:
             try:
                 server.ask("codespec/status", {})
-                if said := server.complaints():
-                    raise ValueError(said[:2000])
+                if complaint := server.complaints():
+                    raise ValueError(complaint[:2000])
             except (EOFError, ValueError, queue.Empty) as error:
                 raise Finding(f"{type(error).__name__}: {error}", last) from error
         if turn % 500 == 0:

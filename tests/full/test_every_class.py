@@ -50,16 +50,16 @@ TINY: dict[str, Any] = {
     "use_mamba_kernels": False,
     "tie_word_embeddings": False,
 }
-MOST_PARAMETERS = 4_000_000
+MAX_PARAMETERS = 4_000_000
 KINDS = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-LEAST_BUILT = 140  # of 189; the others need more than sizes: pictures, sound, or an older form of configuration
+MIN_BUILT = 140  # of 189; the others need more than sizes: pictures, sound, or an older form of configuration
 KNOWN = (
     "llama", "qwen2", "qwen3", "gemma2", "phi3", "mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3", "afmoe",
     "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2", "olmo_hybrid",
 )  # fmt: skip
 RAW = ("NoneType", "object has no attribute", "unsupported operand")
 ITSELF = "can't run as its configuration says"  # quotes the class's own error
-LEAST_OWN = 20  # whose defaults are of other kinds than numbers
+MIN_OWN = 20  # whose defaults are of other kinds than numbers
 REFUSED = {
     "mamba": "recurrent",
     "jamba": "recurrent",
@@ -106,7 +106,7 @@ def build(kind: str, own: bool) -> Any:
             network = cls._from_config(
                 transformers.CONFIG_MAPPING[kind](**values), attn_implementation="eager", dtype=torch.float32
             )
-        if sum(weight.numel() for weight in network.parameters()) > MOST_PARAMETERS:
+        if sum(weight.numel() for weight in network.parameters()) > MAX_PARAMETERS:
             return None
         torch.manual_seed(0)
         return cls._from_config(
@@ -152,7 +152,7 @@ def test_values_of_each_class_own_kinds() -> None:
     found = {kind: outcome(kind, own=True) for kind in KINDS}
     built = {kind: text for kind, text in found.items() if text != "not built"}
     print(len(built), {kind: text for kind, text in built.items() if text})
-    assert len(built) >= LEAST_OWN
+    assert len(built) >= MIN_OWN
     assert not [text for text in built.values() if "\n" in text or ". " in text], "one sentence"
     raw = [text for text in built.values() if any(word in text for word in RAW)]
     assert [text for text in raw if ITSELF not in text] == []
@@ -161,9 +161,9 @@ def test_values_of_each_class_own_kinds() -> None:
 @pytest.mark.full
 def test_every_class_loads_or_says_why_not() -> None:
     found = {kind: outcome(kind) for kind in KINDS}
-    built = {kind: said for kind, said in found.items() if said != "not built"}
-    assert len(built) >= LEAST_BUILT
-    assert not [said for said in built.values() if "\n" in said or ". " in said], "one sentence"
+    built = {kind: message for kind, message in found.items() if message != "not built"}
+    assert len(built) >= MIN_BUILT
+    assert not [message for message in built.values() if "\n" in message or ". " in message], "one sentence"
     assert {kind for kind in KNOWN if found[kind]} == set()
     assert all(words in found[kind] for kind, words in REFUSED.items()), {kind: found[kind] for kind in REFUSED}
-    assert not [said for said in built.values() if any(word in said for word in RAW)]
+    assert not [message for message in built.values() if any(word in message for word in RAW)]

@@ -35,9 +35,9 @@ def test_http(models: Models, tmp_path: Path) -> None:  # noqa: F811
         print(dict(fuzzer.statuses))
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(120) == 0
-    said = [line for line in (tmp_path / "log").read_text().splitlines() if not line.startswith("codespec: ")]
-    if said:
-        raise Finding("the log holds " + "\n".join(said[:40]), "see the seed")
+    message = [line for line in (tmp_path / "log").read_text().splitlines() if not line.startswith("codespec: ")]
+    if message:
+        raise Finding("the log holds " + "\n".join(message[:40]), "see the seed")
     assert {200, 400} <= set(fuzzer.statuses)
 
 

@@ -40,7 +40,7 @@ SLOTS = 4
 # only after thousands (lab/LOG.md). With room for fewer, memory must soon be flat.
 KERNELS = 64
 POOL = min(32, (os.cpu_count() or 1) + 4)  # threads that the event loop starts one by one, and keeps
-MOST_GROWTH = 0.02
+MAX_GROWTH = 0.02
 WORDS = ("--warmup", "0", "--threads", "1", "--policy", "fixed", "--draft-tokens", "4", "--max-batch", str(SLOTS))
 
 
@@ -209,4 +209,4 @@ def test_soak(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for life in settled:
         for name, more in (("files", 0), ("children", 0), ("threads", POOL)):
             assert getattr(life[-1], name) <= getattr(life[SETTLED - 1], name) + more, (name, life)
-    assert settled and all(growth(life) < MOST_GROWTH for life in settled), rows["growth_percent"]
+    assert settled and all(growth(life) < MAX_GROWTH for life in settled), rows["growth_percent"]

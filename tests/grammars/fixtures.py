@@ -70,8 +70,8 @@ def _lines(path: Path) -> list[str]:
 
 def _case(where: str, source: str, at: int, found: re.Match[str]) -> Case:
     words = found[3].split()
-    said = dict(word.split("=", 1) for word in words if "=" in word)
-    assert said.keys() <= {"open", "indent"} and {w for w in words if "=" not in w} <= {"whole"}, where
-    indent = int(said["indent"]) if "indent" in said else None
+    message = dict(word.split("=", 1) for word in words if "=" in word)
+    assert message.keys() <= {"open", "indent"} and {w for w in words if "=" not in w} <= {"whole"}, where
+    indent = int(message["indent"]) if "indent" in message else None
     prefix, suffix = source[:at].encode(), source[at:].encode()
-    return Case(where, prefix, suffix, found[2], said.get("open"), indent, "whole" in words)
+    return Case(where, prefix, suffix, found[2], message.get("open"), indent, "whole" in words)

@@ -9,7 +9,7 @@ import pytest
 from codespec_grammars import ContextTracker, window, workers
 
 # Both windows, the heads of open constructs, the placeholder and closers.
-MOST_BYTES = window.PARSED + window.AFTER + 512
+MAX_BYTES = window.PARSED + window.AFTER + 512
 CODE = inspect.getsource(typing).encode()
 HOSTILE = {
     "100,000 lines": b"x = call(1, 2)\n" * 100_000,
@@ -41,7 +41,7 @@ def decide(prefix: bytes, suffix: bytes, language: str = "python") -> list[int]:
 def test_bytes_parsed_are_bounded(name: str, language: str) -> None:
     text = HOSTILE[name]
     half = len(text) // 2
-    assert max(decide(text, b"", language) + decide(text[:half], text[half:], language)) <= MOST_BYTES
+    assert max(decide(text, b"", language) + decide(text[:half], text[half:], language)) <= MAX_BYTES
 
 
 def test_an_answer_is_not_worked_out_twice() -> None:

@@ -26,10 +26,10 @@ def ways(case: Case) -> list[tuple[str, bytes]]:
 
 def wrong(case: Case, cursor: Cursor) -> str:
     """Return the differences from the fixture, or ""."""
-    said = [("context", case.context, cursor.context.value)]
-    said += [("open", case.brackets, cursor.open_brackets)] if case.brackets is not None else []
-    said += [("indent", case.indent, cursor.indent)] if case.indent is not None else []
-    return ", ".join(f"{name}: want {want!r}, got {got!r}" for name, want, got in said if want != got)
+    message = [("context", case.context, cursor.context.value)]
+    message += [("open", case.brackets, cursor.open_brackets)] if case.brackets is not None else []
+    message += [("indent", case.indent, cursor.indent)] if case.indent is not None else []
+    return ", ".join(f"{name}: want {want!r}, got {got!r}" for name, want, got in message if want != got)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

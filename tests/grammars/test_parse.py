@@ -10,7 +10,7 @@ from codespec_grammars.lexer import Lexer, LexState
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import PARSED, LexedWindow, Mender, heads, parse_start
-from codespec_grammars.window_service import MOST_BYTES, WindowParser
+from codespec_grammars.window_service import MAX_BYTES, WindowParser
 
 from tests.grammars.sources import CORE, source_of
 
@@ -101,11 +101,11 @@ def test_a_string_that_goes_on_after_a_backslash(newline: bytes) -> None:
 
 def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
     grammar, suffix = grammar_of("javascript"), b"\nother()\n"
-    mender, mended = Mender(grammar.data, grammar.rules), []
+    mender, fixed = Mender(grammar.data, grammar.rules), []
     for text in (b"call(() => {", b"call({"):
         lexed = LexedWindow(grammar.rules, text)
-        mended.append(mender.mend(text, len(text), lexed.state(), suffix))
-    assert mended[0] != mended[1]
+        fixed.append(mender.fix(text, len(text), lexed.state(), suffix))
+    assert fixed[0] != fixed[1]
 
 
 def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> None:
@@ -119,4 +119,4 @@ def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> Non
 
 def test_a_text_too_long_is_given_up() -> None:
     parser = WindowParser(grammar_of("python").language)
-    assert parser.parse(b"x = 1\n" * MOST_BYTES) is None
+    assert parser.parse(b"x = 1\n" * MAX_BYTES) is None

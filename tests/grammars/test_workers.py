@@ -7,12 +7,12 @@ import socket
 
 import pytest
 from codespec_grammars import workers
-from codespec_grammars.workers import HEAD, MOST_ANSWER, Worker, WorkerDied
+from codespec_grammars.workers import HEAD, MAX_ANSWER, Worker, WorkerDied
 
 ANSWERS = {
     "no JSON": HEAD.pack(3) + b"{]\xff",
     "deep": HEAD.pack(200_000) + b"[" * 200_000,
-    "too much": HEAD.pack(MOST_ANSWER + 1),
+    "too much": HEAD.pack(MAX_ANSWER + 1),
     "cut": HEAD.pack(9) + b"1",
     "nothing": b"",
 }

@@ -92,10 +92,10 @@ def make_tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def broken(said: str, code: int) -> list[str]:
+def broken(message: str, code: int) -> list[str]:
     """Return the violated contracts, by the start of their names, from the linter's output."""
-    found = [line for line in said.splitlines() if line.endswith(" BROKEN")]
-    assert bool(found) == bool(code), said
+    found = [line for line in message.splitlines() if line.endswith(" BROKEN")]
+    assert bool(found) == bool(code), message
     names = (
         LAYERS,
         TORCH_FREE,

@@ -14,7 +14,7 @@ from codespec import errors
 ROOT = Path(__file__).resolve().parents[2]
 TREE = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 PARTS = {"Fault": slice(1, 3), "RequestError": slice(0, 1), "ServeError": slice(0, 1)}  # arguments with the message
-# `wrong: mend`, `wrong; mend`, or a sentence that names what is allowed.
+# `wrong: fix`, `wrong; fix`, or a sentence that names what is allowed.
 MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
 SPLIT = [f"codespec/{room}" for room in ("store", "contract", "client", "engine", "startup")] + ["lsp/codespec_lsp"]
 WRAPPED = re.compile(r"x \(")  # a sentence from another function, and a detail
@@ -34,9 +34,9 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Call) and node.args and name in {"Fault", *TREE}:
-            text, *mend = (literal(part) for part in node.args[PARTS.get(name, slice(0, 2))])
+            text, *fix = (literal(part) for part in node.args[PARTS.get(name, slice(0, 2))])
             if text is not None and not WRAPPED.match(text):
-                yield node.lineno, ": ".join([text, *(part or "x" for part in mend)])
+                yield node.lineno, ": ".join([text, *(part or "x" for part in fix)])
 
 
 def faults(text: str) -> list[str]:
@@ -45,9 +45,9 @@ def faults(text: str) -> list[str]:
     if "\n" in text or re.search(r"[.!?]\s+[A-Z]", text):
         found.append("more than one sentence")
     if len(text.split()) < 4:
-        found.append("too short to say what is wrong and how to mend it")
+        found.append("too short to say what is wrong and how to fix it")
     if not MEND.search(text):
-        found.append("no mend: write `what is wrong: how to mend it`")
+        found.append("no fix: write `what is wrong: how to fix it`")
     return found
 
 
@@ -88,7 +88,7 @@ def without_mend(source: str) -> Iterator[tuple[int, str]]:
         text = literal(parts[0]) if parts else None
         if text is None or "must be" in text:  # which says what to send
             continue
-        if len(parts) < 2 and not any(word.arg == "mend" for word in node.keywords):
+        if len(parts) < 2 and not any(word.arg == "fix" for word in node.keywords):
             yield node.lineno, text
 
 
@@ -109,7 +109,7 @@ def test_every_error_gives_its_mend_apart(room: str) -> None:
         ("RequestError('x is broken: mend it.', 'x')", False),
         ("Fault('broken', 'x is broken')", False),
         ("ModelError(f'{x} is broken', 'fetch it')", True),
-        ("DaemonError('x is broken', mend='fetch it')", True),
+        ("DaemonError('x is broken', fix='fetch it')", True),
         ("DaemonError(error.fault)", True),
     ],
 )
@@ -117,7 +117,7 @@ def test_the_rule_on_mends(call: str, good: bool) -> None:
     assert (not [*without_mend(f"raise {call}")]) == good
 
 
-@pytest.mark.parametrize("call", ["ModelError('x is broken', 'fetch it')", "Fault('broken', 'x is broken', mend())"])
+@pytest.mark.parametrize("call", ["ModelError('x is broken', 'fetch it')", "Fault('broken', 'x is broken', fix())"])
 def test_the_parts_of_a_message(call: str) -> None:
     assert [faults(found) for _, found in messages(f"raise {call}")] == [[]]
 

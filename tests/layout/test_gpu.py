@@ -48,11 +48,11 @@ def test_a_part_keeps_its_figures_and_where_they_are_from(runner: Runner) -> Non
     assert str(runner.folder) not in json.dumps(kept), "a result names no folder of this machine"
 
 
-@pytest.mark.parametrize("part,said", [(FAILS, "no such kernel"), (SILENT, "")])
-def test_a_part_that_fails_is_tried_again(runner: Runner, part: Part, said: str) -> None:
+@pytest.mark.parametrize("part,message", [(FAILS, "no such kernel"), (SILENT, "")])
+def test_a_part_that_fails_is_tried_again(runner: Runner, part: Part, message: str) -> None:
     assert not runner.run(part)
     assert not runner.is_done(part)
-    assert said in str(found(runner, part)["said"])
+    assert message in str(found(runner, part)["message"])
 
 
 def test_a_part_that_takes_too_long_is_stopped_with_all_its_processes(runner: Runner, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_part_that_takes_too_long_is_stopped_with_all_its_processes(runner: Ru
         f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid)); print('began', flush=True); child.wait()"
     )
     assert not runner.run(Part("slow", ("-c", starts)), 2)
-    assert "began" in str(found(runner, SLOW)["said"])
+    assert "began" in str(found(runner, SLOW)["message"])
     state = Path("/proc", (tmp_path / "child").read_text(), "status")
     assert wait_for(lambda: not state.exists() or "State:\tZ" in state.read_text())
 

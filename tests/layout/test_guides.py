@@ -42,10 +42,10 @@ def test_models_need_and_cost_what_the_catalogue_says() -> None:
 def test_what_doctor_is_quoted_with_it_says() -> None:
     """A quotation that no check contains is one that the doctor never prints."""
     checks = sorted([*(ROOT / "codespec/cli/checks").glob("*.py"), *(ROOT / "codespec/pair").glob("*.py")])
-    said = "".join(path.read_text(encoding="utf-8") for path in checks)
+    message = "".join(path.read_text(encoding="utf-8") for path in checks)
     quoted = [row[1] for row in table("docs/troubleshooting.md", 3) if row[0].startswith("`")]
     assert len(quoted) >= 20
-    assert not [each for each in quoted if each.strip("`") not in said]
+    assert not [each for each in quoted if each.strip("`") not in message]
 
 
 def expectations() -> list[list[str]]:

@@ -69,8 +69,8 @@ def test_without_npm_it_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.make_dist"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
-    said = "dist: building the extension needs npm: install node 20 or newer.\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    message = "dist: building the extension needs npm: install node 20 or newer.\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 @pytest.mark.full

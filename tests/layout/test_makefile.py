@@ -80,8 +80,8 @@ def test_unfit_python_is_one_sentence(script: str | None, words: str, checkout: 
         python.chmod(0o755)
     for target in ("demo", "test", "e2e"):
         done = make(checkout, target, f"PYTHON={python}")
-        said = [line for line in done.stderr.splitlines() if not line.startswith("make:")]
-        assert done.returncode == 2 and len(said) == 1 and words in said[0]
+        message = [line for line in done.stderr.splitlines() if not line.startswith("make:")]
+        assert done.returncode == 2 and len(message) == 1 and words in message[0]
 
 
 def test_prompts_reach_the_full_run(checkout: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_folder_it_was_built_in_and_the_wheels_inside_are_looked_at(tmp_path
 
 
 def test_one_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_vsix, "MOST_BYTES", 100)
+    monkeypatch.setattr(check_vsix, "MAX_BYTES", 100)
     assert "it has 0.0 MB, and the limit is 0 MB" in faults_of(packed(tmp_path, {}))
 
 

@@ -15,10 +15,10 @@ from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
 from codespec_lsp.prompt import build_prompt
-from codespec_lsp.syntax import MOST_TREES, SERVICE, DocumentSyntax, DocumentTree, Trees
+from codespec_lsp.syntax import MAX_TREES, SERVICE, DocumentSyntax, DocumentTree, Trees
 from codespec_lsp.syntax_tree import Change, SyntaxTree
 
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from tests.lsp.conversation import insertion, run, until
 from tests.lsp.fake_daemon import talking
 
@@ -134,12 +134,12 @@ def test_few_documents_hold_a_tree() -> None:
     """The oldest document's tree is dropped, and rebuilt at its next edit."""
 
     async def scenario() -> None:
-        trees, buffers = Trees(), [Buffer(CLOSED) for _ in range(MOST_TREES + 2)]
+        trees, buffers = Trees(), [Buffer(CLOSED) for _ in range(MAX_TREES + 2)]
         held = [DocumentTree("python", lambda text=buffer.text: text, trees, lambda: None) for buffer in buffers]
         for tree in held:
             await tree.refresh()
         found = [brackets_of(tree) for tree in held]
-        assert found == ["", "", *["({"] * MOST_TREES]
+        assert found == ["", "", *["({"] * MAX_TREES]
         held[0].edited(buffers[0].replace(TextPosition(0, 0), TextPosition(0, 0), ""))
         await held[0].refresh()
         assert brackets_of(held[0]) == "({" and brackets_of(held[2]) == ""
@@ -189,7 +189,7 @@ def test_windows_hold_64_kib_and_no_lone_surrogates() -> None:
         row = len(buffer.lines) // 2
         prompt = build_prompt("u", buffer, TextPosition(row, 2))
         for side in (prompt.prefix, prompt.suffix):
-            assert MOST_SIDE // 4 < len(side.encode()) <= MOST_SIDE
+            assert MAX_SIDE // 4 < len(side.encode()) <= MAX_SIDE
         assert prompt.offset + len(prompt.prefix) == buffer.offset(TextPosition(row, 2))
         assert prompt.prefix.startswith(piece[0])
 

@@ -16,7 +16,7 @@ from codespec_lsp.daemon import Daemons
 from codespec_lsp.settings import EditorSettings
 
 from codespec.client import daemon_client
-from codespec.client.starter import MOST_STARTS, held, serve_command
+from codespec.client.starter import MAX_STARTS, held, serve_command
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import daemon, editor
 
@@ -134,11 +134,11 @@ def test_one_that_can_not_start_is_told_and_not_tried_for_ever(begun: Path) -> N
         async with editor(settings, daemons(REFUSES, begun)) as client:
             await client.start()
             client.open("x = \n")
-            for _ in range(MOST_STARTS + 2):
+            for _ in range(MAX_STARTS + 2):
                 assert await client.texts(0, 4) == []
             status = await client.status()
             assert status["kind"] == "Error"
-            assert f"ended {MOST_STARTS} times" in status["message"]
+            assert f"ended {MAX_STARTS} times" in status["message"]
             first = client.heard("window/showMessage")[0]["message"]
             assert "(There is no model folder there: give another)" in first and "Traceback" not in first
             shown = len(client.heard("window/showMessage"))
@@ -218,7 +218,7 @@ def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path)
     async def scenario() -> None:
         async with editor(settings, shared) as client:
             assert await hello(client) == ["x = 1"]
-            for count in range(2, MOST_STARTS + 1):
+            for count in range(2, MAX_STARTS + 1):
                 (number,) = [int(file.name) for file in begun.iterdir() if not file.stat().st_size]
                 (begun / str(number)).write_text("killed")
                 os.kill(number, signal.SIGKILL)
@@ -229,7 +229,7 @@ def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path)
         run(scenario())
     finally:
         end_all(begun)
-    assert has(begun, MOST_STARTS)
+    assert has(begun, MAX_STARTS)
 
 
 def has(folder: Path, count: int) -> bool:

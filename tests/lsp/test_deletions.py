@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from codespec_lsp.buffer import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions, Edit
+from codespec_lsp.buffer import MAX_PLACES, MAX_TEXT, MAX_TYPED, MIN, Deletions, Edit
 from codespec_lsp.documents import path_of
 
 from tests.lsp.conversation import URI, Editor, replacement, run
@@ -80,25 +80,25 @@ def test_a_selection_that_is_typed_over() -> None:
 def test_too_little_or_too_far_is_no_guess() -> None:
     made = Text("x" * 500 + "abc defg")
     made.replace(503, 5)
-    assert made.draft(503) == " defg", f"{LEAST} characters"
+    assert made.draft(503) == " defg", f"{MIN} characters"
     made = Text("x" * 500 + "abc def")
     made.replace(503, 4)
     assert made.draft(503) == "", "three characters"
     made.replace(400, 100)
     assert made.draft(400) == "x" * 100
-    made.replace(400, 0, "y" * (MOST_TYPED + 1))
-    assert made.draft(400 + MOST_TYPED) == "x" * 100 and made.draft(401 + MOST_TYPED) == ""
+    made.replace(400, 0, "y" * (MAX_TYPED + 1))
+    assert made.draft(400 + MAX_TYPED) == "x" * 100 and made.draft(401 + MAX_TYPED) == ""
 
 
 def test_it_is_bounded() -> None:
     dice, made = random.Random(5), Text("some words\n" * 20_000)
     made.replace(0, 100_000)
-    assert len(made.draft(0)) == MOST_TEXT
+    assert len(made.draft(0)) == MAX_TEXT
     for n in range(500):
         made.replace(dice.randrange(len(made.text) - 50), dice.randrange(40), dice.choice(["", "x", "new line\n"]))
-        assert len(made.deletions._places) <= MOST_PLACES
+        assert len(made.deletions._places) <= MAX_PLACES
         assert all(0 <= place.start <= len(made.text) for place in made.deletions._places), n
-        assert all(len(place.text) <= MOST_TEXT for place in made.deletions._places)
+        assert all(len(place.text) <= MAX_TEXT for place in made.deletions._places)
 
 
 async def deleted(client: Editor, uri: str = URI) -> None:

@@ -4,7 +4,7 @@ silent there.
 
 from __future__ import annotations
 
-from codespec_lsp.acceptance import MOST_DISMISSED, MOST_PLACES, Counters, Dismissals
+from codespec_lsp.acceptance import MAX_DISMISSED, MAX_PLACES, Counters, Dismissals
 from codespec_lsp.buffer import Edit
 from codespec_lsp.prompt import TextAround
 
@@ -28,15 +28,15 @@ def made() -> tuple[Dismissals, Counters]:
 
 def test_three_in_a_row_are_enough() -> None:
     dismissals, counters = made()
-    for count in range(MOST_DISMISSED):
+    for count in range(MAX_DISMISSED):
         assert not dismissals.is_quiet(HERE), count
         dismiss(dismissals)
-    assert dismissals.is_quiet(HERE) and counters.dismissed == MOST_DISMISSED
+    assert dismissals.is_quiet(HERE) and counters.dismissed == MAX_DISMISSED
 
 
 def test_another_place_and_another_document_are_not_quiet() -> None:
     dismissals, _ = made()
-    for _ in range(MOST_DISMISSED):
+    for _ in range(MAX_DISMISSED):
         dismiss(dismissals)
     assert not dismissals.is_quiet(TextAround(URI, "import os\ny = ", "\n"))
     assert not dismissals.is_quiet(TextAround(URI, HERE.prefix, ")\n"))
@@ -77,11 +77,11 @@ def test_a_suggestion_that_another_one_replaces_was_dismissed() -> None:
 
 def test_asking_forgives_and_closing_forgets() -> None:
     dismissals, _ = made()
-    for _ in range(MOST_DISMISSED):
+    for _ in range(MAX_DISMISSED):
         dismiss(dismissals)
     dismissals.forgive(HERE)
     assert not dismissals.is_quiet(HERE)
-    for _ in range(MOST_DISMISSED):
+    for _ in range(MAX_DISMISSED):
         dismiss(dismissals)
     dismissals.close(URI)
     assert not dismissals.is_quiet(HERE)
@@ -89,9 +89,9 @@ def test_asking_forgives_and_closing_forgets() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     dismissals, _ = made()
-    for _ in range(MOST_DISMISSED):
+    for _ in range(MAX_DISMISSED):
         dismiss(dismissals)
-    for number in range(MOST_PLACES):
+    for number in range(MAX_PLACES):
         dismiss(dismissals, TextAround(URI, f"x{number} = ", "\n"))
     assert not dismissals.is_quiet(HERE)
 
@@ -102,7 +102,7 @@ def test_the_server_keeps_quiet_until_it_is_asked() -> None:
             client.open("x = \n")
             fake.script = ["value"]
             version = 1
-            for _ in range(MOST_DISMISSED):
+            for _ in range(MAX_DISMISSED):
                 assert await client.texts(0, 4) == ["x = value"]
                 client.type(version + 1, 0, 4, "7")
                 client.change(version + 2, replacement(0, 4, 0, 5, ""))

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from codespec import git_ignore, ignore_files
-from codespec.ignore_files import MOST_IGNORE_BYTES, IgnoreFiles, Patterns
+from codespec.ignore_files import MAX_IGNORE_BYTES, IgnoreFiles, Patterns
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 from tests.processor_time import least
@@ -243,14 +243,14 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
     ignore.symlink_to(ignore)
     assert "symbolic links" in why()
     ignore.unlink()
-    ignore.write_bytes(b"x\n" * (MOST_IGNORE_BYTES // 2 + 1))
+    ignore.write_bytes(b"x\n" * (MAX_IGNORE_BYTES // 2 + 1))
     assert "longer than 256 KiB" in why()
     ignore.unlink()
     ignore.symlink_to("nowhere")
     assert IgnoreFiles().reason(file, []) == "", "there is none"
     (tmp_path / "b").mkdir()
     file, ignore = tmp_path / "b" / "a.py", tmp_path / ".codespecignore"
-    ignore.write_bytes(b"x\n" * (MOST_IGNORE_BYTES // 2))
+    ignore.write_bytes(b"x\n" * (MAX_IGNORE_BYTES // 2))
     (tmp_path / "b" / ".codespecignore").write_text("*.txt")
     assert "longer than 256 KiB" in why()
 

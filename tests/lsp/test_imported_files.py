@@ -12,7 +12,7 @@ from codespec_lsp import exclusions, imports
 from codespec_lsp.exclusions import DECIDE_AGAIN
 from codespec_lsp.imports import LOOK_AGAIN
 from codespec_lsp.outline import MAX_FILE
-from codespec_lsp.prompt import MOST_SNIPPETS
+from codespec_lsp.prompt import MAX_SNIPPETS
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
@@ -251,7 +251,7 @@ def test_there_is_a_bound(shop: Path) -> None:
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)
             found = await writer.sent()
-            assert MOST_SNIPPETS // 2 < sum(len(text) for _, text in found) <= MOST_SNIPPETS
+            assert MAX_SNIPPETS // 2 < sum(len(text) for _, text in found) <= MAX_SNIPPETS
 
     run(scenario())
 

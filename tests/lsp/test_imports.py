@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp import imports
-from codespec_lsp.imports import MOST_FILES, MOST_FOLDERS, MOST_INSIDE, find_imported, import_rows
+from codespec_lsp.imports import MAX_FILES, MAX_FOLDERS, MAX_INSIDE, find_imported, import_rows
 
 
 def lay(folder: Path, *names: str) -> None:
@@ -85,7 +85,7 @@ def test_rows_inside_a_bracket_belong_to_the_import() -> None:
     assert import_rows(python) == ["import os\n", "from shop import (\n", "    price,\n", ")\n"]
     script = ["import {\n", "  total,\n", '} from "./price";\n', "total();\n"]
     assert import_rows(script) == script[:3]
-    assert len(import_rows(["import (\n", *["x\n"] * 100])) == 1 + MOST_INSIDE
+    assert len(import_rows(["import (\n", *["x\n"] * 100])) == 1 + MAX_INSIDE
     assert import_rows(["mod tests {\n", "    x\n", "}\n"]) == []
     assert import_rows(["import x" + "y" * 300 + "\n"]) == []
 
@@ -110,7 +110,7 @@ def test_nothing_outside_the_repository_is_meant_and_not_too_much_inside(tmp_pat
     assert find_imported(["import price\n"], inside / "a.py", inside) == [inside / "price.py"]
     assert find_imported(["import a\n"], inside / "a.py", inside) == [], "itself is none"
     many = [f"import m{number}\n" for number in range(20)]
-    assert len(find_imported(many, inside / "a.py", inside)) == MOST_FILES
+    assert len(find_imported(many, inside / "a.py", inside)) == MAX_FILES
     assert find_imported(["import price\n"], inside / "a.unknown", inside) == []
 
 
@@ -123,4 +123,4 @@ def test_work_is_bounded_whatever_a_repository_holds(tmp_path: Path, monkeypatch
     monkeypatch.setattr(imports, "_list", lambda folder: listed.append(folder) or really(folder))
     rows = [f'import "@/{"a/" * 90}{number}"\n' for number in range(300)]
     assert find_imported(rows, deep / "x.ts", tmp_path) == []
-    assert len(listed) == len(set(listed)) <= MOST_FOLDERS
+    assert len(listed) == len(set(listed)) <= MAX_FOLDERS

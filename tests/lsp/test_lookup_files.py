@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from codespec_lsp import lookup_files
-from codespec_lsp.lookup_files import MOST_BESIDE, MOST_TOGETHER
+from codespec_lsp.lookup_files import MAX_BESIDE, MAX_TOGETHER
 
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, talking
 
@@ -89,7 +89,7 @@ def test_nothing_secret_ignored_or_of_another_repository_goes(shop: Path, tmp_pa
     for name in ("ignored.py", "excluded.py", "id_rsa.py", "binary.py", "long.py", "empty.py"):
         (shop / name).write_text("secret = 1\n")
     (shop / "binary.py").write_bytes(b"\xff\xfe\x00")
-    (shop / "long.py").write_text("x" * (MOST_SIDE + 1))
+    (shop / "long.py").write_text("x" * (MAX_SIDE + 1))
     (shop / "empty.py").write_text(" \n")
     (tmp_path / "outside.py").write_text("outside = 1\n")
     (shop / "link.py").symlink_to(tmp_path / "outside.py")
@@ -122,14 +122,14 @@ def test_nothing_goes_where_the_user_said_so_or_from_an_excluded_document(shop: 
 
 
 def test_the_bounds_hold(shop: Path) -> None:
-    for number in range(MOST_BESIDE + 4):
+    for number in range(MAX_BESIDE + 4):
         (shop / f"a{number}.py").write_text("x = 1\n" * 6000)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
             body = await visit(client, fake, shop / "cart.py", "x = ")
-            assert sum(len(file["text"]) for file in body["files"]) <= MOST_TOGETHER
-            assert 7 <= len(body["files"]) <= MOST_BESIDE
+            assert sum(len(file["text"]) for file in body["files"]) <= MAX_TOGETHER
+            assert 7 <= len(body["files"]) <= MAX_BESIDE
 
     run(scenario())
 

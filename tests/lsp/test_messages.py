@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from codespec_lsp.messages import MOST_TOLD
+from codespec_lsp.messages import MAX_TOLD
 from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.settings import EditorSettings
 
@@ -123,7 +123,7 @@ def test_sentences_about_wrong_messages_are_short_and_bounded(capsys: pytest.Cap
 
     run(scenario())
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == MOST_TOLD and all(line.startswith("codespec lsp: ") and len(line) < 250 for line in lines)
+    assert len(lines) == MAX_TOLD and all(line.startswith("codespec lsp: ") and len(line) < 250 for line in lines)
 
 
 def test_a_notification_that_fails_is_told_where_editors_show_it(

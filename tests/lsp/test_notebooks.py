@@ -18,7 +18,7 @@ from codespec_lsp.prompt import build_prompt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from tests.lsp.conversation import Editor, insertion, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
 from tests.lsp.test_process import PATIENT
@@ -228,7 +228,7 @@ def test_the_start_of_what_is_sent_moves_in_steps(above: list[str], typed: str) 
     for count in range(len(typed) + 1):
         buffer.replace_all(typed[:count])
         prompt = build_prompt("file:///a", buffer, buffer.position(len(buffer.lines), 0), above=text)
-        assert (text + typed[:count])[prompt.offset :] == prompt.prefix and len(prompt.prefix.encode()) <= MOST_SIDE
+        assert (text + typed[:count])[prompt.offset :] == prompt.prefix and len(prompt.prefix.encode()) <= MAX_SIDE
         assert prompt.own_prefix == typed[:count] and prompt.own_offset == 0
         assert prompt.offset == 0 or text[prompt.offset - 1] == "\n"
         starts.add(prompt.offset)

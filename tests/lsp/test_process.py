@@ -22,7 +22,7 @@ from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 
 HEAVY = ("torch", "transformers", "numpy", "codespec.engine", "codespec.server", "aiohttp")
-MOST_MEGABYTES = 80
+MAX_MEGABYTES = 80
 PATIENT = {"initializationOptions": {"budgetMs": 60_000}}
 # Serve like the command, then print the imported modules.
 TELL_MODULES = """
@@ -80,7 +80,7 @@ def test_a_session_on_pipes() -> None:
             status = Path(f"/proc/{process.pid}/status")
             if status.exists():
                 used = re.search(r"VmRSS:\s+(\d+) kB", status.read_text())
-                assert used and int(used[1]) / 1024 <= MOST_MEGABYTES
+                assert used and int(used[1]) / 1024 <= MAX_MEGABYTES
             await client.shut_down()
             assert await ended(process) == 0
 
@@ -263,5 +263,5 @@ def test_bad_flags_are_one_sentence(words: list[str], sentence: str, capsys: pyt
         code = main(["lsp", *words])
     except SystemExit as end:
         code = int(end.code or 0)
-    said = capsys.readouterr()
-    assert (code, said.out, said.err.count("\n")) == (2, "", 1) and sentence in said.err
+    message = capsys.readouterr()
+    assert (code, message.out, message.err.count("\n")) == (2, "", 1) and sentence in message.err

@@ -26,7 +26,7 @@ from tests.lsp.conversation import Editor, run, until
 from tests.lsp.test_daemon_process import free_port
 from tests.lsp.test_process import on_pipes, started
 
-MOST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 
 
 @dataclass
@@ -119,7 +119,7 @@ def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> Non
             if Path("/proc/self/cwd").exists():
                 assert place.readlink() == here.state
 
-    run(scenario(), MOST_SECONDS)
+    run(scenario(), MAX_SECONDS)
 
 
 def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> None:  # noqa: F811
@@ -141,7 +141,7 @@ def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> No
             assert await here.client.texts(0, 4) == []
             await here.until_told("Error", "has not been pulled")
 
-    run(scenario(), MOST_SECONDS)
+    run(scenario(), MAX_SECONDS)
 
 
 def log_on_a_full_device(folder: Path, port: int) -> None:
@@ -177,7 +177,7 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
             assert "make room" in status["daemon"]["warning"] and "make room" in status["message"]
             assert here.number() == number and not here.client.heard("window/showMessage")
 
-    run(scenario(), MOST_SECONDS)
+    run(scenario(), MAX_SECONDS)
 
 
 def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_path: Path) -> None:  # noqa: F811
@@ -207,7 +207,7 @@ def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_
             await here.until_told("Error", "ended 3 times", f"signal {int(signal.SIGKILL)} killed it", str(here.log))
             assert here.number() == dead
 
-    run(scenario(), MOST_SECONDS)
+    run(scenario(), MAX_SECONDS)
 
 
 def test_a_daemon_that_hangs_is_told_until_it_speaks(models: Models, tmp_path: Path) -> None:  # noqa: F811
@@ -236,4 +236,4 @@ def test_a_daemon_that_hangs_is_told_until_it_speaks(models: Models, tmp_path: P
             assert reply["result"] == {"message": ""} and here.number() != number
             await here.until_told("Normal")
 
-    run(scenario(), MOST_SECONDS)
+    run(scenario(), MAX_SECONDS)

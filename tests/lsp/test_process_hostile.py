@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from codespec.bounded_json import MOST_DEPTH
+from codespec.bounded_json import MAX_DEPTH
 from tests.lsp.conversation import SECONDS, Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started
 
-MOST_BYTES = 2 << 30  # of address space: unbounded growth fails in the process and spares the machine
+MAX_BYTES = 2 << 30  # of address space: unbounded growth fails in the process and spares the machine
 
 Scenario = Callable[[Editor, FakeDaemon], Awaitable[None]]
 
 
 def bound() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
 
 
 def on_a_server(scenario: Scenario, seconds: float = SECONDS, **options: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_message_that_nests_too_deep_is_refused_alone(depth: int, shared: Shar
         client.send_bytes(told)
         await until(lambda: bool(client.stray))
         error = client.stray[0]["error"]
-        assert error["code"] == -32700 and f"more than {MOST_DEPTH} brackets deep" in error["message"]
+        assert error["code"] == -32700 and f"more than {MAX_DEPTH} brackets deep" in error["message"]
         assert await client.texts(0, 4) == ["x = 1"]
 
     shared.run(scenario)
@@ -208,19 +208,19 @@ def test_a_web_page_gets_nothing_from_a_port() -> None:
     async def say(port: int, data: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(data)
-        said = b""
+        reply = b""
         try:
             while piece := await reader.read(1 << 16):
-                said += piece
+                reply += piece
         except ConnectionResetError:  # the server closed before reading everything
             pass
         writer.close()
-        return said
+        return reply
 
     async def scenario(port: int) -> None:
         for head in [*heads, b"\r\n"]:
-            said = await say(port, head + framed)
-            assert b"capabilities" not in said and said.count(b'jsonrpc": ') <= 1
+            reply = await say(port, head + framed)
+            assert b"capabilities" not in reply and reply.count(b'jsonrpc": ') <= 1
         client = Editor(*await asyncio.open_connection("127.0.0.1", port))
         assert "inlineCompletionProvider" in await client.start()
         await client.leave()

@@ -246,17 +246,17 @@ def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(with_
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "mend"),
+    ("name", "mode", "fix"),
     [("codespec", 0o777, "run `chmod 700 {}`"), ("codespec/secret", 0o644, "have read the secret in {}: remove it")],
 )
-def test_where_others_have_a_hand_in_it_nothing_is_sent(name: str, mode: int, mend: str, without_token: Own) -> None:
+def test_where_others_have_a_hand_in_it_nothing_is_sent(name: str, mode: int, fix: str, without_token: Own) -> None:
     """Neither after a proof by the secret nor through a socket that others could have created."""
     place = without_token.state / name
 
     async def scenario(client: Editor) -> None:
         assert await client.texts(1, 4) == []
         status = await client.status()
-        assert status["kind"] == "Error" and mend.format(place) in status["message"], status
+        assert status["kind"] == "Error" and fix.format(place) in status["message"], status
 
     with without_token.without_socket(), with_mode(place, mode):
         with overheard(without_token.socket, mode == 0o777) as heard:

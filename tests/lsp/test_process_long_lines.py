@@ -14,7 +14,7 @@ from tests.lsp.test_process import on_pipes, started
 ROUNDS = 5
 OPTIONS = {"initializationOptions": {"budgetMs": 60_000, "completion": "on", "snippets": False}}
 PLAIN, OTHERS = "word and, ", ("слово и, ", "😀😀😀😀、。")
-MOST_TIMES = 20  # limit relative to an ASCII line of equal length
+MAX_TIMES = 20  # limit relative to an ASCII line of equal length
 
 
 class LongLine:
@@ -60,7 +60,7 @@ def test_a_key_in_a_long_line_without_ascii(encoding: str) -> None:
                         usual = await plain.seconds_of_a_key()
                         for other, ratios in zip(others, times, strict=True):
                             ratios.append(await other.seconds_of_a_key() / usual)
-                    assert max(map(statistics.median, times)) <= MOST_TIMES, times
+                    assert max(map(statistics.median, times)) <= MAX_TIMES, times
                     await client.shut_down()
 
     run(scenario(), seconds=600)

@@ -17,7 +17,7 @@ from tests.lsp.test_process_hostile import SharedServer
 from tests.lsp.test_process_hostile import shared as shared
 
 DEEP = 100_000
-MOST_TIMES = 20  # of an answer beside a clean text
+MAX_TIMES = 20  # of an answer beside a clean text
 CLEAN = ("x = 1\n", "a b\n")
 # Texts, found among many, that broke a grammar or took it a second.
 PIECES = ("- ", "a<", "<a>", "(", "[", "{", "'", "`${", "<script>", "for(", "a=>")
@@ -56,7 +56,7 @@ async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
     clean = [piece * (len(texts[0]) // len(piece)) for piece in CLEAN]
     usual = [await usual_beside(client, language, number, text) for number, text in enumerate(clean)]
     found = [await usual_beside(client, language, number, text) for number, text in enumerate(texts, len(clean))]
-    assert max(found) < MOST_TIMES * max(usual)
+    assert max(found) < MAX_TIMES * max(usual)
 
 
 @pytest.mark.parametrize("language", ["python", "typescript", "cpp", "yaml", "html"])  # of all kinds of scanners

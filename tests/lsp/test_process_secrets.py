@@ -20,8 +20,10 @@ QUICK = {"initializationOptions": {"budgetMs": 60_000, "maxTokens": 1, "snippets
 
 def taken(served: Process, path: str) -> bool:
     """Return whether the daemon accepts a file as context."""
-    status, said = served.ask("POST", PATH, {"prefix": "x", "max_tokens": 1, "snippets": [{"path": path, "text": "a"}]})
-    assert status == 200 or b"may hold secrets" in said
+    status, message = served.ask(
+        "POST", PATH, {"prefix": "x", "max_tokens": 1, "snippets": [{"path": path, "text": "a"}]}
+    )
+    assert status == 200 or b"may hold secrets" in message
     return status == 200
 
 

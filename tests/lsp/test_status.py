@@ -90,7 +90,7 @@ def sentences(done: dict[str, Any], reason: str = "", milliseconds: float | None
 
 
 def test_explaining_the_last_completion() -> None:
-    said = sentences(DONE, milliseconds=43.2)
+    message = sentences(DONE, milliseconds=43.2)
     for words in (
         "took 43 ms",
         "12 of the prompt's 1500 tokens had",
@@ -101,7 +101,7 @@ def test_explaining_the_last_completion() -> None:
         "Note: the prompt was trimmed.",
         "Note: max_tokens was cut to 1024.",
     ):
-        assert words in said
+        assert words in message
     assert last_completion(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}
     assert "codespec.maxTokens allows" in sentences(
         {**DONE, "finish_reason": "length", "stats": {**STATS, "ended": ""}}
@@ -109,8 +109,8 @@ def test_explaining_the_last_completion() -> None:
 
 
 def test_explaining_an_answer_from_the_cache() -> None:
-    said = explain(DONE, "", 0.4, from_cache=True)["sentences"]
-    assert said[1].startswith("It came from the cache, without a model")
+    message = explain(DONE, "", 0.4, from_cache=True)["sentences"]
+    assert message[1].startswith("It came from the cache, without a model")
     assert "cache" not in explain(DONE, "", 43.2)["sentences"][1]
     assert "from the cache" not in " ".join(explain({}, "", None, from_cache=True)["sentences"])
 

@@ -15,7 +15,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_open_files(monkeypatch: py
     reason = Rules.reason
     monkeypatch.setattr(Rules, "reason", lambda self, uri: decided.append(uri) or reason(self, uri))  # type: ignore[func-returns-value]
     monkeypatch.setattr(exclusions, "PATIENCE", 60.0)
-    monkeypatch.setattr(documents, "MOST_NEAR", 4)
+    monkeypatch.setattr(documents, "MAX_NEAR", 4)
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -71,7 +71,7 @@ def test_another_message_that_can_not_be_parsed_loses_nothing() -> None:
 @pytest.mark.parametrize(("method", "kept"), [("didOpen", True), ("didChange", False)])
 def test_a_message_that_is_too_long_is_skipped(method: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neovim sends whole files of any size: one more than the limit must not end the completions of the others."""
-    monkeypatch.setattr(messages, "MOST_BODY", 1 << 18)
+    monkeypatch.setattr(messages, "MAX_BODY", 1 << 18)
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -92,10 +92,10 @@ def test_layers_that_compute_more_rows_than_they_are_given(dtype: torch.dtype) -
 
 
 TILES = {
-    "16 rows": CallShape(rows=16, queries=8, most_queries=8),
-    "32 rows": CallShape(rows=32, queries=32, most_queries=32),
-    "64 rows": CallShape(rows=64, queries=16, most_queries=32),
-    "128 rows": CallShape(rows=128, queries=16, most_queries=16, sizes=96),
+    "16 rows": CallShape(rows=16, queries=8, max_queries=8),
+    "32 rows": CallShape(rows=32, queries=32, max_queries=32),
+    "64 rows": CallShape(rows=64, queries=16, max_queries=32),
+    "128 rows": CallShape(rows=128, queries=16, max_queries=16, sizes=96),
 }
 
 

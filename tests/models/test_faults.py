@@ -64,8 +64,8 @@ def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, mo
     fault(monkeypatch)
     assert 0.0 < Replay(model, LENGTH).play(covering(LENGTH)) < 1e-4
     model.allocate(2, 64)
-    said = find_variance(model)
-    assert model.spec.architecture in said and "float32" in said
+    message = find_variance(model)
+    assert model.spec.architecture in message and "float32" in message
 
 
 def test_variance_of_who_is_attended_together_is_found(monkeypatch: Patch) -> None:

@@ -32,8 +32,8 @@ IMITATED: tuple[tuple[dict[str, str], set[str]], ...] = (
     ({ONEDNN: "AVX512_CORE"}, {"amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16"}),
     ({ONEDNN: "AVX2", ATEN: "avx2"}, {"avx512f"}),
 )
-LEAST = IMITATED[-1][0]
-LOWERED = [variables for variables, hidden in IMITATED if hidden & {*processor().features}] or [LEAST]
+MIN = IMITATED[-1][0]
+LOWERED = [variables for variables, hidden in IMITATED if hidden & {*processor().features}] or [MIN]
 # The processor feature each instruction set needs, and oneDNN's own name for it as a limit.
 NAMES = {
     "AVX2": ("avx2", "isa:Intel AVX2\n"),
@@ -139,7 +139,7 @@ def test_a_whole_command_in_a_forced_shape(command: Command, tmp_path: Path, mon
     source = tmp_path / "shapes.py"
     source.write_text(SOURCE)
     models = Models(write_model(tmp_path / "target", "gpt2", 0), write_model(tmp_path / "drafter", "bytes", 1))
-    monkeypatch.setenv(FORCED, json.dumps(CallShape(rows=32, queries=16, most_queries=16).as_dict()))
+    monkeypatch.setenv(FORCED, json.dumps(CallShape(rows=32, queries=16, max_queries=16).as_dict()))
     words = ("complete", f"{source}:11:20", *models.flags, "--dtype", "bfloat16", "--shape", "raw", "--json")
     texts = []
     for more in ((), ("--no-speculation",)):

@@ -176,9 +176,9 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 def refusal_of(name: str, **settings: Any) -> str:
     with pytest.raises(ModelError) as caught:
         load_model(name, **settings)
-    said = str(caught.value)
-    assert "\n" not in said and (": " in said or "; " in said)
-    return said
+    message = str(caught.value)
+    assert "\n" not in message and (": " in message or "; " in message)
+    return message
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -205,8 +205,8 @@ def test_no_cuda_here(saved: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ["gptj", "bloom"])
 def test_architectures_with_an_attention_of_their_own(architecture: str, tmp_path: Path) -> None:
-    said = refusal_of(str(save(tmp_path / "model", architecture)))
-    assert "attention interface" in said and "choose another architecture" in said
+    message = refusal_of(str(save(tmp_path / "model", architecture)))
+    assert "attention interface" in message and "choose another architecture" in message
 
 
 def test_an_unlisted_one_that_transformers_can_not_give_our_attention(tmp_path: Path) -> None:

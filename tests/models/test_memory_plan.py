@@ -33,10 +33,10 @@ def test_claims_that_fit_pass_and_others_name_the_largest(sizes: list[int], free
         return
     with pytest.raises(ModelError) as raised:
         demand_room(claims, free)
-    said = str(raised.value)
-    assert said.endswith(f"lower setting_{sizes.index(max(sizes))}.")
-    assert f"{free / 1e9:.1f} GB of device memory are free and {sum(sizes) / 1e9:.1f} GB are needed" in said
-    assert all(f"part {i} {size / 1e9:.1f} GB" in said for i, size in enumerate(sizes))
+    message = str(raised.value)
+    assert message.endswith(f"lower setting_{sizes.index(max(sizes))}.")
+    assert f"{free / 1e9:.1f} GB of device memory are free and {sum(sizes) / 1e9:.1f} GB are needed" in message
+    assert all(f"part {i} {size / 1e9:.1f} GB" in message for i, size in enumerate(sizes))
 
 
 def test_a_cpu_is_not_planned() -> None:
@@ -50,7 +50,7 @@ def test_the_cache_is_planned_as_it_is_made() -> None:
     assert model.cache is not None
     made = [t for kind in (model.cache.keys, model.cache.values) for t in kind.values()]
     assert cache.nbytes == sum(t.numel() * t.element_size() for t in made)
-    assert "3 prompts of 1024 tokens" in cache.mend
+    assert "3 prompts of 1024 tokens" in cache.fix
 
 
 def test_more_graphs_and_larger_steps_claim_more() -> None:
@@ -58,7 +58,7 @@ def test_more_graphs_and_larger_steps_claim_more() -> None:
     _, few, none = step_claims(need(model), graph_rows=0)
     _, many, graphs = step_claims(need(model, rows=4096, kept=512), graph_rows=128)
     assert none.nbytes == 0 < graphs.nbytes and few.nbytes < many.nbytes
-    assert "graph_rows (128)" in graphs.mend
+    assert "graph_rows (128)" in graphs.fix
     assert weights_claim("x", 7_000_000_000, torch.bfloat16).nbytes == 14_000_000_000
 
 

@@ -88,10 +88,10 @@ def test_refused(case: str) -> None:
     name, ending, values, words = REFUSED[case]
     with pytest.raises(ModelError) as caught:
         load(network_of(name, ending, values))
-    said = str(caught.value)
-    assert words in said
-    assert said.startswith(name) and ": choose another architecture" in said and said.endswith(".")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert words in message
+    assert message.startswith(name) and ": choose another architecture" in message and message.endswith(".")
+    assert "\n" not in message
 
 
 def test_a_window_beyond_the_models_length_does_not_matter() -> None:

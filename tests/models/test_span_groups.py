@@ -90,12 +90,12 @@ def test_together_says_bit_for_bit_what_apart_does(
         for slot, length in enumerate(lengths):
             model.admit(slot, 700)
             model.forward([Rows(slot, 0, sample_ids(length, seed=slot), keep=0)])
-        said = []
+        message = []
         for number, counts in enumerate(plays):
             new = [sample_ids(count, seed=number) for count in counts]
-            said.append(model.forward([Rows(s, lengths[s], ids, keep=len(ids)) for s, ids in enumerate(new)]))
+            message.append(model.forward([Rows(s, lengths[s], ids, keep=len(ids)) for s, ids in enumerate(new)]))
             lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
-        return said
+        return message
 
     apart = play(lambda spans, folded, **how: group(spans, folded, alone=True))
     together = play(told)

@@ -31,21 +31,21 @@ def test_a_pair_with_one_vocabulary_passes_ids_through(tmp_path: Path) -> None:
     assert (report.verdict, report.problem) == ("works", None)
     names = ["target", "drafter", "size", "fill-in", "tokens", "drafts"]
     assert [finding.name for finding in report.findings] == names
-    assert row(report, "drafts").said == "100.0, 100.0, 100.0 % of perfect drafts of 4, 8, 16 tokens survive"
-    assert "ids pass straight through" in row(report, "tokens").said
-    assert row(report, "size").said == "the target has 7.1 times the drafter's parameters"
+    assert row(report, "drafts").message == "100.0, 100.0, 100.0 % of perfect drafts of 4, 8, 16 tokens survive"
+    assert "ids pass straight through" in row(report, "tokens").message
+    assert row(report, "size").message == "the target has 7.1 times the drafter's parameters"
 
 
 def test_a_pair_with_two_vocabularies_is_measured_not_refused(tmp_path: Path) -> None:
     report = report_on(tmp_path, "gpt2", "llama2")
     assert report.verdict == "works"
-    assert "ids pass" not in row(report, "tokens").said
+    assert "ids pass" not in row(report, "tokens").message
     assert all(0.5 < (drafts.survival or 0) < 1 for drafts in report.perfect_drafts)
 
 
 def test_a_drafter_that_is_not_smaller_is_a_warning(tmp_path: Path) -> None:
     report = report_on(tmp_path, "gpt2", "llama2", width=9)
-    assert row(report, "size").state == "warning" and row(report, "size").mend
+    assert row(report, "size").state == "warning" and row(report, "size").fix
 
 
 def test_a_side_without_fill_in_the_middle_is_a_warning(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_a_side_without_fill_in_the_middle_is_a_warning(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("fim_suffix", "sfx"))
     drafter = read_facts(resolve(str(folder)))
     found = row(check_pair(mine, drafter, toy_sample()), "drafter-fill")
-    assert found.state == "warning" and "lacks <|fim_suffix|>" in found.said
-    assert "is not used (" in row(check_pair(drafter, mine, toy_sample()), "fill-in").said
+    assert found.state == "warning" and "lacks <|fim_suffix|>" in found.message
+    assert "is not used (" in row(check_pair(drafter, mine, toy_sample()), "fill-in").message
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "nfkc"])
@@ -74,8 +74,8 @@ RECURRENT |= {"linear_key_head_dim": 16, "linear_conv_kernel_dim": 4}
 
 def test_what_a_hybrid_keeps_and_what_a_rollback_costs(tmp_path: Path) -> None:
     target, drafter = toy_facts(tmp_path / "t", "gpt2", **RECURRENT), toy_facts(tmp_path / "d", "gpt2", width=3)
-    said = row(check_pair(target, drafter, toy_sample(TEXT[:2000])), "target").said
-    assert "layers: 1 attention, 1 recurrent, a rollback costs a length and replayed rows" in said
+    message = row(check_pair(target, drafter, toy_sample(TEXT[:2000])), "target").message
+    assert "layers: 1 attention, 1 recurrent, a rollback costs a length and replayed rows" in message
 
 
 def test_an_architecture_that_writes_no_text_cannot_work(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_an_architecture_that_writes_no_text_cannot_work(tmp_path: Path) -> None
 
 def test_too_little_text_is_a_warning(tmp_path: Path) -> None:
     report = check_pair(toy_facts(tmp_path / "t", "gpt2"), toy_facts(tmp_path / "d", "gpt2", width=3), toy_sample("x"))
-    assert row(report, "drafts").said == "too little text to measure"
+    assert row(report, "drafts").message == "too little text to measure"
 
 
 def test_json_keeps_its_keys(tmp_path: Path) -> None:
     value = json.loads(json.dumps(report_on(tmp_path, "llama3", "unigram").as_dict()))
     assert list(value) == ["ok", "checks", "problem", "perfect_drafts", "files"]
     for item in value["checks"]:
-        assert list(item) == ["name", "state", "said", "mend"] and bool(item["mend"]) == (item["state"] != "ok")
+        assert list(item) == ["name", "state", "message", "fix"] and bool(item["fix"]) == (item["state"] != "ok")
     assert [item["tokens"] for item in value["perfect_drafts"]] == [4, 8, 16]
     for item in value["perfect_drafts"]:
         assert item["survival"] == item["accepted"] / item["drafted"]

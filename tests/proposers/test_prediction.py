@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.limits import MOST_PREDICTION
+from codespec.contract.limits import MAX_PREDICTION
 from codespec.proposers.base import NOTHING
 from codespec.proposers.prediction import (
     _WORD,
@@ -253,11 +253,11 @@ def jumped(costs: list[float]) -> list[float]:
 
 
 HOSTILE = {
-    "one letter": ("a" * MOST_PREDICTION, "ab"),
-    "one letter, and another": ("a" * (MOST_PREDICTION - 1) + "b", "a" * 47 + "c"),
-    "spaces": (" " * MOST_PREDICTION, "  x "),
-    "nearly": (("a" * 40 + "b") * (MOST_PREDICTION // 41), "a" * 41 + "b"),
-    "four bytes": ("\U0001f600" * MOST_PREDICTION, "\U0001f600" * 11 + "x"),
+    "one letter": ("a" * MAX_PREDICTION, "ab"),
+    "one letter, and another": ("a" * (MAX_PREDICTION - 1) + "b", "a" * 47 + "c"),
+    "spaces": (" " * MAX_PREDICTION, "  x "),
+    "nearly": (("a" * 40 + "b") * (MAX_PREDICTION // 41), "a" * 41 + "b"),
+    "four bytes": ("\U0001f600" * MAX_PREDICTION, "\U0001f600" * 11 + "x"),
 }
 
 
@@ -273,8 +273,8 @@ def test_a_hostile_prediction_costs_a_bounded_time(name: str) -> None:
             sequence.generated += data[at : at + 3]
             assert len(draft(proposer, sequence).text) <= 400
 
-    code = "".join(f"value_{number} = {number}\n" for number in range(MOST_PREDICTION // 20))
-    usual = least(lambda: rounds(code[:MOST_PREDICTION], "zq "))
+    code = "".join(f"value_{number} = {number}\n" for number in range(MAX_PREDICTION // 20))
+    usual = least(lambda: rounds(code[:MAX_PREDICTION], "zq "))
     assert least(lambda: rounds(*HOSTILE[name]), 1) < 50 * usual, "about 6, as each round reads its window once"
 
 

@@ -28,7 +28,7 @@ from typing import IO, NoReturn, Self
 from tests.cli.processes import SECONDS, TestedProcess, run, start, start_python, user_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_REQUEST = 1 << 16
+MAX_REQUEST = 1 << 16
 OWN = ("CODESPEC_", "XDG_", "PYTEST_")  # variables that no module reads when it is imported
 
 
@@ -181,7 +181,7 @@ def serve(requests: socket.socket) -> None:
     gc.freeze()
     keepers = set[int]()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, MOST_REQUEST, 3)
+        message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST, 3)
         if not message:
             break
         keeper = os.fork()

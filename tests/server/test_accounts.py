@@ -158,14 +158,14 @@ def test_a_client_with_a_key_has_the_daemon_prove_itself(tmp_path: Path) -> None
     with team(tmp_path) as own:
         nonce, peer = new_nonce(), ("127.0.0.1", own.served.port)
         for name, key in own.keys.items():
-            said = own.served.post(PROOF, challenge(nonce, key)).json
+            message = own.served.post(PROOF, challenge(nonce, key)).json
             other = own.keys["bo" if name == "ana" else "ana"]
             mine, others = (from_key_hash(hash_of_key(one)) for one in (key, other))
-            assert is_proven(said, Keys(key=mine), nonce, peer)
-            assert not is_proven(said, Keys(key=others), nonce, peer)
-            assert not is_proven(said, Keys(key=mine), new_nonce(), peer)
-            assert not is_proven(said, Keys(key=mine), nonce, ("127.0.0.1", own.served.port + 1))
-            sent = json.dumps([said, challenge(nonce, key)])
+            assert is_proven(message, Keys(key=mine), nonce, peer)
+            assert not is_proven(message, Keys(key=others), nonce, peer)
+            assert not is_proven(message, Keys(key=mine), new_nonce(), peer)
+            assert not is_proven(message, Keys(key=mine), nonce, ("127.0.0.1", own.served.port + 1))
+            sent = json.dumps([message, challenge(nonce, key)])
             assert key not in sent and hash_of_key(key) not in sent
         assert own.served.post(PROOF, challenge(nonce, "csk-unknown")).json["by_key"] is None
         assert own.served.post(PROOF, {"nonce": nonce.hex(), "key": "x" * 33}).status == 400

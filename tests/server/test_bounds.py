@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import codespec.server
-from codespec.contract.limits import MOST_WORD
+from codespec.contract.limits import MAX_WORD
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
@@ -126,12 +126,12 @@ def test_one_beyond_a_bound_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rea
             if whole.least <= value <= whole.most:
                 continue
             body = with_field(json.loads(whole.body), whole.label.split("."), value)
-            status, said = real.ask("POST", whole.path, body)
-            error = json.loads(said)
+            status, reply = real.ask("POST", whole.path, body)
+            error = json.loads(reply)
             error = error if isinstance(error["error"], str) else error["error"]
             message = error.get("message") or error["error"]
-            assert (status, error["field"]) == (400, whole.label), (whole, value, said)
-            assert message == f"{whole.label} must be a whole number from {whole.least} to {whole.most}.", said
+            assert (status, error["field"]) == (400, whole.label), (whole, value, reply)
+            assert message == f"{whole.label} must be a whole number from {whole.least} to {whole.most}.", reply
     assert real.ask("GET", "/health")[0] == 200
 
 
@@ -147,17 +147,17 @@ def with_field(body: dict[str, Any], names: list[str], value: int) -> dict[str, 
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
 def test_ids_beyond_the_vocabulary_are_one_sentence(path: str, real: Process) -> None:
     for number in (-1, 1 << 31, 1 << 62, 1 << 64):
-        status, said = real.ask("POST", path, {"prompt": [number]})
-        assert (status, json.loads(said)["error"]["field"]) == (400, "prompt")
+        status, reply = real.ask("POST", path, {"prompt": [number]})
+        assert (status, json.loads(reply)["error"]["field"]) == (400, "prompt")
 
 
 def test_texts_of_a_list_have_a_bound(real: Process) -> None:
     """The longest text and the longest list allowed, and one more."""
     for stop, status in (
-        ("x" * MOST_WORD, 200),
-        ("x" * (MOST_WORD + 1), 400),
+        ("x" * MAX_WORD, 200),
+        ("x" * (MAX_WORD + 1), 400),
         ([str(number) for number in range(64)], 200),
         ([str(number) for number in range(65)], 400),
     ):
-        got, said = real.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stop": stop})
-        assert got == status, said
+        got, reply = real.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stop": stop})
+        assert got == status, reply

@@ -33,7 +33,11 @@ TALK = [
     ChatMessage("assistant", "a + b"),
     ChatMessage("user", "äb"),
 ]
-BODY = {"model": "x", "messages": [{"role": said.role, "content": said.content} for said in TALK], "max_tokens": 12}
+BODY = {
+    "model": "x",
+    "messages": [{"role": message.role, "content": message.content} for message in TALK],
+    "max_tokens": 12,
+}
 CONTROLS = (*MARKERS, *TURNS)
 words = st.lists(
     st.sampled_from([*CONTROLS, "<", "|", "<|im_", "end|>", "start|>", "\ufdd0", "\ufdd1", "x = [1]", "\n", " "]),
@@ -50,7 +54,7 @@ def to_prompt(tokenizer: TextTokenizer, talk: list[ChatMessage]) -> tuple[tuple[
 def reference(talk: list[ChatMessage]) -> list[int]:
     """Return the ids from transformers."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=chat_backend(), eos_token="<|im_end|>")
-    messages = [{"role": said.role, "content": said.content} for said in talk]
+    messages = [{"role": message.role, "content": message.content} for message in talk]
     text = tokenizer.apply_chat_template(messages, chat_template=TEMPLATE, tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -76,7 +80,7 @@ WRITTEN = """{%- macro mark(role) %}[{{ role|upper }}]{% endmacro %}
 
 
 def test_what_templates_are_written_with_is_rendered_as_by_transformers() -> None:
-    messages = [{"role": said.role, "content": f"{said.content} <ä>"} for said in TALK]
+    messages = [{"role": message.role, "content": f"{message.content} <ä>"} for message in TALK]
     tokens = {"eos_token": "<|im_end|>"}
     theirs: Any = render_jinja_template([messages], chat_template=WRITTEN, add_generation_prompt=True, **tokens)
     assert render({"template": WRITTEN, "messages": messages, "tokens": tokens}) == {"text": theirs[0][0]}
@@ -108,12 +112,12 @@ def test_no_words_become_control_tokens(first: str, second: str) -> None:
     tokenizer = chat_tokenizer()
     talk = [ChatMessage("user", first), ChatMessage("assistant", second), ChatMessage("user", first + second)]
     ids, text = to_prompt(tokenizer, talk)
-    plain, _ = to_prompt(tokenizer, [replace(said, content="x") for said in talk])
+    plain, _ = to_prompt(tokenizer, [replace(message, content="x") for message in talk])
     assert [number for number in ids if number in tokenizer.special_ids] == [
         number for number in plain if number in tokenizer.special_ids
     ]
-    for said in talk:
-        assert said.content.strip() in text
+    for message in talk:
+        assert message.content.strip() in text
 
 
 def test_placeholders_are_characters_that_nobody_used() -> None:
@@ -181,7 +185,7 @@ def test_content_in_parts_and_a_developers_word(talker: Served, answers: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "said"),
+    ("change", "field", "message"),
     [({"messages": None}, "messages", "at least one"), ({"messages": []}, "messages", "at least one"),
      ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "one of system"),
      ({"messages": [{"role": "user"}]}, "messages[0].content", "missing"),
@@ -191,10 +195,10 @@ def test_content_in_parts_and_a_developers_word(talker: Served, answers: Any) ->
      ({"tools": [{"type": "function"}]}, "tools", "no tools"), ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
      ({"response_format": {"type": "json_object"}}, "response_format", "plain text")],
 )  # fmt: skip
-def test_what_cannot_be_answered(talker: Served, change: dict[str, Any], field: str, said: str) -> None:
+def test_what_cannot_be_answered(talker: Served, change: dict[str, Any], field: str, message: str) -> None:
     reply = talker.post("/v1/chat/completions", {**BODY, **change})
     assert (reply.status, reply.json["error"]["field"]) == (400, field), reply.body
-    assert said in reply.json["error"]["message"]
+    assert message in reply.json["error"]["message"]
 
 
 def test_a_model_without_a_template_says_so(toy: Served, talker: Served) -> None:

@@ -58,7 +58,7 @@ def test_props_tell_what_the_caches_hold(toy: Served) -> None:
     toy.post(PATH, body(TEXT[:500]))
     assert wait_for(toy.idle)
     for use in toy.ask("GET", "/props").json["caches"].values():
-        assert use["taken"] == 0 and 0 < use["nbytes"] <= use["most_bytes"] and use["tokens"] > 100
+        assert use["taken"] == 0 and 0 < use["nbytes"] <= use["max_bytes"] and use["tokens"] > 100
 
 
 def ends(harness: Harness, *handles: Any) -> list[str]:

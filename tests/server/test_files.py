@@ -104,7 +104,7 @@ def test_files_that_still_wait_when_the_daemon_stops_are_refused_and_not_kept() 
 
 
 def test_only_so_many_wait_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_thread, "MOST_CALLS", 1)
+    monkeypatch.setattr(engine_thread, "MAX_CALLS", 1)
     engine = SlowToKeep()
     with serving(engine) as served, ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, served, "first", "a", "x")

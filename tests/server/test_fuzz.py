@@ -114,8 +114,12 @@ def check(status: int, body: bytes) -> None:
     assert status < 500, body
     if not status >= 400 or not body.startswith(b"{"):
         return  # the HTTP parser's own errors are plain text
-    said = json.loads(body)
-    error = said["error"] if isinstance(said["error"], dict) else {"message": said["error"], "field": said["field"]}
+    message = json.loads(body)
+    error = (
+        message["error"]
+        if isinstance(message["error"], dict)
+        else {"message": message["error"], "field": message["field"]}
+    )
     assert error["field"] and error["field"] in error["message"], body
     assert "\n" not in error["message"] and "Traceback" not in error["message"]
 

@@ -28,12 +28,12 @@ def odd() -> Iterator[Served]:
         yield served
 
 
-def text_of(path: str, said: dict[str, Any]) -> str:
+def text_of(path: str, message: dict[str, Any]) -> str:
     """Return the text of one message of a stream."""
     if path == "/v1/completions":
-        return str(said["choices"][0]["text"]) if said["choices"] else ""
+        return str(message["choices"][0]["text"]) if message["choices"] else ""
     name = {"/api/generate": "response", "/completion": "content"}.get(path, "text")
-    return str(said.get(name, ""))
+    return str(message.get(name, ""))
 
 
 @pytest.mark.parametrize("path", STREAMS)

@@ -44,8 +44,8 @@ def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypa
         disk.full = False
         assert output.warning == ""
         print("four", file=stream)
-        said = (tmp_path / "log").read_text()
-        assert said == "one\n\ncodespec: lines are missing here because they could not be written\nfour\n"
+        message = (tmp_path / "log").read_text()
+        assert message == "one\n\ncodespec: lines are missing here because they could not be written\nfour\n"
 
 
 @pytest.mark.parametrize("mode", ["a+b", "wb"])

@@ -17,7 +17,7 @@ from tests.server.fakes import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {f"/page/{name}": name for name in PAGE_FILES}
-MOST_BYTES = 450_000
+MAX_BYTES = 450_000
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_nothing_from_outside() -> None:
 
 def test_it_is_small_and_whole() -> None:
     assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES)
-    assert sum((PAGE / name).stat().st_size for name in PAGE_FILES if name != "licences.txt") < MOST_BYTES
+    assert sum((PAGE / name).stat().st_size for name in PAGE_FILES if name != "licences.txt") < MAX_BYTES
 
 
 def test_every_package_in_it_is_named_with_its_licence() -> None:

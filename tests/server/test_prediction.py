@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from codespec.contract.limits import MOST_PREDICTION
+from codespec.contract.limits import MAX_PREDICTION
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from codespec.server.dispatcher import answers, follow_up
 from codespec.server.handles import RequestHandle
@@ -110,7 +110,7 @@ def test_the_language_servers_draft(talker: Served) -> None:
     assert {data["source"] for name, data in events if name == "round" and data["drafted"]} == {"prediction"}
 
 
-TOO_LONG = "x" * (MOST_PREDICTION + 1)
+TOO_LONG = "x" * (MAX_PREDICTION + 1)
 WRONG = [
     ("x", "prediction must be an object."),
     ({}, "prediction.type is missing: send it."),

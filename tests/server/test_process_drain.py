@@ -46,14 +46,14 @@ def test_one_limit_and_an_answer_for_everybody(models: Models) -> None:  # noqa:
             served.process.send_signal(signal.SIGTERM)
             rests = list(pool.map(http.client.HTTPResponse.read, begun))
             refused = [connection.getresponse() for connection in waiting]
-            said = [json.loads(reply.read()) for reply in refused]
+            message = [json.loads(reply.read()) for reply in refused]
             cut = half.recv(4096)
         code, _, err = served.end()
     assert all(heads) and b"event: error\n" in rests[0]
     for rest in rests:
         last = rest.decode().rstrip("\n").rpartition("\n")[2].removeprefix("data: ")
         assert "is stopping" in json.dumps(json.loads(last)) and b"[DONE]" not in rest
-    assert [reply.status for reply in refused] == [503] * 4 and all("is stopping" in json.dumps(one) for one in said)
+    assert [reply.status for reply in refused] == [503] * 4 and all("is stopping" in json.dumps(one) for one in message)
     assert cut.startswith(b"HTTP/1.1 503"), "whoever was still sending is answered too"
     assert code == 0 and "Traceback" not in err
 

@@ -24,8 +24,8 @@ def refusals(served: Process, **headers: str) -> set[tuple[int, str]]:
     """Return status and field of each endpoint's rejection; a daemon that is still loading is not a rejection."""
     found = set()
     for method, path, body in ASKED:
-        status, said = served.ask(method, path, body, **headers)
-        found |= set() if status in (200, 503) else {(status, json.loads(said)["error"]["field"])}
+        status, message = served.ask(method, path, body, **headers)
+        found |= set() if status in (200, 503) else {(status, json.loads(message)["error"]["field"])}
     return found
 
 
@@ -70,19 +70,19 @@ def ready_made(*files: str) -> str:
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion", "/api/generate"])
 def test_secrets_in_a_ready_made_prompt_are_left_out(path: str, real: Process) -> None:
     """The client is told, and the model reads the same as without them."""
-    without, said = read(real, path, "a.py")
+    without, message = read(real, path, "a.py")
     with_secret, told = read(real, path, "a.py", "conf/.env")
     with_other, _ = read(real, path, "a.py", "conf/b.py")
-    assert said == [] and told == ["1 of 2 other files may hold secrets and were left out"]
+    assert message == [] and told == ["1 of 2 other files may hold secrets and were left out"]
     assert without == with_secret < with_other
 
 
 def read(served: Process, path: str, *files: str) -> tuple[int, list[str]]:
     """Return the number of prompt tokens and the notes to the client."""
     asked: dict[str, Any] = {"prompt": ready_made(*files), "max_tokens": 1, "n_predict": 1, "stream": False}
-    status, said = served.ask("POST", path, {**asked, "options": {"num_predict": 1}})
-    reply = json.loads(said)
-    assert status == 200, said
+    status, message = served.ask("POST", path, {**asked, "options": {"num_predict": 1}})
+    reply = json.loads(message)
+    assert status == 200, message
     counts = (
         reply.get("usage", reply).get(name) for name in ("prompt_tokens", "tokens_evaluated", "prompt_eval_count")
     )

@@ -66,13 +66,13 @@ def test_a_teams_day(models: Models, tmp_path: Path) -> None:  # noqa: F811
 def test_what_can_not_start_is_one_sentence(models: Models, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "keys").write_text("{\n")
     (tmp_path / "keys").chmod(0o600)
-    for words, said in (
+    for words, message in (
         (("--keys", tmp_path / "keys"), "Line 1 of"),
         (("--keys", tmp_path / "none"), "codespec keys add"),
         (("--metrics-token-file", tmp_path / "none"), "can't be read"),
     ):
         done = run("serve", "--port", "0", *models.flags, *words)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and said in done.stderr, done.stderr
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and message in done.stderr, done.stderr
     for words in (("add", "a b"), ("revoke", "none"), ("list",)):
         done = run("keys", *words, "--keys", tmp_path / "keys")
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr

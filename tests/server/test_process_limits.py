@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from codespec.bounded_json import MOST_DEPTH
-from codespec.contract.limits import MOST_BODY, MOST_SEPARATORS
-from codespec.server.dialects.llama_cpp import MOST_CONTENT
+from codespec.bounded_json import MAX_DEPTH
+from codespec.contract.limits import MAX_BODY, MAX_SEPARATORS
+from codespec.server.dialects.llama_cpp import MAX_CONTENT
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process
@@ -29,10 +29,10 @@ STREAMED = ("/v1/completions", "/completion", "/api/generate", "/v1/fim/completi
 
 def test_what_waits_holds_its_request_only(real: Process) -> None:
     """Many open requests with a body of empty lists, and with a maximal body of which nothing is used."""
-    lists = b'{"prompt": "x", "stream": true, "junk": [' + b"[]," * (MOST_BODY // 3 - 20) + b"[]]}"
+    lists = b'{"prompt": "x", "stream": true, "junk": [' + b"[]," * (MAX_BODY // 3 - 20) + b"[]]}"
     before = memory(real)
-    text = "a" * (MOST_BODY - 4 * MOST_SEPARATORS - 10_000) + "\U0001f600"  # four bytes per character in memory
-    unused = {"junk": text, "more": [[]] * (MOST_SEPARATORS // 2 - 1000)}
+    text = "a" * (MAX_BODY - 4 * MAX_SEPARATORS - 10_000) + "\U0001f600"  # four bytes per character in memory
+    unused = {"junk": text, "more": [[]] * (MAX_SEPARATORS // 2 - 1000)}
     with ExitStack() as stack:
         opened = [real.open(path, lists) for path in STREAMED[:3]]
         for path in (*STREAMED, *STREAMED):
@@ -45,7 +45,7 @@ def test_what_waits_holds_its_request_only(real: Process) -> None:
         grown = memory(real) - before
     assert statuses == [400] * 3
     assert wait_for(lambda: real.num_open() == 0)
-    assert grown < 10 * MOST_BODY, "as large as they came they take five times as much"
+    assert grown < 10 * MAX_BODY, "as large as they came they take five times as much"
 
 
 def memory(served: Process) -> int:
@@ -64,13 +64,13 @@ def test_a_packed_body_is_refused_unopened(real: Process) -> None:
     """It costs no more than an uncompressed body of its size; these would expand to 8 GiB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = packer.compress(bytes(64 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
-    bomb = gzip.compress(b"")[:10] + block * (MOST_BODY // len(block))
+    bomb = gzip.compress(b"")[:10] + block * (MAX_BODY // len(block))
     spent = []
     for headers in ({}, {"Content_Encoding": "gzip"}):
         begun = processor_time(real)
-        status, said = real.ask("POST", PATH, bomb, **headers)
+        status, message = real.ask("POST", PATH, bomb, **headers)
         spent.append(processor_time(real) - begun)
-    assert (status, json.loads(said)["error"]["field"]) == (415, "Content-Encoding")
+    assert (status, json.loads(message)["error"]["field"]) == (415, "Content-Encoding")
     plain, packed = spent
     assert packed <= 10 * (plain + 1), spent
     status, _ = real.ask("POST", PATH, gzip.compress(b'{"prefix": "x"}'), Content_Encoding="gzip")
@@ -79,29 +79,31 @@ def test_a_packed_body_is_refused_unopened(real: Process) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
 def test_long_words_and_many_values_are_one_sentence(path: str, real: Process) -> None:
-    for body, field in (({"stop": ["x" * 5000]}, "stop"), ({"prompt": [1] * (MOST_SEPARATORS + 9)}, "body")):
-        status, said = real.ask("POST", path, {"prompt": "x", **body})
-        assert (status, json.loads(said)["error"]["field"]) == (400, field)
-    text = ", [{" * (MOST_SEPARATORS // 2)  # brackets inside strings are not counted
-    status, said = real.ask("POST", path, {"prompt": "x", "max_tokens": 1, "n_predict": 1, "unused": text})
-    assert status == 200, said[:300]
+    for body, field in (({"stop": ["x" * 5000]}, "stop"), ({"prompt": [1] * (MAX_SEPARATORS + 9)}, "body")):
+        status, message = real.ask("POST", path, {"prompt": "x", **body})
+        assert (status, json.loads(message)["error"]["field"]) == (400, field)
+    text = ", [{" * (MAX_SEPARATORS // 2)  # brackets inside strings are not counted
+    status, message = real.ask("POST", path, {"prompt": "x", "max_tokens": 1, "n_predict": 1, "unused": text})
+    assert status == 200, message[:300]
 
 
-@pytest.mark.parametrize("depth", [MOST_DEPTH, 500, 100_000])
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 500, 100_000])
 def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
     """In a field that is never read; code that walks the values need not limit its recursion."""
     body = b'{"prefix": "x", "max_tokens": 1, "unused": ' + b"[" * depth + b"]" * depth + b"}"
     for path in STREAMED:
-        status, said = real.ask("POST", path, body)
-        assert (status, json.loads(said)["error"]["field"] if "api" not in path else "body") == (400, "body"), said
-        assert f"it nests more than {MOST_DEPTH} brackets deep" in said.decode()
+        status, message = real.ask("POST", path, body)
+        assert (status, json.loads(message)["error"]["field"] if "api" not in path else "body") == (400, "body"), (
+            message
+        )
+        assert f"it nests more than {MAX_DEPTH} brackets deep" in message.decode()
 
 
 def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
     """Rounds continue meanwhile, at no less than a sixth of their pace."""
-    text = ("def first(values):\n    return values[0] + 17\n" * MOST_CONTENT)[:MOST_CONTENT]
-    status, said = real.ask("POST", "/tokenize", {"content": text + "x"})
-    assert (status, json.loads(said)["error"]["field"]) == (400, "content")
+    text = ("def first(values):\n    return values[0] + 17\n" * MAX_CONTENT)[:MAX_CONTENT]
+    status, message = real.ask("POST", "/tokenize", {"content": text + "x"})
+    assert (status, json.loads(message)["error"]["field"]) == (400, "content")
     stream = real.open(PATH, {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw"})
     reply = stream.getresponse()
     came: list[float] = []

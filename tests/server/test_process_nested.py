@@ -10,8 +10,8 @@ from tests.server.test_process import Process
 
 def complete(served: Process, prefix: str, language: str) -> None:
     body = {"prefix": prefix, "suffix": "", "language": language, "max_tokens": 2}
-    status, said = served.ask("POST", "/v1/codespec/complete", body)
-    assert status == 200, said
+    status, message = served.ask("POST", "/v1/codespec/complete", body)
+    assert status == 200, message
 
 
 def test_sequences_in_sequences(real: Process) -> None:

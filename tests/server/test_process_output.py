@@ -97,10 +97,10 @@ def test_a_log_has_a_bound(models: Models, tmp_path: Path) -> None:  # noqa: F81
             sizes.append(log.stat().st_size)
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
-    said = log.read_text()
+    message = log.read_text()
     assert 1000 < max(sizes) <= 2000
-    assert said.startswith("codespec: older lines were dropped here\n")
-    assert said.splitlines()[-1].startswith("codespec: stopping")
+    assert message.startswith("codespec: older lines were dropped here\n")
+    assert message.splitlines()[-1].startswith("codespec: stopping")
 
 
 def test_a_mistake_keeps_its_code_where_nothing_can_be_said() -> None:

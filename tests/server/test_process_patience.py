@@ -20,7 +20,7 @@ from tests.server.forked import start_forked
 from tests.server.test_process import Process
 
 PATH = "/v1/codespec/complete"
-MOST_PATIENCE = 120.0
+MAX_PATIENCE = 120.0
 WAIT = 40.0  # seconds to wait for events due after one second
 # An engine that writes megabytes, more than the buffers between a daemon and its client hold.
 LOUD = """
@@ -69,7 +69,7 @@ def post(body: bytes, length: int) -> bytes:
 
 @pytest.mark.parametrize("seconds", [lifecycle.IDLE_SECONDS, wire.READ_SECONDS, wire.WRITE_SECONDS])
 def test_patience_ends(seconds: float) -> None:
-    assert 1 <= seconds <= MOST_PATIENCE
+    assert 1 <= seconds <= MAX_PATIENCE
 
 
 def test_a_body_that_does_not_come_whole(served: Process) -> None:

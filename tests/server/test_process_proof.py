@@ -60,8 +60,8 @@ def test_where_others_can_write_it_goes_on_and_says_so(state: Path) -> None:
         nonce = new_nonce()
         assert proof_of(served, nonce)["by_secret"] is None
         _, _, err = served.end(signal.SIGTERM)
-    mend = f"Other users can write to {folder}: run `chmod 700 {folder}`."
-    assert err.splitlines()[:2] == [f"codespec: editors can't verify this daemon. {mend}", f"{WITHOUT} {mend}"]
+    fix = f"Other users can write to {folder}: run `chmod 700 {folder}`."
+    assert err.splitlines()[:2] == [f"codespec: editors can't verify this daemon. {fix}", f"{WITHOUT} {fix}"]
     assert not list(folder.glob("*.sock")) and not (folder / "secret").exists()
 
 
@@ -69,34 +69,34 @@ def test_where_its_name_would_be_too_long_it_goes_on_and_says_so(state: Path) ->
     with serving(state / ("x" * 100)) as served:
         assert served.ask("GET", "/health")[0] in (200, 503)
         _, _, err = served.end(signal.SIGTERM)
-    said = err.splitlines()[0]
-    assert re.fullmatch(rf"{WITHOUT} The socket .* \(.*too long\): choose another place with --socket\.", said), err
+    message = err.splitlines()[0]
+    assert re.fullmatch(rf"{WITHOUT} The socket .* \(.*too long\): choose another place with --socket\.", message), err
 
 
 def proof_of(served: Process, nonce: bytes, **headers: str) -> dict[str, Any]:
-    status, said = served.ask("POST", PATH, {"nonce": nonce.hex()}, **headers)
-    assert status == 200, said
-    return dict(json.loads(said))
+    status, message = served.ask("POST", PATH, {"nonce": nonce.hex()}, **headers)
+    assert status == 200, message
+    return dict(json.loads(message))
 
 
 def test_it_proves_itself_at_its_own_address_and_needs_no_token_for_that(state: Path, token_file: Path) -> None:
     with serving(state, "--token-file", token_file) as served:
         nonce, peer = new_nonce(), ("127.0.0.1", served.port)
-        said = proof_of(served, nonce)
+        message = proof_of(served, nonce)
         for keys in (Keys((state / "codespec" / "secret").read_bytes()), Keys(None, stretched(TOKEN))):
-            assert is_proven(said, keys, nonce, peer)
-            assert not is_proven(said, keys, new_nonce(), peer)
-            assert not is_proven(said, keys, nonce, ("127.0.0.1", served.port + 1))
-        assert proof_of(served, nonce, Authorization="Bearer wrong") == said
+            assert is_proven(message, keys, nonce, peer)
+            assert not is_proven(message, keys, new_nonce(), peer)
+            assert not is_proven(message, keys, nonce, ("127.0.0.1", served.port + 1))
+        assert proof_of(served, nonce, Authorization="Bearer wrong") == message
         assert served.ask("GET", "/v1/codespec/stats")[0] == 401
 
 
 def test_without_a_token_there_is_no_proof_by_one(state: Path) -> None:
     with serving(state) as served:
         nonce = new_nonce()
-        said = proof_of(served, nonce)
-        assert said["by_token"] is None and said["at"] == f"127.0.0.1:{served.port}"
-        assert is_proven(said, Keys((state / "codespec" / "secret").read_bytes()), nonce, ("127.0.0.1", served.port))
+        message = proof_of(served, nonce)
+        assert message["by_token"] is None and message["at"] == f"127.0.0.1:{served.port}"
+        assert is_proven(message, Keys((state / "codespec" / "secret").read_bytes()), nonce, ("127.0.0.1", served.port))
 
 
 def test_strangers_get_short_answers_to_short_questions(state: Path, token_file: Path) -> None:
@@ -110,8 +110,8 @@ def test_strangers_get_short_answers_to_short_questions(state: Path, token_file:
             ({"nonce": "0" * 64, "x": "y" * 256}, 413, "body"),
             (b"{", 400, "body"),
         ):
-            found, said = served.ask("POST", PATH, body)
-            assert (found, json.loads(said)["error"]["field"]) == (status, field), said
+            found, message = served.ask("POST", PATH, body)
+            assert (found, json.loads(message)["error"]["field"]) == (status, field), message
         asked = {"nonce": "0" * 64}
         assert served.ask("POST", PATH, asked, Host="evil.example")[0] == 403
         assert served.ask("POST", PATH, asked, Origin="https://evil.example")[0] == 403

@@ -49,8 +49,8 @@ def steps(served: Process) -> int:
 def rounds(served: Process, values: dict[str, object]) -> int:
     """Return the number of rounds while a request was sent and answered."""
     before = steps(served)
-    status, said = served.ask("POST", PATH, values)
-    assert status == 200 and said.count(b'"finish_reason":"length"') == values["n"]
+    status, message = served.ask("POST", PATH, values)
+    assert status == 200 and message.count(b'"finish_reason":"length"') == values["n"]
     return steps(served) - before
 
 

@@ -53,8 +53,8 @@ def test_more_connections_than_files(models: Models, tmp_path: Path) -> None:  #
         with flood(served):
             for _ in range(20):
                 assert served.ask("GET", "/health")[0] == 200
-            status, said = served.ask("POST", "/v1/codespec/complete", {"prefix": "x", "max_tokens": 2})
-            assert status == 200 and b'"finish_reason"' in said
+            status, message = served.ask("POST", "/v1/codespec/complete", {"prefix": "x", "max_tokens": 2})
+            assert status == 200 and b'"finish_reason"' in message
         served.end(signal.SIGTERM)
     lines = log.read_text().splitlines()
     assert len([line for line in lines if "connections are open" in line]) == 1, lines

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.server.chat_template_process import MOST_ADDED, SECONDS
+from codespec.server.chat_template_process import MAX_ADDED, SECONDS
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import user_environment
@@ -69,9 +69,9 @@ def processor_time(number: int) -> int:
 def say(served: Process, words: str) -> tuple[int, str]:
     """Return the status, and the error sentence of a rejection."""
     body = {"messages": [{"role": "user", "content": words}], "max_tokens": 2}
-    status, said = served.ask("POST", CHAT, body)
-    reply = json.loads(said)
-    assert status == 200 or reply["error"]["field"] == "messages", said
+    status, message = served.ask("POST", CHAT, body)
+    reply = json.loads(message)
+    assert status == 200 or reply["error"]["field"] == "messages", message
     return status, "" if status == 200 else reply["error"]["message"]
 
 
@@ -85,8 +85,8 @@ def test_the_engine_goes_on_beside_a_template_that_loops(talker: Process) -> Non
     assert talker.ask("GET", "/health")[0] == 200
     assert looping.is_alive(), "both are answered before it is given up"
     looping.join()
-    status, said = found[0]
-    assert status == 400 and f"takes longer than {SECONDS} s" in said
+    status, message = found[0]
+    assert status == 400 and f"takes longer than {SECONDS} s" in message
     assert say(talker, "hello") == (200, "")
 
 
@@ -96,9 +96,9 @@ def test_the_engine_goes_on_beside_a_template_that_loops(talker: Process) -> Non
 def test_what_a_template_does_is_one_sentence(asked: str, words: str, talker: Process) -> None:
     assert say(talker, "hello") == (200, "")
     before = memory(talker)
-    status, said = say(talker, asked)
-    assert status == 400 and words in said, said
-    assert memory(talker) - before < 64 * MOST_ADDED
+    status, message = say(talker, asked)
+    assert status == 400 and words in message, message
+    assert memory(talker) - before < 64 * MAX_ADDED
     assert say(talker, "hello") == (200, "")
 
 

@@ -68,13 +68,13 @@ def test_a_prompt_that_is_sent_both_ways_is_wrapped_once(client: str) -> None:
 def test_clients_that_only_chat_fill_in_as_well(content: object) -> None:
     """No chat template is needed, and none is used."""
     engine = FakeEngine()
-    said = [{"role": "system", "content": "You complete code."}, {"role": "user", "content": content}]
+    message = [{"role": "system", "content": "You complete code."}, {"role": "user", "content": content}]
     with serving(engine) as served:
-        reply = served.post("/v1/chat/completions", {"messages": said, "max_tokens": 2})
+        reply = served.post("/v1/chat/completions", {"messages": message, "max_tokens": 2})
         assert reply.status == 200 and reply.json["choices"][0]["message"]["content"] == " ="
         assert "may hold secrets" in reply.json["notes"][0]
-        said[1]["content"] = "What does <|fim_prefix|> mean?"
-        assert served.post("/v1/chat/completions", {"messages": said, "max_tokens": 2}).status == 400
+        message[1]["content"] = "What does <|fim_prefix|> mean?"
+        assert served.post("/v1/chat/completions", {"messages": message, "max_tokens": 2}).status == 400
     (request,) = engine.submitted
     assert (request.prefix, request.suffix, request.snippets) == ("x = ", "\ny = 2\n", (Snippet("b.py", "b = 1\n"),))
 

@@ -6,7 +6,7 @@ import pytest
 
 from codespec.secret_files import is_secret
 from codespec.server.wire import is_utf8
-from codespec.text.fim_templates import MOST_FILES, split_ready_made
+from codespec.text.fim_templates import MAX_FILES, split_ready_made
 from tests.processor_time import least
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
@@ -24,13 +24,13 @@ def test_lone_surrogates_are_searched_without_a_loop() -> None:
 def test_a_ready_made_prompt_of_many_files_keeps_the_last_ones_and_says_so() -> None:
     files = "".join(f"<file_sep>f{number}.py\nx\n" for number in range(40_000))
     found = split_ready_made(files + FIM)
-    assert found is not None and (len(found.files), found.left_out) == (MOST_FILES, 40_000 - MOST_FILES)
+    assert found is not None and (len(found.files), found.left_out) == (MAX_FILES, 40_000 - MAX_FILES)
     assert found.files[-1] == ("f39999.py", "x\n")
     engine = FakeEngine()
     with serving(engine) as served:
         reply = served.post("/v1/completions", {"prompt": files + FIM, "max_tokens": 1}).json
-    assert reply["notes"] == [f"the first {40_000 - MOST_FILES} other files were left out: at most 64 are read"]
-    assert len(engine.submitted[0].snippets) == MOST_FILES
+    assert reply["notes"] == [f"the first {40_000 - MAX_FILES} other files were left out: at most 64 are read"]
+    assert len(engine.submitted[0].snippets) == MAX_FILES
 
 
 def test_a_line_longer_than_any_path_is_text() -> None:

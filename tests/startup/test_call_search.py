@@ -144,7 +144,7 @@ def test_attention_that_changes_from_64_rows_on(dtype: torch.dtype, monkeypatch:
     tiny_model("llama", dtype=dtype)
     queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] >= 64))
     model, variance = settled(dtype)
-    assert variance == "" and 0 < model.calls.most_queries <= 32
+    assert variance == "" and 0 < model.calls.max_queries <= 32
     assert plays_exactly(model)
 
 
@@ -215,7 +215,7 @@ def test_products_that_cancel_show_their_order() -> None:
 def test_attention_whose_every_number_of_rows_differs(model: TorchModel, monkeypatch: Patch) -> None:
     queries(monkeypatch, lambda out, query: out * (1.0 + 2.0**-20 * query.shape[2]))
     model, variance = settled()
-    assert variance == "" and model.calls.queries == model.calls.most_queries
+    assert variance == "" and model.calls.queries == model.calls.max_queries
     assert plays_exactly(model)
 
 
@@ -245,7 +245,7 @@ def test_a_stricter_shape_mends_what_only_a_whole_forward_shows(model: TorchMode
     answers = iter(["it varies", "it varies", ""])
     monkeypatch.setattr(call_search, "find_variance", lambda *_: next(answers))
     model, varying = settled()
-    assert varying == "" and model.exact and model.calls.most_queries == 32 and model.calls.rows
+    assert varying == "" and model.exact and model.calls.max_queries == 32 and model.calls.rows
 
 
 def test_no_call_has_more_rows_than_were_tried(model: TorchModel, monkeypatch: Patch) -> None:
@@ -359,9 +359,9 @@ def test_more_threads_than_one_are_exact(threads: int) -> None:
 
 
 def test_a_shape_is_read_as_it_was_written() -> None:
-    shape = CallShape(rows=32, queries=8, most_queries=32, sizes=32)
+    shape = CallShape(rows=32, queries=8, max_queries=32, sizes=32)
     assert CallShape.from_dict(shape.as_dict()) == shape
-    for wrong in ({"rows": -1}, {"queries": 0}, {"queries": 8, "most_queries": 4}, {"rows": 1.5}, {"keys": 10**9}):
+    for wrong in ({"rows": -1}, {"queries": 0}, {"queries": 8, "max_queries": 4}, {"rows": 1.5}, {"keys": 10**9}):
         with pytest.raises(ValueError):
             CallShape.from_dict({**shape.as_dict(), **wrong})
     with pytest.raises(TypeError):
@@ -378,7 +378,7 @@ def test_no_query_row_is_attended_alone(queries: int, most: int) -> None:
 
     In bfloat16 a trial shows that too rarely to rely on.
     """
-    calls = CallShape(queries=queries, most_queries=most)
+    calls = CallShape(queries=queries, max_queries=most)
     for count in range(1, 2000):
         _, each = calls.query_tiles(count)
         assert each % 32 != 1, f"{count} rows"

@@ -127,7 +127,7 @@ def test_a_model_that_varies_is_in_fast_mode(kept: Path, monkeypatch: Patch) -> 
 
 
 def test_tests_force_a_shape(searches: list[int], monkeypatch: Patch) -> None:
-    shape = CallShape(rows=64, queries=16, most_queries=16)
+    shape = CallShape(rows=64, queries=16, max_queries=16)
     monkeypatch.setenv(FORCED, json.dumps(shape.as_dict()))
     model, fast = loaded(), loaded(exact=False)
     choose_calls(model, [])

@@ -93,7 +93,7 @@ def test_measuring_leaves_the_slots_empty() -> None:
 
 
 def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "MOST_SWEEPS", 1)
+    monkeypatch.setattr(timing, "MAX_SWEEPS", 1)
     target, _ = pair()
     rows = [len(measure_table(target, {}, budget).target.curves[0].rows) for budget in (1e-6, 60.0)]
     assert rows == [len(timing.GRIDS[-1][0]), len(timing.GRIDS[0][0])]

@@ -17,7 +17,7 @@ from codespec.startup import prompt_budget as module
 from codespec.startup.parts import slot_bytes, target_context
 from codespec.startup.prompt_budget import (
     DRAFTER,
-    LEAST_PROMPT,
+    MIN_PROMPT,
     STEP,
     ReadingSpeed,
     find_reading,
@@ -39,13 +39,13 @@ BUDGET = 256
 @pytest.mark.parametrize("allowed", [400, 800, 3000])
 def test_the_longest_that_is_answered_in_time(reading: ReadingSpeed, allowed: int) -> None:
     tokens, time = prompt_budget(reading, allowed, 1 << 20), allowed / 1000 * (1 - DRAFTER)
-    assert tokens == LEAST_PROMPT or reading.answer(tokens) <= time
+    assert tokens == MIN_PROMPT or reading.answer(tokens) <= time
     assert reading.answer(tokens + STEP) > time, "and no fewer"
 
 
 def test_it_follows_the_machine() -> None:
     slow, fast = prompt_budget(SLOW, 800, 1 << 20), prompt_budget(FAST, 800, 1 << 20)
-    assert LEAST_PROMPT < slow < fast / 10
+    assert MIN_PROMPT < slow < fast / 10
     assert slow < prompt_budget(SLOW, 1600, 1 << 20) < 2 * slow + 200
     assert prompt_budget(replace(SLOW, far=SLOW.near), 3000, 1 << 20) > prompt_budget(SLOW, 3000, 1 << 20), (
         "what stands before costs"
@@ -53,7 +53,7 @@ def test_it_follows_the_machine() -> None:
 
 
 def test_floor_and_ceiling() -> None:
-    assert prompt_budget(SLOWEST, 800, 8192) == LEAST_PROMPT and prompt_budget(SLOWEST, 800, 100) == 100
+    assert prompt_budget(SLOWEST, 800, 8192) == MIN_PROMPT and prompt_budget(SLOWEST, 800, 100) == 100
     assert prompt_budget(FAST, 800, 2048) == 2048
     assert prompt_budget(SLOWEST, 0, 8192) == 8192, "0: no limit"
 

@@ -16,7 +16,7 @@ from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter
 from codespec.store.weights import StoredTensor
 
-CONVERSION = Conversion("ab" * 32, "a converter", (), "", "", failed="It failed", mend="use another", nbytes=1)
+CONVERSION = Conversion("ab" * 32, "a converter", (), "", "", failed="It failed", fix="use another", nbytes=1)
 FULL = "codespec: converting [########################] 100.0%"
 
 

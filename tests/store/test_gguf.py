@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def message(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the lines that the user sees."""
     lines: list[str] = []
     monkeypatch.setattr(conversion_cache, "say", lines.append)
@@ -69,17 +69,17 @@ def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.Ca
         assert capfd.readouterr().err == ("" if dtype == "native" else "codespec: converting m.gguf (once)\n")
 
 
-def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[Path], said: list[str]) -> None:
+def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[Path], message: list[str]) -> None:
     file = write_model(tmp_path / "m.gguf")
     folder = convert_gguf(file)
-    assert said == ["converting m.gguf (once)"] and folder.parent == converted_home()
+    assert message == ["converting m.gguf (once)"] and folder.parent == converted_home()
     assert convert_gguf(file) == folder
     assert (
         convert_gguf(file.rename(tmp_path / "moved.GGUF")) == folder == resolve(str(tmp_path / "moved.GGUF")).folder()
     )
     write_model(file, form="Q8_0")
     assert convert_gguf(file) != folder
-    assert len(runs) == len(said) == 2
+    assert len(runs) == len(message) == 2
     assert sorted(path.name for path in converted_home().iterdir() if path.is_dir()) == sorted(
         {folder.name, convert_gguf(file).name}
     )
@@ -157,7 +157,7 @@ def test_a_folder_of_an_older_format_or_half_of_one_is_made_again(tmp_path: Path
     assert source_quantization(json.loads((folder / "config.json").read_text())) == "F32"
 
 
-def test_what_stands_against_it_is_one_sentence_and_leaves_nothing(tmp_path: Path, home: Path, said: list[str]) -> None:
+def test_what_stands_against_it_is_one_sentence(tmp_path: Path, home: Path, message: list[str]) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(write_model(tmp_path / "whole.gguf").read_bytes()[:-5000])
     for _ in range(2):

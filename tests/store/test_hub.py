@@ -59,8 +59,8 @@ def test_again_asks_for_nothing(hub: SmallHub, models: Command) -> None:
 
 def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, tiny_files: dict[str, bytes]) -> None:
     hub.cut[WEIGHTS] = 15_000_000
-    said = sentence(models("pull", REPOSITORY))
-    assert "503" in said and "what has arrived is kept" in said
+    message = sentence(models("pull", REPOSITORY))
+    assert "503" in message and "what has arrived is kept" in message
     assert visible(home) == []
     hub.cut.clear()
     hub.broken = False
@@ -104,8 +104,8 @@ def test_two_at_once_download_once(hub: SmallHub, begin: Start, home: Path) -> N
 @pytest.mark.parametrize("file", [WEIGHTS, "tokenizer.json"])
 def test_wrong_hash(file: str, hub: SmallHub, models: Command, home: Path) -> None:
     hub.lies[file] = ("ab" * 32) if file == WEIGHTS else ("ab" * 20)
-    said = sentence(models("pull", REPOSITORY))
-    assert f"{file} of {REPOSITORY}" in said and "abababababababab" in said and "was deleted" in said
+    message = sentence(models("pull", REPOSITORY))
+    assert f"{file} of {REPOSITORY}" in message and "abababababababab" in message and "was deleted" in message
     assert visible(home) == [] and not list(home.rglob(f"{file}*"))
 
 
@@ -127,8 +127,8 @@ def test_a_hash_that_is_none(name: str, hub: SmallHub, models: Command) -> None:
 )
 def test_refused(refusal: tuple[int, str], words: list[str], hub: SmallHub, models: Command, home: Path) -> None:
     hub.refusal = refusal
-    said = sentence(models("pull", REPOSITORY))
-    assert all(word in said for word in words), said
+    message = sentence(models("pull", REPOSITORY))
+    assert all(word in message for word in words), message
     assert visible(home) == [] and not (home / ".part").exists()
 
 
@@ -142,13 +142,13 @@ def test_another_name_than_it_has(models: Command) -> None:
 
 
 def test_no_network(models: Command) -> None:
-    said = sentence(models("pull", REPOSITORY, HF_ENDPOINT="http://127.0.0.1:9"))
-    assert "There is no network here" in said
+    message = sentence(models("pull", REPOSITORY, HF_ENDPOINT="http://127.0.0.1:9"))
+    assert "There is no network here" in message
 
 
 def test_offline_by_wish(hub: SmallHub, models: Command) -> None:
-    said = sentence(models("pull", REPOSITORY, HF_HUB_OFFLINE="1"))
-    assert "HF_HUB_OFFLINE is set" in said and hub.requests == [] and hub.agents == set()
+    message = sentence(models("pull", REPOSITORY, HF_HUB_OFFLINE="1"))
+    assert "HF_HUB_OFFLINE is set" in message and hub.requests == [] and hub.agents == set()
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_a_model_for_edits_is_one_file_of_its_repository(hub: SmallHub, models: 
     """The hub states the size that the catalogue doesn't pin, and the pinned hash decides."""
     name, file = "sweep-next-edit-0.5b", "sweep-next-edit-0.5b.q8_0.gguf"
     hub.repository, hub.files = "sweepai/sweep-next-edit-0.5B", {"README.md": b"", file: b"GGUF" + bytes(70_000)}
-    said = sentence(models("pull", name))
-    assert f"{file} of {hub.repository} has another SHA-256" in said
+    message = sentence(models("pull", name))
+    assert f"{file} of {hub.repository} has another SHA-256" in message
     assert hub.asked_for(file) == [0] and hub.asked_for("README.md") == [] and visible(home) == []
     del hub.files[file]
     assert f"{hub.repository} no longer has {file}" in sentence(models("pull", name))

@@ -193,20 +193,20 @@ def test_a_file_that_just_fits(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert pull(find_sources(str(file)), quiet).path.is_file()
 
 
-@pytest.mark.parametrize(("number", "mend"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that it can be")])
-def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that it can be")])
+def test_what_the_disk_refuses(number: int, fix: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: Path, place: Path) -> None:
         raise OSError(number, os.strerror(number), str(place))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refuse)
         with pytest.raises(
-            ModelError, match=rf"my-model\.q8_0 can't be pulled, .*my-model.* \({os.strerror(number)}\): {mend}"
+            ModelError, match=rf"my-model\.q8_0 can't be pulled, .*my-model.* \({os.strerror(number)}\): {fix}"
         ):
             pull(find_sources(str(file)), quiet)
     pull(find_sources(str(file)), quiet)
     monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(ModelError, match=rf"my-model\.q8_0 can't be removed, .* \({os.strerror(number)}\): {mend}"):
+    with pytest.raises(ModelError, match=rf"my-model\.q8_0 can't be removed, .* \({os.strerror(number)}\): {fix}"):
         remove("my-model.q8_0", quiet)
 
 

@@ -41,7 +41,7 @@ def zeros(key: str, count: int) -> bytes:
 
 def test_lists_are_limited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparse file holds any number of them, and a number in Python is many times as large."""
-    monkeypatch.setattr(header, "MOST_ELEMENTS", 100)
+    monkeypatch.setattr(header, "MAX_ELEMENTS", 100)
     file = tmp_path / "a.gguf"
     file.write_bytes(gguf(zeros("a", 50), zeros("b", 50)))
     assert header.read_header(file).items("b") == [0] * 50

@@ -31,7 +31,7 @@ class Case:
         return f"{self.language}: {self.name}"
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """The model's text."""
         return self.kept + self.dropped
 
@@ -48,10 +48,10 @@ def _case(language: str, part: str) -> Case:
     if code.startswith("!"):
         shape, _, code = code[1:].partition("\n")
     prefix, _, rest = code.partition("⟦")
-    said, _, suffix = rest.partition("⟧")
+    message, _, suffix = rest.partition("⟧")
     suffix = suffix.removesuffix("\n") if suffix.strip() else ""
-    idle = said[1:] if said.startswith("!") else ""
-    kept, _, dropped = ("", "", "") if idle else said.partition("¦")
+    idle = message[1:] if message.startswith("!") else ""
+    kept, _, dropped = ("", "", "") if idle else message.partition("¦")
     return Case(language, name, shape, prefix, suffix, kept, dropped, idle)
 
 

@@ -111,7 +111,7 @@ def test_what_a_programmer_keeps(case: Case) -> None:
         assert case.idle in ending.idle
         return
     assert not ending.idle
-    kept = case.said.encode()[: write(ending, bytewise(case.said))].decode()
+    kept = case.message.encode()[: write(ending, bytewise(case.message))].decode()
     assert kept == case.kept, ending.reason
     assert not case.dropped.strip() or ending.reason
 
@@ -126,7 +126,7 @@ def test_every_language_has_its_cases() -> None:
 @settings(max_examples=250)
 def test_the_end_depends_on_the_bytes_alone(case: Case, shape: Shape, more: str, data: st.DataObject) -> None:
     """Neither the pieces nor the text after the end change it."""
-    text = (case.said[: data.draw(st.integers(0, len(case.said)))] + more).encode()
+    text = (case.message[: data.draw(st.integers(0, len(case.message)))] + more).encode()
     expected = write(ending_at(case, shape), [text[at : at + 1] for at in range(len(text))])
     marks = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=12))})
     pieces = [text[a:b] for a, b in pairwise(marks)]
@@ -169,7 +169,7 @@ def test_without_a_grammar_the_same_holds(text: str, shape: Shape, prefix: str, 
 
 
 @pytest.mark.parametrize(
-    "shape,prefix,said,kept",
+    "shape,prefix,message,kept",
     [
         ("auto", "x = ", "f(\n    1,\n)\ny = 2\n", "f("),
         ("auto", "if x:", "\n    y = 1\n\n    z = 2\nw = 3\n", "\n    y = 1\n\n    z = 2"),
@@ -178,14 +178,14 @@ def test_without_a_grammar_the_same_holds(text: str, shape: Shape, prefix: str, 
         ("line", "if x:", "\n    y = 1\nz\n", "\n    y = 1"),
     ],
 )
-def test_indentation_decides_where_no_grammar_is_known(shape: Shape, prefix: str, said: str, kept: str) -> None:
-    assert said.encode()[: write(Ending(shape, None, prefix, ""), bytewise(said))].decode() == kept
+def test_indentation_decides_where_no_grammar_is_known(shape: Shape, prefix: str, message: str, kept: str) -> None:
+    assert message.encode()[: write(Ending(shape, None, prefix, ""), bytewise(message))].decode() == kept
 
 
 def test_brackets_are_counted_where_no_grammar_is_known() -> None:
-    for said, kept in (("f(a), b)\n", "f(a), b"), ("[1]\n", "[1]"), ("a] + 1)\n", "a] + 1)")):
+    for message, kept in (("f(a), b)\n", "f(a), b"), ("[1]\n", "[1]"), ("a] + 1)\n", "a] + 1)")):
         ending = Ending("auto", None, "call(", ")")
-        assert said.encode()[: write(ending, bytewise(said))].decode() == kept
+        assert message.encode()[: write(ending, bytewise(message))].decode() == kept
 
 
 def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +227,8 @@ def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
 
 def test_a_cut_is_never_inside_a_character() -> None:
     ending = Ending("line", None, "x = ", "")
-    said = "\u30ac" + "\u20ac" * 40  # the two characters end in the same byte
-    assert said.encode()[: write(ending, bytewise(said))].decode()
+    message = "\u30ac" + "\u20ac" * 40  # the two characters end in the same byte
+    assert message.encode()[: write(ending, bytewise(message))].decode()
     assert ending.reason == "it repeats itself"
 
 

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from codespec.errors import TokenizerError
 from codespec.text.speller import byte_level_alphabet
-from codespec.text.tokenizer import MOST_REMEMBERED, TextTokenizer
+from codespec.text.tokenizer import MAX_REMEMBERED, TextTokenizer
 from tests.text.strategies import code_text, loose_bytes
 from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_backend, toy_tokenizer
 
@@ -250,9 +250,9 @@ def test_long_texts_are_remembered_and_given_out_as_copies() -> None:
 
 def test_only_the_last_long_texts_are_remembered() -> None:
     tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
-    for number in range(MOST_REMEMBERED + 5):
+    for number in range(MAX_REMEMBERED + 5):
         assert tokenizer.decode_bytes(tokenizer.encode_inside(f"{number} " * 500)) == (f"{number} " * 500).encode()
-    assert len(tokenizer._remembered) == MOST_REMEMBERED
+    assert len(tokenizer._remembered) == MAX_REMEMBERED
 
 
 def test_a_remembered_text_that_begins_has_its_dummy_prefix() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.verify.noise import Floats, coarse, gumbel, halves, least_coarse, row_key, token_hashes, uniform
+from codespec.verify.noise import Floats, coarse, gumbel, halves, min_coarse, row_key, token_hashes, uniform
 from tests.toy_tokenizers import KINDS, toy_tokenizer
 
 EULER = 0.5772156649
@@ -59,7 +59,7 @@ def test_great_noise_is_independent_too() -> None:
 def test_the_upper_bits_bound_the_noise(seed: int, bound: float) -> None:
     hashes = token_hashes([b"%d" % number for number in range(200)])
     key = row_key(seed, 0, 0, 0)
-    low = coarse(key, halves(hashes)) < least_coarse(bound)
+    low = coarse(key, halves(hashes)) < min_coarse(bound)
     assert (gumbel(key, hashes)[low] < bound).all() and (gumbel(key, hashes)[~low] > bound - 1e-4).all()
 
 

@@ -25,7 +25,7 @@ def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: obje
     return Sequence(asked, 0, ids, prefix.encode(), b"", True, frozenset(), StopFinder(), slot=slot)
 
 
-def said(parrot: Parrot, count: int) -> list[int]:
+def message(parrot: Parrot, count: int) -> list[int]:
     """Return the next ids of the parrot's text."""
     return parrot.tokenizer.encode(SAID)[:count]
 
@@ -39,7 +39,7 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
     turns = []
     for slot, (right, wrong, whole) in enumerate(plans):
         sequence = sequence_of(parrot, slot)
-        ids = (*said(parrot, right), *([0] * wrong)) if whole else ()
+        ids = (*message(parrot, right), *([0] * wrong)) if whole else ()
         turns.append(Turn(sequence, sequence.num_pending if whole else 4, Candidates(tuple(ids))))
     verdicts = verifier.accept(turns, verifier.verify(turns))
     for turn, verdict, (right, _, whole) in zip(turns, verdicts, plans, strict=True):
@@ -48,9 +48,9 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
             assert verdict is None and turn.sequence.cached == 4
         else:
             assert verdict is not None and verdict.accepted == right
-            assert list(verdict.committed) == said(parrot, right + 1)
+            assert list(verdict.committed) == message(parrot, right + 1)
             assert turn.sequence.cached == len(turn.sequence.ids) + right
-            assert held[-right:] == said(parrot, right) or not right
+            assert held[-right:] == message(parrot, right) or not right
         assert len(held) == turn.sequence.cached, "rejected rows are gone, the last choice is not in yet"
     assert parrot.forwards == 1
 
@@ -107,7 +107,7 @@ def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejectio
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)
     turns = []
     for slot, count in enumerate((2, 3)):
-        ids = tuple(said(parrot, count))
+        ids = tuple(message(parrot, count))
         row = np.full(len(parrot.token_bytes), 1e-9, np.float32)
         probabilities = tuple(np.where(np.arange(row.size) == number, 1.0, row).astype(np.float32) for number in ids)
         sequence = sequence_of(parrot, slot, temperature=0.01 if slot in drawn else 0.0, rule="rejection")
@@ -115,4 +115,4 @@ def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejectio
             Turn(sequence, sequence.num_pending, Candidates(ids, probabilities=probabilities if slot in drawn else ()))
         )
     for turn, verdict in zip(turns, verifier.accept(turns, verifier.verify(turns)), strict=True):
-        assert verdict is not None and list(verdict.committed) == said(parrot, len(turn.candidates.ids) + 1)
+        assert verdict is not None and list(verdict.committed) == message(parrot, len(turn.candidates.ids) + 1)

@@ -13,7 +13,7 @@ import type { Ask } from "./wire.ts";
 import { forget, KEPT_MS, written, writtenField } from "./written.ts";
 
 const PAUSE_MS = 90; // between the last key and the request
-const MOST_SIDE = 60_000; // characters on each side of the cursor; the daemon accepts 64 Ki
+const MAX_SIDE = 60_000; // characters on each side of the cursor; the daemon accepts 64 Ki
 
 /** Receives a completion's progress, for the page. */
 export interface Watcher {
@@ -169,7 +169,7 @@ export class Completer {
   }
 
   private describe(state: EditorState, anchor: number, trigger: string): Ask {
-    const from = Math.max(0, anchor - MOST_SIDE);
+    const from = Math.max(0, anchor - MAX_SIDE);
     const { shape, tokens, speculate } = this.choices();
     return {
       document: this.document,
@@ -177,7 +177,7 @@ export class Completer {
       ...this.place,
       prefix: state.sliceDoc(from, anchor).toWellFormed(),
       prefix_offset: from,
-      suffix: state.sliceDoc(anchor, anchor + MOST_SIDE).toWellFormed(),
+      suffix: state.sliceDoc(anchor, anchor + MAX_SIDE).toWellFormed(),
       trigger,
       shape,
       max_tokens: tokens,

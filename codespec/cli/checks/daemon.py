@@ -48,8 +48,8 @@ def check_port(address: Address, found: Found) -> Finding:
     if found.who == "locked":
         return warning("port", f"a daemon on {address.url} requires its token", "give --token-file")
     if found.who == "stranger":
-        said = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
-        return failed("port", said, OTHER_PORT)
+        message = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
+        return failed("port", message, OTHER_PORT)
     if found.who == "silent":
         return failed("port", f"{address.url} is used by a program that does not speak HTTP", OTHER_PORT)
     return well("port", f"{address.url} is free")
@@ -58,13 +58,13 @@ def check_port(address: Address, found: Found) -> Finding:
 def check_daemon(found: Found) -> Iterator[Finding]:
     """Check the daemon's state and version."""
     if found.who != "daemon":
-        said = "not checked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
-        yield well("daemon", said)
+        message = "not checked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
+        yield well("daemon", message)
         return
     version, state = found.daemon["version"], found.daemon["state"]
     if version != __version__:
-        said = f"the daemon is codespec {version}, this is {__version__}"
-        yield warning("version", said, "restart the daemon")
+        message = f"the daemon is codespec {version}, this is {__version__}"
+        yield warning("version", message, "restart the daemon")
     if state == "ready":
         yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
@@ -72,9 +72,9 @@ def check_daemon(found: Found) -> Iterator[Finding]:
         reason, model = found.daemon.get("reason"), found.daemon.get("model")
         yield well("daemon", f"idle ({reason}), model {model}; the next request loads it")
         return
-    severity, mend = STATES.get(state, ("failed", "restart it"))
+    severity, fix = STATES.get(state, ("failed", "restart it"))
     reason = found.daemon.get("reason")
-    yield Finding("daemon", severity, f"{state} ({reason})" if reason else state, mend)
+    yield Finding("daemon", severity, f"{state} ({reason})" if reason else state, fix)
 
 
 def _prompts(daemon: Mapping[str, Any]) -> str:

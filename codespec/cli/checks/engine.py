@@ -50,13 +50,13 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
         return well(ARITHMETIC, f"exact mode holds by construction: {model.kernel}")
     from codespec.models.torch_model import TorchModel
     from codespec.startup.batch_invariance import find_variance, tried_length
-    from codespec.startup.tuning import MOST_CHUNK
+    from codespec.startup.tuning import MAX_CHUNK
 
     assert isinstance(model, TorchModel)
-    variance = find_variance(model, config.prefill_chunk or MOST_CHUNK)
+    variance = find_variance(model, config.prefill_chunk or MAX_CHUNK)
     if variance:
-        said = f"the shape cached by an earlier start ({model.calls.label}) no longer holds ({variance})"
-        return warning(ARITHMETIC, said, f"remove {cache_folder() / 'calls'}")
+        message = f"the shape cached by an earlier start ({model.calls.label}) no longer holds ({variance})"
+        return warning(ARITHMETIC, message, f"remove {cache_folder() / 'calls'}")
     return well(ARITHMETIC, f"exact mode holds: {tried_length(model)} tokens are equal in chunks and at once")
 
 
@@ -136,8 +136,8 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     context, reading = target_context(engine.target, config), measure_again(engine.target, [])
     tokens = prompt_budget(reading, config.first_answer_ms, context)
     takes = round(reading.answer(tokens) * 1000)
-    said = f"a new document's prompt may take {tokens:,} of the context's {context:,} tokens, answered in {takes} ms"
+    message = f"a new document's prompt may take {tokens:,} of the context's {context:,} tokens, answered in {takes} ms"
     if tokens == context or takes <= config.first_answer_ms:
-        return well(PROMPTS, said)
-    mend = "close busy programs and run doctor again, or choose a smaller target"
-    return warning(PROMPTS, f"{said}: later than first_answer_ms, and fewer tokens would be too few", mend)
+        return well(PROMPTS, message)
+    fix = "close busy programs and run doctor again, or choose a smaller target"
+    return warning(PROMPTS, f"{message}: later than first_answer_ms, and fewer tokens would be too few", fix)

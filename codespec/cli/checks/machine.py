@@ -45,7 +45,7 @@ def check_packages(config: EngineConfig | None, needed: bool) -> Iterator[Findin
             require_kernels()
     except ConfigError as error:
         found = from_fault("packages", error.fault)
-        yield from [found] if needed else [warning("packages", f"{found.said} (a daemon answers)", found.mend)]
+        yield from [found] if needed else [warning("packages", f"{found.message} (a daemon answers)", found.fix)]
         return
     versions = [f"{name} {importlib.metadata.version(name)}" for name in packages if name != "torch"]
     if torch:
@@ -63,8 +63,8 @@ def check_processor(config: EngineConfig) -> Iterator[Finding]:
     """Check that there are no more threads than cores, and that the processor supports the number format."""
     cores = usable_cores()
     if config.threads > cores:
-        said = f"{config.threads} threads on {cores} usable core(s) wait for each other"
-        yield warning("cores", said, f"set threads = {max(1, cores)} or less")
+        message = f"{config.threads} threads on {cores} usable core(s) wait for each other"
+        yield warning("cores", message, f"set threads = {max(1, cores)} or less")
     else:
         yield well(
             "cores", f"{cores} usable, threads = {config.threads}{'' if config.threads else ' (measured at start)'}"
@@ -73,8 +73,8 @@ def check_processor(config: EngineConfig) -> Iterator[Finding]:
     if on_cpu and "bfloat16" in (config.dtype, config.drafter_dtype) and not computes_bfloat16():
         name = "dtype" if config.dtype == "bfloat16" else "drafter_dtype"
         better = "native" if has_native() else "float32"
-        said = "this processor has no bfloat16 products, which makes them slow"
-        yield warning("dtype", said, f'set {name} = "{better}"')
+        message = "this processor has no bfloat16 products, which makes them slow"
+        yield warning("dtype", message, f'set {name} = "{better}"')
 
 
 def usable_cores() -> int:

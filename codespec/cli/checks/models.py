@@ -37,8 +37,8 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     try:
         model = resolve(name)
         if model.fetched() is None:
-            mend = "the first start fetches it; `hf download` does so now"
-            return warning(role, f"{name} is a hub id and not on this machine yet", mend), None
+            fix = "the first start fetches it; `hf download` does so now"
+            return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
         facts = read_facts(model)
     except ModelError as error:
         return from_fault(role, error.fault), None
@@ -70,14 +70,16 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     """Check whether models and caches fit into free memory."""
     need = needed_bytes(config, target, drafter)
     free = available_memory()
-    said = f"about {gigabytes(start_bytes(config, target, drafter))} needed, up to {gigabytes(need)} as the caches fill"
+    message = (
+        f"about {gigabytes(start_bytes(config, target, drafter))} needed, up to {gigabytes(need)} as the caches fill"
+    )
     if free is None:
-        return well("memory", f"{said}; this system does not report free memory")
-    said += f", {gigabytes(free)} free"
-    mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
+        return well("memory", f"{message}; this system does not report free memory")
+    message += f", {gigabytes(free)} free"
+    fix = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
     if need > free:
-        return failed("memory", said, mend)
-    return warning("memory", said, mend) if need > NEARLY * free else well("memory", said)
+        return failed("memory", message, fix)
+    return warning("memory", message, fix) if need > NEARLY * free else well("memory", message)
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:

@@ -48,7 +48,7 @@ def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, 
     query, keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (query, keys, values))
     (count, heads, size), (slots, kv_heads, _, value_size) = query.shape, values.shape
     groups, window, softcap, sinks = heads // kv_heads, scoring.window, scoring.softcap, scoring.sinks
-    chunks, splits = -(-groups // TILE_ROWS), most_splits(rows.reach, window, groups)
+    chunks, splits = -(-groups // TILE_ROWS), max_splits(rows.reach, window, groups)
     out = query.new_empty(count, heads, value_size)
     partial = query.new_empty(splits, count, heads, value_size, dtype=torch.float32)
     state = query.new_empty(2, splits, count, heads, dtype=torch.float32)
@@ -70,7 +70,7 @@ def attend_tiles(query: Tensor, keys: Tensor, values: Tensor, rows: DeviceRows, 
     return out
 
 
-def most_splits(reach: int, window: int, groups: int) -> int:
+def max_splits(reach: int, window: int, groups: int) -> int:
     """Return an upper bound on the splits visible to a tile's rows. The host uses it to size grids and buffers."""
     splits = -(-reach // SPLIT)
     if not window:

@@ -55,7 +55,7 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
         flat += count
 
 
-def most_tiles(rows: int, sequences: int, size: int) -> int:
+def max_tiles(rows: int, sequences: int, size: int) -> int:
     """Return the most tiles that a step of `rows` rows needs: each sequence may end with a partial tile."""
     return min(rows, sequences + rows // size)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from codespec.models.cache import KVCache
-from codespec.models.cuda.device_rows import DeviceRows, RowBuffer, most_tiles, tiles_of
+from codespec.models.cuda.device_rows import DeviceRows, RowBuffer, max_tiles, tiles_of
 from codespec.models.rows import Rows
 
 # Many small sizes, because padding dominates the cost of a step of few rows, and few large ones.
@@ -37,10 +37,10 @@ class Bucket:
 
 
 class Buckets:
-    """The buckets of up to `most_rows` rows over a cache of `capacity` positions."""
+    """The buckets of up to `max_rows` rows over a cache of `capacity` positions."""
 
-    def __init__(self, most_rows: int, capacity: int) -> None:
-        self.rows = tuple(rows for rows in ROWS if rows <= most_rows)
+    def __init__(self, max_rows: int, capacity: int) -> None:
+        self.rows = tuple(rows for rows in ROWS if rows <= max_rows)
         self.reaches = reaches(capacity)
 
     def fit(self, rows: int, keys: int) -> Bucket | None:
@@ -197,7 +197,7 @@ class StepRunner:
         return self._steps.get(bucket) if bucket is not None else None
 
     def _make(self, bucket: Bucket) -> BucketStep:
-        tiles = most_tiles(bucket.rows, self._slots, self._tile)
+        tiles = max_tiles(bucket.rows, self._slots, self._tile)
         buffer = RowBuffer(bucket.rows, tiles, bucket.reach, self._slots, self.device)
         return BucketStep(buffer, self._compute_shared)
 

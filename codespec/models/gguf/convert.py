@@ -70,8 +70,8 @@ def check_kind(header: Header) -> None:
         )
     kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
     if kind in _OTHERS or not header.tensors:
-        content, mend = _OTHERS.get(kind, _OTHERS["vocab"])
-        raise ModelError(f"{header.file} contains {content}, not a whole model", mend)
+        content, fix = _OTHERS.get(kind, _OTHERS["vocab"])
+        raise ModelError(f"{header.file} contains {content}, not a whole model", fix)
 
 
 def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:

@@ -20,9 +20,9 @@ from codespec.errors import ModelError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST_ENTRIES = 100_000  # settings, and tensors: the largest models have several thousand
-MOST_ELEMENTS = 1 << 24  # of all arrays: the largest vocabularies have some 300,000 tokens, in four lists
-MOST_DIMENSIONS = 4
+MAX_ENTRIES = 100_000  # settings, and tensors: the largest models have several thousand
+MAX_ELEMENTS = 1 << 24  # of all arrays: the largest vocabularies have some 300,000 tokens, in four lists
+MAX_DIMENSIONS = 4
 AGAIN = "fetch or export the file again"
 
 _STRING, _ARRAY = 8, 9
@@ -110,7 +110,7 @@ class _Reader:
 
     def read(self) -> Header:
         tensors, settings = self._number("<Q"), self._number("<Q")
-        if max(tensors, settings) > MOST_ENTRIES:
+        if max(tensors, settings) > MAX_ENTRIES:
             raise broken(self._file, "its header counts too many entries")
         values: dict[str, Any] = {}
         for _ in range(settings):
@@ -132,7 +132,7 @@ class _Reader:
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, count = self._string(), self._number("<I")
-        if not 0 < count <= MOST_DIMENSIONS:
+        if not 0 < count <= MAX_DIMENSIONS:
             raise broken(self._file, f"{name[:80]!r} has {count} dimensions")
         shape = tuple(self._number("<Q") for _ in range(count))[::-1]
         kind, offset = self._number("<I"), self._number("<Q")
@@ -192,5 +192,5 @@ class _Reader:
 
     def _demand(self, length: int, count: int = 0) -> None:
         self._elements += count
-        if length > len(self._data) - self._at or self._elements > MOST_ELEMENTS:
+        if length > len(self._data) - self._at or self._elements > MAX_ELEMENTS:
             raise broken(self._file, "it ends within its header")

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MARKER = "\u2581"  # SentencePiece's space
-MOST_CHARACTERS = 1024  # per token, because every split of it is tried
+MAX_CHARACTERS = 1024  # per token, because every split of it is tried
 # Usual names of control tokens that end a text; files declare one or two of them by id.
 ENDS = frozenset(
     {
@@ -144,7 +144,7 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
         raise broken(header.file, "its tokens and their types do not match")
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are equal")
-    if max(map(len, tokens)) > MOST_CHARACTERS:
+    if max(map(len, tokens)) > MAX_CHARACTERS:
         raise broken(header.file, "one of its tokens is too long")
     return tokens, kinds
 

@@ -21,8 +21,8 @@ ARCHITECTURES: dict[str, Kind] = {
     "Eagle3LlamaForCausalLM": "eagle3",
     "DFlashDraftModel": "dflash",
 }
-MOST_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
-MOST_BLOCK = 256
+MAX_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
+MAX_BLOCK = 256
 FEW_LAYERS = 8  # targets with fewer layers are read at other layers
 
 
@@ -120,7 +120,7 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
     if heads % kv_heads or head_size % 2:
         sizes = f"{heads} attention heads of size {head_size} and {kv_heads} key heads"
         raise ModelError(f"The head {folder} has {sizes}, which can't be computed", "fetch or export the head again")
-    drafted = 1 if kind == "eagle3" else get.size("num_hidden_layers", most=MOST_LAYERS)
+    drafted = 1 if kind == "eagle3" else get.size("num_hidden_layers", most=MAX_LAYERS)
     return HeadConfig(
         kind=kind,
         hidden_size=hidden,
@@ -133,7 +133,7 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
         vocab_size=get.size("vocab_size"),
         draft_vocab=get.size("draft_vocab_size", get.size("vocab_size")),
         draft_layers=drafted,
-        block=get.size("block_size", 16, most=MOST_BLOCK) if kind == "dflash" else 8,
+        block=get.size("block_size", 16, most=MAX_BLOCK) if kind == "dflash" else 8,
         epsilon=get.number("rms_norm_eps", 1e-6),
         max_positions=get.size("max_position_embeddings", 2048, most=1 << 26),
         mask_token=get.mask_token() if kind == "dflash" else None,
@@ -204,7 +204,7 @@ class _ConfigReader:
         else:
             layers = self.part("dflash_config").get("target_layer_ids")
             layers = spread_layers(target_layers, self.size("num_hidden_layers")) if layers is None else layers
-        is_usable = isinstance(layers, list | tuple) and 0 < len(layers) <= MOST_LAYERS
+        is_usable = isinstance(layers, list | tuple) and 0 < len(layers) <= MAX_LAYERS
         if not is_usable or not all(type(layer) is int and layer >= 0 for layer in layers):
             raise self._wrong("its target's layers", layers)
         return tuple(layers)

@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from codespec import __version__
 from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
-from codespec.contract.limits import MOST_FILE_TEXT
+from codespec.contract.limits import MAX_FILE_TEXT
 from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, event_to_json
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
@@ -70,8 +70,8 @@ def read_files(fields: Fields) -> tuple[str, tuple[Snippet, ...]]:
     files = read_snippets("files", body.get("files", ()))
     if not body["document"]:
         raise RequestError("document must not be empty: name the document that the files are for.", "document")
-    if sum(len(file.text) for file in files) > MOST_FILE_TEXT:
-        raise RequestError(f"files must have at most {MOST_FILE_TEXT} characters together: send fewer.", "files")
+    if sum(len(file.text) for file in files) > MAX_FILE_TEXT:
+        raise RequestError(f"files must have at most {MAX_FILE_TEXT} characters together: send fewer.", "files")
     return body["document"], files
 
 

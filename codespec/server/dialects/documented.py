@@ -27,7 +27,7 @@ SAMPLER = "the engine has no such sampler"
 FREE = "the engine writes free text"
 TEXT = "only text is completed"
 AS_IT_IS = "the prompt is continued as it is"
-MOST_LIKELY = {  # samplers of llama.cpp, in Ollama's options too
+MAX_LIKELY = {  # samplers of llama.cpp, in Ollama's options too
     "frequency_penalty": Unread(PENALTY, (0,)),
     "presence_penalty": Unread(PENALTY, (0,)),
     "mirostat": Unread(SAMPLER, (0,)),
@@ -35,7 +35,7 @@ MOST_LIKELY = {  # samplers of llama.cpp, in Ollama's options too
     "tfs_z": Unread(SAMPLER, (1,)),
 }
 LLAMA_CPP: Mapping[str, Unread] = {
-    **MOST_LIKELY,
+    **MAX_LIKELY,
     "dry_multiplier": Unread(SAMPLER, (0,)),
     "xtc_probability": Unread(SAMPLER, (0,)),
     "top_n_sigma": Unread(SAMPLER, (-1, 0)),
@@ -65,7 +65,7 @@ OLLAMA: Mapping[str, Unread] = {
     "think": Unread(AS_IT_IS, (False, "")),
 }
 OLLAMA_OPTIONS: Mapping[str, Unread] = {
-    **MOST_LIKELY,
+    **MAX_LIKELY,
     "penalize_newline": Unread("repeat_penalty counts all tokens", (True,)),
     "num_ctx": Unread("the daemon's context serves all requests", noted=True),
 }

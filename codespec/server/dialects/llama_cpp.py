@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MOST_LOGPROBS, MOST_PATH, MOST_TEXT
+from codespec.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
 from codespec.contract.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
@@ -43,7 +43,7 @@ COMPLETION_NAMES = {
     "logprobs": "n_probs",
     "n": "n_cmpl",
 }
-MOST_CONTENT = 1 << 18  # characters to tokenize, which take a few tenths of a second
+MAX_CONTENT = 1 << 18  # characters to tokenize, which take a few tenths of a second
 WARM_UP_MS = 10_000.0  # time limit of a warm-up, since no client waits for its reply
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
 
@@ -86,7 +86,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read an /infill request. Raise RequestError for the first invalid field."""
     notes = refuse_unread(fields, INFILL)
-    extras = [Snippet(part.text("filename", "", MOST_PATH), part.text("text")) for part in fields.parts("input_extra")]
+    extras = [Snippet(part.text("filename", "", MAX_PATH), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
         "suffix": fields.text("input_suffix", ""),
@@ -99,7 +99,7 @@ def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
 def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
     """Read a /completion request. Raise RequestError for the first invalid field."""
     notes = refuse_unread(fields, LLAMA_CPP)
-    probabilities = fields.whole("n_probs", 0, 0, MOST_LOGPROBS)
+    probabilities = fields.whole("n_probs", 0, 0, MAX_LOGPROBS)
     if probabilities and fields.flag("stream"):
         raise RequestError("n_probs can't be used in a stream: remove n_probs or stream.", "n_probs")
     logprobs = {"logprobs": probabilities or None, "n": read_choices(fields, "n_cmpl")}
@@ -111,7 +111,7 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
     refuse_window(fields, "repeat_penalty")
     tokens = read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
-    indent, streams = fields.whole("n_indent", 0, 0, MOST_TEXT), fields.flag("stream")
+    indent, streams = fields.whole("n_indent", 0, 0, MAX_TEXT), fields.flag("stream")
     if indent and streams:
         notes.append("n_indent is not used in a stream")
     settings: dict[str, Any] = {
@@ -283,7 +283,7 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
     daemon.loaded().demand_tokens()
     tokenizer = daemon.loaded().engine.target.tokenizer
     with await read_fields(request) as fields:
-        text = fields.text("content", most=MOST_CONTENT)
+        text = fields.text("content", most=MAX_CONTENT)
         start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
     async with daemon.encoding:
         return reply({"tokens": start + await asyncio.to_thread(tokenizer.encode, text)})

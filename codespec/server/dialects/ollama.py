@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MOST_PATH
+from codespec.contract.limits import MAX_PATH
 from codespec.contract.types import Completion, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
@@ -62,7 +62,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", MOST_PATH)
+    fields.text("model", "", MAX_PATH)
     options = fields.part("options") or Fields({}, "options.")
     notes = refuse_unread(fields, OLLAMA) + refuse_unread(options, OLLAMA_OPTIONS)
     refuse_window(options, "repeat_penalty")
@@ -124,7 +124,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     """Return the model's context length, and whether it can fill in the middle."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
-        name = fields.text("model", "", MOST_PATH) or fields.text("name", "", MOST_PATH)
+        name = fields.text("model", "", MAX_PATH) or fields.text("name", "", MAX_PATH)
     fills = not missing_fim(loaded)
     about = {
         "details": _details(),

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.limits import MOST_CHOICES, MOST_LOGPROBS, MOST_PATH
+from codespec.contract.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PATH
 from codespec.contract.types import Completion
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
@@ -50,8 +50,8 @@ NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
 CHAT_NAMES = {"prefix": "messages", "prompt_ids": "messages"}
 CHAT_KINDS = ("chat.completion", "chat.completion.chunk")
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-MOST_MESSAGES = 1024
-MOST_LEGACY_LOGPROBS = 5
+MAX_MESSAGES = 1024
+MAX_LEGACY_LOGPROBS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 def read_request(fields: Fields, loaded: Loaded) -> Continued:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", MOST_PATH)
+    fields.text("model", "", MAX_PATH)
     notes = refuse_unread(fields, OPENAI)
     sampling, echo = read_openai_sampling(fields), fields.flag("echo")
     choices = sampling["n"]
-    written = fields.whole("best_of", choices, choices, MOST_CHOICES)
+    written = fields.whole("best_of", choices, choices, MAX_CHOICES)
     if written > choices and fields.flag("stream"):
         raise RequestError("best_of can't be used in a stream: remove best_of or stream.", "best_of")
-    logprobs = fields.whole("logprobs", 0, 0, MOST_LEGACY_LOGPROBS) if "logprobs" in fields else None
+    logprobs = fields.whole("logprobs", 0, 0, MAX_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
         raise RequestError("logprobs can't be computed for an echoed prompt: remove logprobs or echo.", "logprobs")
     sampling["n"] = written
@@ -178,7 +178,7 @@ def read_hole(conversation: Sequence[ChatMessage], loaded: Loaded, notes: list[s
 
 def read_conversation(fields: Fields) -> list[ChatMessage]:
     """Read the messages. Raise RequestError if there are none."""
-    messages = [_read_message(part) for part in fields.parts("messages", MOST_MESSAGES)]
+    messages = [_read_message(part) for part in fields.parts("messages", MAX_MESSAGES)]
     if not messages:
         raise RequestError("messages is empty: send at least one.", "messages")
     return messages
@@ -193,10 +193,10 @@ def _read_message(message: Fields) -> ChatMessage:
 
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
     """Read the generation settings. Raise RequestError for the first invalid field."""
-    fields.text("model", "", MOST_PATH)
+    fields.text("model", "", MAX_PATH)
     notes += refuse_unread(fields, CHAT)
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
-    top = fields.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
+    top = fields.whole("top_logprobs", 0, 0, MAX_LOGPROBS)
     wanted = fields.flag("logprobs")
     if top and not wanted:
         raise RequestError("top_logprobs needs logprobs to be true: send both, or none.", "top_logprobs")
@@ -235,7 +235,7 @@ async def fill_in(request: web.Request) -> web.StreamResponse:
 
 def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Read a request. Raise RequestError for the first invalid field."""
-    fields.text("model", "", MOST_PATH)
+    fields.text("model", "", MAX_PATH)
     notes = refuse_unread(fields, MISTRAL)
     texts = read_prompt(fields.text("prompt"), fields, loaded, notes)
     settings = {

@@ -38,7 +38,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"
-LEAST_LOGPROB = -9999.0  # JSON has no infinity
+MIN_LOGPROB = -9999.0  # JSON has no infinity
 Placed = tuple[TokenLogprob, int]  # a token and its first character in the text
 SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
@@ -336,4 +336,4 @@ def _token(names: TokenNames, number: int, value: float) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float:
-    return max(value, LEAST_LOGPROB)
+    return max(value, MIN_LOGPROB)

@@ -11,15 +11,15 @@ from typing import Any, Concatenate, ParamSpec
 from aiohttp import web
 
 from codespec import secret_text
-from codespec.contract.limits import MOST_CHOICES, MOST_COUNT, MOST_PREDICTION, MOST_SEED
+from codespec.contract.limits import MAX_CHOICES, MAX_COUNT, MAX_PREDICTION, MAX_SEED
 from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields
 from codespec.text.edit_reader import read_edit_prompt
-from codespec.text.fim_templates import MOST_FILES, FimMissing, find_template, split_ready_made
-from codespec.text.layout import MOST_CHARS
+from codespec.text.fim_templates import MAX_FILES, FimMissing, find_template, split_ready_made
+from codespec.text.layout import MAX_CHARS
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")
@@ -51,7 +51,7 @@ def read_max_tokens(
     The result is at most half the context, because the prompt needs the rest and clients request more than the context
     holds.
     """
-    wanted = fields.whole(name, default, least, MOST_COUNT)
+    wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:
         notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other half")
@@ -60,13 +60,13 @@ def read_max_tokens(
 
 def read_seed(fields: Fields, name: str = "seed") -> int:
     """Return the seed; for a negative value, a random one."""
-    seed = fields.whole(name, 0, -MOST_SEED - 1, MOST_SEED)
+    seed = fields.whole(name, 0, -MAX_SEED - 1, MAX_SEED)
     return seed if seed >= 0 else secrets.randbits(32)
 
 
 def read_choices(fields: Fields, name: str = "n") -> int:
     """Return the number of texts to generate per prompt."""
-    return fields.whole(name, 1, 1, MOST_CHOICES)
+    return fields.whole(name, 1, 1, MAX_CHOICES)
 
 
 def read_sampling(
@@ -78,7 +78,7 @@ def read_sampling(
 
 
 SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
-    "top_k": lambda fields, name: max(0, fields.whole(name, 0, -1, MOST_COUNT)),  # 0 and less: all tokens
+    "top_k": lambda fields, name: max(0, fields.whole(name, 0, -1, MAX_COUNT)),  # 0 and less: all tokens
     "top_p": lambda fields, name: max(1e-6, fields.number(name, 1.0, 0.0, 1.0)),
     "min_p": lambda fields, name: fields.number(name, 0.0, 0.0, 1.0),
     "repetition_penalty": lambda fields, name: fields.number(name, 1.0, 0.01, 100.0),
@@ -99,7 +99,7 @@ def read_prediction(fields: Fields) -> str:
         return ""
     if prediction.text("type") != "content":
         raise RequestError("prediction.type must be content.", "prediction.type")
-    return prediction.text_or_parts("content", "", MOST_PREDICTION)
+    return prediction.text_or_parts("content", "", MAX_PREDICTION)
 
 
 def read_include_usage(fields: Fields) -> bool:
@@ -131,7 +131,7 @@ def read_prompt(
         return {"prefix": prompt, "suffix": suffix}
     require_fim(loaded, name, "send plain text, without markers")
     if ready_made.left_out:
-        notes.append(f"the first {ready_made.left_out} other files were left out: at most {MOST_FILES} are read")
+        notes.append(f"the first {ready_made.left_out} other files were left out: at most {MAX_FILES} are read")
     files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)
     return {"prefix": ready_made.prefix, "suffix": ready_made.suffix, "snippets": files}
 
@@ -141,7 +141,7 @@ def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
 
     Another server parses the control tokens itself. A prompt too long for the context is none.
     """
-    found = read_edit_prompt(prompt) if len(prompt) <= loaded.context * MOST_CHARS else None
+    found = read_edit_prompt(prompt) if len(prompt) <= loaded.context * MAX_CHARS else None
     if found is None:
         return None
     parts: dict[str, Any] = {"prefix": prompt, "prediction": found.prediction, "stop": found.stops}
@@ -188,8 +188,8 @@ def missing_fim(loaded: Loaded) -> str:
     return template.reason if isinstance(template, FimMissing) else ""
 
 
-def require_fim(loaded: Loaded, name: str, mend: str = "leave it out") -> None:
+def require_fim(loaded: Loaded, name: str, fix: str = "leave it out") -> None:
     """Raise RequestError if the model can't fill in the middle, which the field requires."""
     reason = missing_fim(loaded)
     if reason:
-        raise RequestError(f"{name} can't be used ({reason}): {mend}.", name)
+        raise RequestError(f"{name} can't be used ({reason}): {fix}.", name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.limits import MAX_CHANGES, MOST_COUNT, MOST_PATH
+from codespec.contract.limits import MAX_CHANGES, MAX_COUNT, MAX_PATH
 from codespec.contract.types import DoneEvent, Snippet, Stats, TextEvent
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
@@ -68,11 +68,11 @@ def _completion(offsets: Offsets, edit: dict[str, Any], confidence: float = 1.0)
 
 def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
     """Read a request; fields of Sweep's that are not needed are ignored. Raise RequestError for an invalid one."""
-    path = fields.text("file_path", most=MOST_PATH)
-    row, column = offsets.position(fields.whole("cursor_position", 0, 0, MOST_COUNT))
+    path = fields.text("file_path", most=MAX_PATH)
+    row, column = offsets.position(fields.whole("cursor_position", 0, 0, MAX_COUNT))
     chunks = [part for name in ("file_chunks", "retrieval_chunks") for part in fields.parts(name)]
     snippets = without_secrets(
-        (Snippet(part.text("file_path", "", MOST_PATH), part.text("content", "")) for part in chunks), []
+        (Snippet(part.text("file_path", "", MAX_PATH), part.text("content", "")) for part in chunks), []
     )
     context = EditContext(
         path=path,
@@ -81,7 +81,7 @@ def read_request(fields: Fields, offsets: Offsets) -> EditRequest:
         changes=list(read_changes(fields.text("recent_changes", "")))[-MAX_CHANGES:],
         snippets=[(snippet.path, snippet.text) for snippet in snippets],
         problems=[
-            (part.whole("line", 1, 1, MOST_COUNT) - 1, part.text("message", ""))
+            (part.whole("line", 1, 1, MAX_COUNT) - 1, part.text("message", ""))
             for part in fields.parts("editor_diagnostics")
         ],
     )

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MOST_NAME, MOST_PATH
+from codespec.contract.limits import MAX_NAME, MAX_PATH
 from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
@@ -26,7 +26,7 @@ from codespec.server.wire import Fields, read_fields, reply
 RAW = "debug_options.raw_prompt"
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix", "prompt_ids": RAW}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
-MOST_TOKENS = 64
+MAX_TOKENS = 64
 PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older server for its telemetry setting
 
 
@@ -55,9 +55,9 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     texts = read_prompt(raw, source, loaded, notes, RAW) if raw else _read_segments(source, notes)
     request = CompletionRequest(
         **texts,
-        path=source.text("filepath", "", MOST_PATH),
-        language=fields.text("language", "", MOST_NAME),
-        max_tokens=MOST_TOKENS,
+        path=source.text("filepath", "", MAX_PATH),
+        language=fields.text("language", "", MAX_NAME),
+        max_tokens=MAX_TOKENS,
         **read_sampling(fields, ("seed",)),
         shape="raw" if raw else "auto",
         heal=not raw,
@@ -68,7 +68,7 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
 def _read_segments(segments: Fields, notes: list[str]) -> dict[str, Any]:
     """Return prefix, suffix and other files."""
     parts = [part for name in SNIPPETS for part in segments.parts(name)]
-    files = [Snippet(part.text("filepath", "", MOST_PATH), part.text("body")) for part in parts]
+    files = [Snippet(part.text("filepath", "", MAX_PATH), part.text("body")) for part in parts]
     prefix, suffix = segments.text("prefix"), segments.text("suffix", "")
     return {"prefix": prefix, "suffix": suffix, "snippets": without_secrets(files, notes)}
 

@@ -39,7 +39,7 @@ interface Ready<Items> {
 }
 
 export const GATHER_MS = 400; // between two answers for one position, and until the editor is triggered again
-export const MOST_TOLD = 5; // triggers for one text
+export const MAX_TOLD = 5; // triggers for one text
 
 export class MoreGate<Items> {
   private asked: Asked<Items> | null = null;
@@ -97,10 +97,10 @@ export class MoreGate<Items> {
     if (items === null || this.asked !== asked) return;
     if (!this.editor.hasSome(items) || !this.editor.isHere(asked.place)) return;
     this.ready = { place: asked.place, items };
-    this.tell(this.ready, MOST_TOLD);
+    this.tell(this.ready, MAX_TOLD);
   }
 
-  /** Triggers the editor until it requests the ready items, at most MOST_TOLD times. */
+  /** Triggers the editor until it requests the ready items, at most MAX_TOLD times. */
   private tell(ready: Ready<Items>, times: number): void {
     clearTimeout(this.reminder);
     if (times === 0 || this.ready !== ready || !this.editor.isHere(ready.place)) return;

@@ -2,7 +2,7 @@
 
 import { findProgram, type Machine } from "./find_server.ts";
 
-export const LEAST = [3, 11] as const;
+export const MIN = [3, 11] as const;
 const NAMES = ["python3", "python", "python3.14", "python3.13", "python3.12", "python3.11"];
 const WINDOWS_NAMES = ["python", "python3", "py"];
 
@@ -50,7 +50,7 @@ export function parseVersion(text: string): readonly [number, number, number] | 
 }
 
 export function isNewEnough([major, minor]: readonly [number, number, number]): boolean {
-  return major > LEAST[0] || (major === LEAST[0] && minor >= LEAST[1]);
+  return major > MIN[0] || (major === MIN[0] && minor >= MIN[1]);
 }
 
 function faultOf(path: string, { code, text }: Answer): string {

@@ -1,6 +1,6 @@
 /** Limits the automatic restarts of the server. Pure. */
 
-export const MOST = 3;
+export const MAX = 3;
 export const WITHIN_MS = 180_000;
 
 export class Restarts {
@@ -9,7 +9,7 @@ export class Restarts {
   /** Returns whether another start is allowed now, and counts it. */
   allow(now: number): boolean {
     while (this.times.length && now - this.times[0]! > WITHIN_MS) this.times.shift();
-    if (this.times.length >= MOST) return false;
+    if (this.times.length >= MAX) return false;
     this.times.push(now);
     return true;
   }

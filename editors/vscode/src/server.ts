@@ -25,7 +25,7 @@ import type { Explained } from "./explanation.ts";
 import { type Found, findServer } from "./find_server.ts";
 import { machine } from "./machine.ts";
 import type { Answer, Trigger } from "./next_edits.ts";
-import { MOST, Restarts } from "./restarts.ts";
+import { MAX, Restarts } from "./restarts.ts";
 import { readLines } from "./run.ts";
 import { forServer, settings } from "./settings.ts";
 import type { Figures, Process, Told } from "./status.ts";
@@ -262,7 +262,7 @@ export class Server {
     const words = life.words.replace(/^codespec: /, "").replace(/\.$/, "") || how;
     this.log.error(`the server ended: ${words}`);
     if (this.restarts.allow(Date.now())) return this.begin();
-    this.show({ kind: "failed", sentence: `The language server ended ${MOST + 1} times (${words}): see the log.` });
+    this.show({ kind: "failed", sentence: `The language server ended ${MAX + 1} times (${words}): see the log.` });
   }
 
   private async end(): Promise<void> {

@@ -1,11 +1,11 @@
 /** The rules for tokens, which are the daemon's, and the removal of a token from the settings. Pure. */
 
-export const LEAST = 16; // characters
+export const MIN = 16; // characters
 
 /** Returns why a text is not a valid token, or "". */
 export function tokenFault(text: string): string {
   if (/[^\x20-\x7e]/.test(text)) return "A token is made of ASCII characters: leave out the others.";
-  if (text.length < LEAST) return `A token has ${LEAST} characters or more: make it longer.`;
+  if (text.length < MIN) return `A token has ${MIN} characters or more: make it longer.`;
   return "";
 }
 

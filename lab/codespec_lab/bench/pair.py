@@ -75,7 +75,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     """
     import torch  # takes a second, and the demo reads a pair without it
 
-    from codespec.startup.batch_invariance import LEAST_LENGTH
+    from codespec.startup.batch_invariance import MIN_LENGTH
     from codespec.startup.calls import choose_calls
 
     torch.set_num_threads(max(1, config.threads))
@@ -87,7 +87,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
     pair = Pair(target, drafter, context, config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context
-    needs = [Need(target, max(2, batch), max(LEAST_LENGTH, pair.context), pair.context + verified, verified)]
+    needs = [Need(target, max(2, batch), max(MIN_LENGTH, pair.context), pair.context + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, batch, pair.drafter_context + 1, read, batch))
     notes: list[str] = []

@@ -12,17 +12,17 @@ from urllib.parse import quote
 
 from codespec_grammars import find_language
 
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 from codespec.errors import ConfigError
 from codespec_lab.bench.sites import Site, read_held_out_code, read_prompts, spread_numbers
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import COMMENTS
 
-LEAST_LINE = 12  # characters of a line to type
+MIN_LINE = 12  # characters of a line to type
 LINES = 3  # lines to type at a site
 CHARACTERS = (60, 180)  # least and most characters to type at a site
-LEAST_ABOVE = 20  # lines above a site
-MOST_UNIT = "\uffff"  # the last character that is one UTF-16 unit
+MIN_ABOVE = 20  # lines above a site
+MAX_UNIT = "\uffff"  # the last character that is one UTF-16 unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ def keystroke_bodies(site: TypingSite, keystrokes: int) -> Iterator[dict[str, An
 def body_at(site: TypingSite, document: str, version: int, typed: int) -> dict[str, Any]:
     """Return the request after `typed` characters, as an editor sends it."""
     cursor = site.begin + typed
-    start = max(0, cursor - MOST_SIDE)
+    start = max(0, cursor - MAX_SIDE)
     return {
         "document": document,
         "version": version,
         "path": site.name,
         "prefix": site.text[start:cursor],
         "prefix_offset": start,
-        "suffix": site.text[site.end : site.end + MOST_SIDE],
+        "suffix": site.text[site.end : site.end + MAX_SIDE],
     }
 
 
@@ -85,7 +85,7 @@ def _long_line(document: Document) -> TypingSite | None:
     lines = document.text.splitlines(keepends=True)
     for number in range(len(lines) // 2, len(lines)):
         body = lines[number].strip()
-        if len(body) >= LEAST_LINE:
+        if len(body) >= MIN_LINE:
             begin = sum(map(len, lines[:number])) + lines[number].index(body)
             name = f"{document.package}/{document.path}"
             return TypingSite(name, document.language, document.text, begin, begin + len(body))
@@ -121,7 +121,7 @@ def _in_document(document: Document) -> TypingSite | None:
     if "\r" in document.text:
         return None
     name = f"{document.package}/{document.path}".replace(":", "/")
-    for number in range(max(LEAST_ABOVE, len(lines) // 2), len(lines) - LINES):
+    for number in range(max(MIN_ABOVE, len(lines) // 2), len(lines) - LINES):
         site = _at(name, document.language, lines, number)
         if site is not None and CHARACTERS[0] <= len(site.typed) <= CHARACTERS[1]:
             return site
@@ -132,7 +132,7 @@ def _at(name: str, language: str, lines: Sequence[str], number: int) -> TypingSi
     """Return LINES lines from a line's first character, or None if one is empty, a comment, or needs surrogates."""
     chosen = lines[number : number + LINES]
     bodies = [line.strip() for line in chosen]
-    if any(not body or body.startswith(COMMENTS) or max(body) > MOST_UNIT for body in bodies):
+    if any(not body or body.startswith(COMMENTS) or max(body) > MAX_UNIT for body in bodies):
         return None
     first = len(chosen[0]) - len(chosen[0].lstrip())
     begin = sum(map(len, lines[:number])) + first

@@ -37,7 +37,7 @@ SMALL = 20_000_000  # parameters: up to here, both number formats are measured, 
 WARM_UP = "def first(values):\n    return values[0]\n\n\n" * 8
 ABOVE = 4  # lines
 WIDTH = 78
-MOST_REJECTED = 16  # characters: longer rejected drafts would hide the final text
+MAX_REJECTED = 16  # characters: longer rejected drafts would hide the final text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,7 +195,7 @@ def _show_file(text: str, painter: Painter) -> None:
 
 def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
     """Shorten the rejected part of the draft; without colours, which mark it, remove the draft."""
-    shown = len(event.accepted_text) + MOST_REJECTED
+    shown = len(event.accepted_text) + MAX_REJECTED
     return replace(event, draft=event.draft[:shown] if colour else "")
 
 

@@ -19,7 +19,7 @@ from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.base import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
-from codespec.startup.tuning import MOST_CHUNK, choose_policy
+from codespec.startup.tuning import MAX_CHUNK, choose_policy
 from codespec_lab.bench.harness import first_difference
 from codespec_lab.bench.pair import Pair
 
@@ -82,7 +82,7 @@ class Ours:
             self._policy,
             context=pair.context,
             max_batch=1,
-            prefill_chunk=MOST_CHUNK,
+            prefill_chunk=MAX_CHUNK,
             warmup=pair.warmup,
         )
         began = time.perf_counter()

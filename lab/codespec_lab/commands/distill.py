@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 from codespec.cli.options import require_torch
-from codespec.contract.engine_config import MOST_THREADS
+from codespec.contract.engine_config import MAX_THREADS
 from codespec.errors import ConfigError
 
-MOST_RATE = 0.1
+MAX_RATE = 0.1
 STOPPED = 3
 
 
@@ -66,12 +66,12 @@ def run(options: argparse.Namespace) -> int:
 
 def check_ranges(options: argparse.Namespace) -> None:
     """Raise ConfigError for the first number that is out of range."""
-    if not 1 <= options.threads <= MOST_THREADS:
-        raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MOST_THREADS}.")
+    if not 1 <= options.threads <= MAX_THREADS:
+        raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MAX_THREADS}.")
     for name in ("places", "steps", "rounds", "seed"):
         if getattr(options, name) < 0:
             raise ConfigError(f"--{name} {getattr(options, name)} is out of range: choose 0 or more.")
     if not 0 < options.minutes < math.inf:
         raise ConfigError(f"--minutes {options.minutes} is out of range: it must be above 0.")
-    if not 0 < options.rate <= MOST_RATE:
-        raise ConfigError(f"--rate {options.rate} is out of range: choose above 0, up to {MOST_RATE}.")
+    if not 0 < options.rate <= MAX_RATE:
+        raise ConfigError(f"--rate {options.rate} is out of range: choose above 0, up to {MAX_RATE}.")

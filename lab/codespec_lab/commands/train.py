@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.cli.options import require_torch
-from codespec.contract.engine_config import MOST_THREADS, SHIPPED
+from codespec.contract.engine_config import MAX_THREADS, SHIPPED
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count
 
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
 def check_ranges(options: argparse.Namespace) -> None:
     """Raise ConfigError for the first number that is out of range."""
     flags = vars(options)
-    if not 1 <= flags.get("threads", 1) <= MOST_THREADS:
-        raise ConfigError(f"--threads {flags['threads']} is out of range: choose 1 to {MOST_THREADS}.")
+    if not 1 <= flags.get("threads", 1) <= MAX_THREADS:
+        raise ConfigError(f"--threads {flags['threads']} is out of range: choose 1 to {MAX_THREADS}.")
     if flags.get("steps", 0) < 0:
         raise ConfigError(f"--steps {flags['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
     if not 0 < flags.get("minutes", 1) < math.inf:

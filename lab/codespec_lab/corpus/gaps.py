@@ -17,11 +17,11 @@ from codespec_lab.corpus.held_out import Task
 
 MAX_LINES, MAX_BLOCKS = 400, 240  # gaps of an evaluation, over all rows
 PREFIX_CHARS, SUFFIX_CHARS = 1200, 500
-LEAST_ABOVE = 5  # lines above a gap
+MIN_ABOVE = 5  # lines above a gap
 LINE_CHARS = (10, 80)
 BLOCK_LINES = (2, 3, 4)
 BLOCK_CHARS = 240
-LEAD_CHARS, EXCERPT_CHARS, LEAST_EXCERPT = 150, 1500, 600
+LEAD_CHARS, EXCERPT_CHARS, MIN_EXCERPT = 150, 1500, 600
 TURNS = 8  # passes over the documents of a row to find enough cuts
 COMMENTS = ("#", "//", "/*", "*", '"', "'", "<!--", "--")
 QUARTERS = 4
@@ -94,7 +94,7 @@ def excerpt_of(document: Document, turn: int) -> Excerpt | None:
     start = text.find("\n", max(0, (len(text) - EXCERPT_CHARS) // 2)) + 1
     piece = text[start : start + EXCERPT_CHARS]
     border = piece.find("\n", LEAD_CHARS) + 1
-    if turn or not border or len(piece) < LEAST_EXCERPT:
+    if turn or not border or len(piece) < MIN_EXCERPT:
         return None
     return Excerpt(piece[:border], piece[border:])
 
@@ -148,8 +148,8 @@ def _hash(seed: int, kind: str, document: Document, turn: int) -> int:
 
 def _first_fit(document: Document, lines: list[str], hashed: int, fits: Callable[[list[str], int], bool]) -> int | None:
     """Return the first line that fits and is not prose; the search starts at a hashed line and wraps around."""
-    count = len(lines) - LEAST_ABOVE
-    numbers = (LEAST_ABOVE + (hashed + step) % count for step in range(max(0, count)))
+    count = len(lines) - MIN_ABOVE
+    numbers = (MIN_ABOVE + (hashed + step) % count for step in range(max(0, count)))
     return next((n for n in numbers if fits(lines, n) and not _is_prose(document, lines, n)), None)
 
 

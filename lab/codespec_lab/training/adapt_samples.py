@@ -30,7 +30,7 @@ PSM_SHARE = 0.2
 END_WEIGHT = 0.5
 PREFIX_WEIGHT = 0.25  # of a prefix after its suffix: far more tokens than middles teach attention to the suffix
 MAX_MIDDLE = 0.4  # of a sample
-LEAST_ROOM = 64
+MIN_ROOM = 64
 SAMPLE_TOKENS = (96, 128, 192, 256)  # the text near a gap matters most, and short samples teach more
 STRIDE = 700
 
@@ -141,7 +141,7 @@ class AdaptStream:
         """Return `length` ids: as many samples as fit, then end tokens with weight 0."""
         rng = np.random.default_rng([self._seed, 4, index])
         row = Sample([], [])
-        while length - len(row.ids) >= LEAST_ROOM:
+        while length - len(row.ids) >= MIN_ROOM:
             window = int(rng.integers(len(self._owners)))
             room = min(length - len(row.ids), int(rng.choice(SAMPLE_TOKENS)))
             sample = self._sample(window, room, rng)

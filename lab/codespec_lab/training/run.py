@@ -26,7 +26,7 @@ from codespec_lab.progress import TrainingBar
 LONGEST_STEP_SECONDS = 10.0  # a longer step was paused or swapped out
 FASTER = 1.2  # minimum speed-up of bfloat16 to accept its rounding
 PROBE = (512, 512, 512)
-LEAST_RATE = 0.01  # of the peak learning rate
+MIN_RATE = 0.01  # of the peak learning rate
 _DIGEST = 32  # bytes of the SHA-256 at the start of a checkpoint
 # Coefficients of the quintic iteration, which drives singular values to about 0.7 … 1.2 (Jordan et al.).
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -136,7 +136,7 @@ def working_seconds(seconds: float, longest: float = LONGEST_STEP_SECONDS) -> fl
 def learning_rate_factor(step: int, progress: float, *, warmup_steps: int) -> float:
     """Return the learning-rate factor: linear warm-up over steps, then linear decay over the budget."""
     warm = min(1.0, (step + 1) / warmup_steps)
-    return warm * max(LEAST_RATE, 1.0 - progress)
+    return warm * max(MIN_RATE, 1.0 - progress)
 
 
 @dataclass(slots=True)

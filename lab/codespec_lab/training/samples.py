@@ -33,8 +33,8 @@ REPOSITORY_SHARE = 0.2  # of the samples with enough room: another file of the p
 DISTILLED_SHARE = 0.5  # of the samples, if there are distilled texts
 NEIGHBOUR_SHARE = 0.7  # of those other files: taken from the same folder if possible
 STRIDE = 1600  # characters from window to window
-LEAST_ROOM = 48
-LEAST_FIM_CHARS = 80
+MIN_ROOM = 48
+MIN_FIM_CHARS = 80
 
 
 class FimTokenizer:
@@ -137,7 +137,7 @@ class SampleStream:
         """Return `length` ids: a sample of the window at `index`, samples of random windows that fit, then padding."""
         rng = np.random.default_rng([self._seed, 1, index])
         window, ids = self._window(index), list[int]()
-        while length - len(ids) >= LEAST_ROOM:
+        while length - len(ids) >= MIN_ROOM:
             ids += self._sample(window, length - len(ids), rng)
             window = int(rng.integers(len(self._owners)))
         return ids + [self._tokenizer.pad] * (length - len(ids))
@@ -154,7 +154,7 @@ class SampleStream:
             return self._distilled_sample(self._distilled[int(rng.integers(len(self._distilled)))], room, rng)
         owner = int(self._owners[window])
         document = self._documents[owner]
-        header = self._header(owner, room, rng) if room >= 4 * LEAST_ROOM else []
+        header = self._header(owner, room, rng) if room >= 4 * MIN_ROOM else []
         start = _line_start(document.text, int(self._starts[window]))
         return header + self._body(document.text, start, room - len(header), rng)
 
@@ -191,7 +191,7 @@ class SampleStream:
         if rng.random() < FIM_SHARE:
             excerpt = text[start : start + int(room * self._chars_per_token)]
             order, joint = ("psm" if rng.random() < 0.5 else "spm"), rng.random() < 0.5
-            if len(excerpt) >= LEAST_FIM_CHARS:
+            if len(excerpt) >= MIN_FIM_CHARS:
                 ids = fim_ids(cut_anywhere(excerpt, rng), self._tokenizer, room, order=order, joint=bool(joint))
                 if ids is not None:
                     return ids

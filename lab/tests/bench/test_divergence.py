@@ -56,7 +56,7 @@ def test_held_out_code_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--files", "none.py", "--dtype", "bfloat16"], "none.py can't be read"),
         (["--dtype", "int3"], "invalid choice"),
@@ -64,9 +64,9 @@ def test_held_out_code_is_the_default() -> None:
         ([], "the following arguments are required: --dtype"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], said: str, models: Models, command: Command) -> None:
+def test_mistakes_are_one_sentence(words: list[str], message: str, models: Models, command: Command) -> None:
     pair = [] if "--target" in words else ["--target", models.target, "--drafter", "none"]
-    command("bench", "divergence", *pair, *words).check_mistake(said)
+    command("bench", "divergence", *pair, *words).check_mistake(message)
 
 
 @pytest.mark.usefixtures("few_files")

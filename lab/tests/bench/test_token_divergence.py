@@ -66,8 +66,8 @@ def test_a_small_change_of_the_head_is_seen() -> None:
 
 
 def test_mistakes_are_one_sentence() -> None:
-    for windows, said in (([], "no token to predict"), ([[1]], "no token"), ([[1] * (WINDOW + 1)], "at most 512")):
-        with pytest.raises(ModelError, match=said):
+    for windows, message in (([], "no token to predict"), ([[1]], "no token"), ([[1] * (WINDOW + 1)], "at most 512")):
+        with pytest.raises(ModelError, match=message):
             measure(other(), other(), windows)
     with pytest.raises(ModelError, match="compare models with one vocabulary"):
         measure(other(), model("llama", "llama2"), WINDOWS)

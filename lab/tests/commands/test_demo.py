@@ -169,12 +169,14 @@ def test_without_a_network_the_starter_pair_is_shown(
         else:
             assert demo.main([]) == 0
     streams = capsys.readouterr()
-    said = streams.err.splitlines()
-    assert said[1].startswith("codespec: Qwen2.5-Coder-0.5B-Instruct, Q4_K_M (Apache-2.0), 491 MB, is fetched"), said
-    assert "`CODESPEC_MODEL=starter make demo` fetches nothing" in said[2]
-    failed = [line for line in said if line.endswith("; this demo goes on with the small starter pair.")]
+    message = streams.err.splitlines()
+    assert message[1].startswith("codespec: Qwen2.5-Coder-0.5B-Instruct, Q4_K_M (Apache-2.0), 491 MB, is fetched"), (
+        message
+    )
+    assert "`CODESPEC_MODEL=starter make demo` fetches nothing" in message[2]
+    failed = [line for line in message if line.endswith("; this demo goes on with the small starter pair.")]
     assert len(failed) == 1 and ("There is no network here" if setting == "closed port" else "pip") in failed[0]
-    assert not [line for line in said if "models pull" in line], "a model whose download failed is not offered again"
+    assert not [line for line in message if "models pull" in line], "a model whose download failed is not offered again"
     if setting == "closed port":
         assert "completed by the starter pair, native" in streams.out
         assert "codespec off, native: 2 of 2" in streams.out
@@ -200,10 +202,10 @@ def test_its_size_is_said_before_it_is_fetched(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
+    message: list[str] = []
 
     def fetch(sources: Sequence[ModelSource], say: object) -> None:
-        said.append(capsys.readouterr().err)
+        message.append(capsys.readouterr().err)
         name = sources[0].name
         folder = folder_of(name)
         folder.mkdir(parents=True)
@@ -216,8 +218,8 @@ def test_its_size_is_said_before_it_is_fetched(
         monkeypatch.setenv("CODESPEC_MODEL", named)
     flag = named if by == "flag" else None
     config = demo.find_config(flag)
-    assert f", {size}, is fetched once" in said[0] and (config.model, config.target) == (fetched, fetched)
-    assert demo.find_config(flag) == config and len(said) == 1, "a model that is present is not fetched again"
+    assert f", {size}, is fetched once" in message[0] and (config.model, config.target) == (fetched, fetched)
+    assert demo.find_config(flag) == config and len(message) == 1, "a model that is present is not fetched again"
 
 
 @pytest.mark.usefixtures("nothing_pulled")

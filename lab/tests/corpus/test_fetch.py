@@ -46,8 +46,8 @@ License: Expat
 
 def test_the_last_matching_paragraph_names_the_licence() -> None:
     rules = parse_copyright(COPYRIGHT)
-    said = {path: licence_of(path, rules) for path in ("a.c", "lib/queue.h", "lib/tree2.h", "lib/open/deep/x.h")}
-    assert said == {
+    message = {path: licence_of(path, rules) for path in ("a.c", "lib/queue.h", "lib/tree2.h", "lib/open/deep/x.h")}
+    assert message == {
         "a.c": "MIT", "lib/queue.h": "GPL-2+", "lib/tree2.h": "GPL-2+", "lib/open/deep/x.h": "MIT OR Apache-2.0",
     }  # fmt: skip
     assert parse_copyright("This package was debianised by hand.\nLicense: MIT\n") == []
@@ -164,14 +164,14 @@ def test_the_starter_list_holds_out_whole_projects_in_every_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("pypi = [", "cannot be read"),
         ('[pypi]\ntrain = ["a"]\nheld_out = ["a"]', "a must not be both trained on and held out"),
         ('[megabytes]\npython = "many"', "cannot be read"),
     ],
 )
-def test_a_wrong_list_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_list_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "list.toml").write_text(text)
-    with pytest.raises(TrainingError, match=said):
+    with pytest.raises(TrainingError, match=message):
         read_package_list(tmp_path / "list.toml")

@@ -58,8 +58,8 @@ def test_better_in_all_three() -> None:
 def test_one_thing_that_is_no_better_is_named(change: Change, words: str) -> None:
     after = scores(7.0, 4, 11)
     change(after)
-    said = verdict(scores(), after)
-    assert words in said and BETTER not in said
+    message = verdict(scores(), after)
+    assert words in message and BETTER not in message
 
 
 def test_one_pair_has_its_tables_and_no_verdict() -> None:

@@ -48,7 +48,7 @@ def writer(write: Callable[[Gap], str]) -> Callable[[Sequence[CompletionRequest]
 
     def complete(requests: Sequence[CompletionRequest]) -> list[Completion]:
         assert all(request.speculate is False for request in requests)
-        return [Completion(write(known[request.prefix]), (), "stop", Stats(notes=["said"])) for request in requests]
+        return [Completion(write(known[request.prefix]), (), "stop", Stats(notes=["message"])) for request in requests]
 
     return complete
 
@@ -71,7 +71,7 @@ def test_infilling_counts_what_is_right(
     assert {row: rate.amount for row, rate in filled.exact.items()} == exact
     assert {row: rate.amount for row, rate in filled.first_line.items()} == first
     assert filled.exact.all.count == len(filled.outcomes) == 11 and sum(filled.outcomes) == sum(exact.values())
-    assert filled.notes == ["said"]
+    assert filled.notes == ["message"]
     assert (filled.bytes_right.all.value == 1.0) == (filled.exact.all.value == 1.0)
 
 

@@ -42,7 +42,7 @@ typedef pthread_cond_t signal_t;
 #define rest() ((void)0)
 #endif
 
-enum { MOST_UNITS = (1 << 20) - 1, WAITS = 2000, PATIENCE = 4000 }; /* pauses of about 10 to 40 ns */
+enum { MAX_UNITS = (1 << 20) - 1, WAITS = 2000, PATIENCE = 4000 }; /* pauses of about 10 to 40 ns */
 
 struct pool {
     /* The current work as one number, so that a thread takes a unit of it or fails: its number (24 bits), how many
@@ -64,8 +64,8 @@ typedef struct {
     int thread;
 } member_t;
 
-static int taken(uint64_t ticket) { return (int)(ticket & MOST_UNITS); }
-static int units_of(uint64_t ticket) { return (int)(ticket >> 20 & MOST_UNITS); }
+static int taken(uint64_t ticket) { return (int)(ticket & MAX_UNITS); }
+static int units_of(uint64_t ticket) { return (int)(ticket >> 20 & MAX_UNITS); }
 
 /* Do units until none is left. `work` and `context` are read between two looks at the same ticket: they only change
    while no unit is open, and then the ticket changes too. */

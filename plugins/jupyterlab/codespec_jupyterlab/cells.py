@@ -8,7 +8,7 @@ from typing import Any
 from codespec_lsp.notebooks import code_of
 
 from codespec.contract.body import CompletionBody
-from codespec.contract.limits import MOST_SIDE
+from codespec.contract.limits import MAX_SIDE
 
 NOTEBOOK = ".ipynb"
 
@@ -33,7 +33,7 @@ def _read(sent: Any) -> CompletionBody | None:
     prefix = _code(sent["above"], cells) + str(active["before"])
     below = _code(sent["below"], cells)
     suffix = str(active["after"]) + (f"\n{below}" if below else "")
-    body = CompletionBody(prefix=prefix[-MOST_SIDE:], suffix=suffix[:MOST_SIDE], path=path, document=path)
+    body = CompletionBody(prefix=prefix[-MAX_SIDE:], suffix=suffix[:MAX_SIDE], path=path, document=path)
     if cells:
         body["language"] = cells
     return body

@@ -21,7 +21,7 @@ from codespec_scale.replica import END_SECONDS, Replica
 ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 DEPLOYMENT = "codespec"
 GATHER_SECONDS = 5.0
-MOST_OPEN = 512  # requests in one replica; the daemon's own queue is smaller
+MAX_OPEN = 512  # requests in one replica; the daemon's own queue is smaller
 OWN = ("replicas", "cpus", "gpus", "token_file")
 
 
@@ -46,7 +46,7 @@ def app(settings: Mapping[str, Any]) -> Any:
     return deployment.options(
         name=DEPLOYMENT,
         num_replicas=_whole(settings, "replicas", 1),
-        max_ongoing_requests=MOST_OPEN,
+        max_ongoing_requests=MAX_OPEN,
         request_router_config=RequestRouterConfig(request_router_class=ROUTER),
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.5,

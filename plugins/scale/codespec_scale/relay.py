@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from codespec.contract.limits import MOST_BODY
+from codespec.contract.limits import MAX_BODY
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -26,7 +26,7 @@ COMPLETE = "/v1/codespec/complete"
 BETWEEN = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}  # the end of an event, by content type
 CUT = "The replica ended before this text was complete: try again."
 NONE_ANSWERS = "No replica answers: try again in a moment."
-TOO_LARGE = f"The body must be at most {MOST_BODY} bytes: send less text."
+TOO_LARGE = f"The body must be at most {MAX_BODY} bytes: send less text."
 
 
 class Relay:
@@ -72,7 +72,7 @@ class Request:
             self.gone = message["type"] == "http.disconnect"
             self._body += message.get("body", b"")
             more = bool(message.get("more_body", False))
-            if len(self._body) > MOST_BODY:
+            if len(self._body) > MAX_BODY:
                 return False
         return True
 

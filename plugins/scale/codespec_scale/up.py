@@ -48,8 +48,8 @@ def _deploy(application: Any) -> None:
     try:
         serve.run(application, name="codespec", logging_config={"log_level": "WARNING"})
     except RuntimeError as error:
-        mend = "look for the daemon's last line in the logs of Ray's session"
-        raise ConfigError("The replicas did not start", mend) from error
+        fix = "look for the daemon's last line in the logs of Ray's session"
+        raise ConfigError("The replicas did not start", fix) from error
 
 
 def _until_signal() -> None:

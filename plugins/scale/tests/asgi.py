@@ -77,17 +77,17 @@ async def ask(app: App, method: str, path: str, body: Any = None, **headers: str
 @asynccontextmanager
 async def living(app: App) -> AsyncIterator[list[str]]:
     """Start an application and end it after the block; yield the types of its messages."""
-    said, inbox = list[str](), asyncio.Queue[Message]()
+    sent, inbox = list[str](), asyncio.Queue[Message]()
 
     async def send(message: Message) -> None:
-        said.append(message["type"] + message.get("message", ""))
+        sent.append(message["type"] + message.get("message", ""))
 
     inbox.put_nowait({"type": "lifespan.startup"})
     running = asyncio.create_task(app({"type": "lifespan"}, inbox.get, send))  # type: ignore[arg-type]
-    while not said:
+    while not sent:
         await asyncio.wait((running,), timeout=0.02)
     try:
-        yield said
+        yield sent
     finally:
         inbox.put_nowait({"type": "lifespan.shutdown"})
         await running

@@ -10,7 +10,7 @@ import pytest
 from codespec_scale import relay
 from codespec_scale.relay import REPLICA, Message, Receive, Relay, Scope, Send
 
-from codespec.contract.limits import MOST_BODY
+from codespec.contract.limits import MAX_BODY
 from plugins.scale.tests.asgi import Client, ask, scope
 
 Script = Callable[[Receive, Send], Awaitable[None]]
@@ -148,7 +148,7 @@ def test_a_body_in_pieces_is_sent_whole_and_one_too_large_is_refused() -> None:
         return client.reply.status, app.bodies
 
     assert asyncio.run(run(b"ab", b"", b"c")) == (200, [b"abc", b"abc"])
-    assert asyncio.run(run(b"x" * MOST_BODY, b"x")) == (413, [])
+    assert asyncio.run(run(b"x" * MAX_BODY, b"x")) == (413, [])
 
 
 def test_what_is_no_request_passes() -> None:

@@ -64,12 +64,12 @@ def pair(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         async def start() -> tuple[list[str], list[str]]:
             return await stack.enter_async_context(living(first)), await stack.enter_async_context(living(second))
 
-        said = runner.run(start())
-        assert said == (["lifespan.startup.complete"], ["lifespan.startup.complete"])
+        message = runner.run(start())
+        assert message == (["lifespan.startup.complete"], ["lifespan.startup.complete"])
         pids = [first._daemon.pid, second._daemon.pid]
         yield Pair(first, second, runner.run)
         runner.run(stack.aclose())
-        assert [one[-1] for one in said] == ["lifespan.shutdown.complete"] * 2 and not any(map(alive, pids))
+        assert [one[-1] for one in message] == ["lifespan.shutdown.complete"] * 2 and not any(map(alive, pids))
 
 
 def test_requests_and_replies_pass_as_they_are(pair: Pair) -> None:
@@ -199,8 +199,8 @@ def fork(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
 
 def test_a_daemon_that_does_not_start_says_why(tmp_path: Path) -> None:
     async def run() -> None:
-        async with living(Replica(["--target", str(tmp_path / "none")])) as said:
-            assert said[0].startswith("lifespan.startup.failedThe daemon did not start: There is no model folder")
+        async with living(Replica(["--target", str(tmp_path / "none")])) as message:
+            assert message[0].startswith("lifespan.startup.failedThe daemon did not start: There is no model folder")
 
     asyncio.run(run())
 

@@ -23,16 +23,16 @@ from codespec.contract.hosts import is_host
 from codespec.errors import ConfigError, Fault, ServeError
 
 CONNECT_SECONDS = 5.0
-MOST_BODY = 1 << 20  # bytes of a reply that is not streamed
-MOST_CONNECTIONS = 128
-MOST_EVENT = 1 << 18  # bytes
-MOST_VALUES = 1 << 14  # JSON values in one event
-MOST_SECONDS = 600.0  # for one stream
-MOST_RETRY_AFTER = 60  # seconds; a longer Retry-After is cut
-MOST_QUOTED = 200  # characters of a server's message that an error quotes
+MAX_BODY = 1 << 20  # bytes of a reply that is not streamed
+MAX_CONNECTIONS = 128
+MAX_EVENT = 1 << 18  # bytes
+MAX_VALUES = 1 << 14  # JSON values in one event
+MAX_SECONDS = 600.0  # for one stream
+MAX_RETRY_AFTER = 60  # seconds; a longer Retry-After is cut
+MAX_QUOTED = 200  # characters of a server's message that an error quotes
 EVENTS, JSON = "text/event-stream", "application/json"
-MOST_COUNT = 1 << 31  # tokens
-MOST_MESSAGE = 1000  # characters of a server's message that are read
+MAX_COUNT = 1 << 31  # tokens
+MAX_MESSAGE = 1000  # characters of a server's message that are read
 _TOO_LONG = re.compile(
     r"maximum context length is (\d{1,9}) tokens.*?"
     r"(?:\((\d{1,9}) in (?:your|the) |has (\d{1,9}) input tokens"
@@ -74,12 +74,12 @@ class Excess(NamedTuple):
             return None
         prompt, context, is_bound = error.get("n_prompt_tokens"), error.get("n_ctx"), False
         if type(prompt) is not int or type(context) is not int:
-            said = _TOO_LONG.search(str(error.get("message", ""))[:MOST_MESSAGE])
-            if said is None:
+            message = _TOO_LONG.search(str(error.get("message", ""))[:MAX_MESSAGE])
+            if message is None:
                 return None
-            is_bound = said["bound"] is not None
-            prompt, context = int(said[said.lastindex or 0]), int(said[1])
-        return cls(prompt, context, is_bound) if 0 < context < MOST_COUNT and 0 < prompt < MOST_COUNT else None
+            is_bound = message["bound"] is not None
+            prompt, context = int(message[message.lastindex or 0]), int(message[1])
+        return cls(prompt, context, is_bound) if 0 < context < MAX_COUNT and 0 < prompt < MAX_COUNT else None
 
 
 class UpstreamError(ServeError):
@@ -120,7 +120,7 @@ class UpstreamClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=30),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=30),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -151,7 +151,7 @@ class UpstreamClient:
         """Yield the chunks of a streamed completion, and {} for its `[DONE]`. Closing it closes the connection."""
         async with self._reply("POST", "/completions", body, session) as response:
             self._demand_type(response, EVENTS)
-            reader, latest = EventReader(MOST_EVENT), time.monotonic() + MOST_SECONDS
+            reader, latest = EventReader(MAX_EVENT), time.monotonic() + MAX_SECONDS
             while events := await self._next(response, reader):
                 for _, data in events:
                     if data.strip() == b"[DONE]":
@@ -159,7 +159,7 @@ class UpstreamClient:
                         return
                     yield self._read_chunk(data)
                 if time.monotonic() > latest:
-                    raise self._error(f"took longer than {MOST_SECONDS:g} s", "look at its log", status=504)
+                    raise self._error(f"took longer than {MAX_SECONDS:g} s", "look at its log", status=504)
             if reader.is_half:
                 raise self._error("broke off in the middle of an event", "look at its log")
 
@@ -173,7 +173,7 @@ class UpstreamClient:
         except TimeoutError as error:
             raise self._late() from error
         except NotHttp as error:
-            raise self._error(f"sent an event longer than {MOST_EVENT >> 10} KiB", CHECK_SERVER) from error
+            raise self._error(f"sent an event longer than {MAX_EVENT >> 10} KiB", CHECK_SERVER) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise self._error("broke off in the middle of its answer", "look at its log") from error
         return events
@@ -202,8 +202,8 @@ class UpstreamClient:
             async with asyncio.timeout(self.patience):
                 while piece := await response.content.readany():
                     data += piece
-                    if len(data) > MOST_BODY:
-                        raise self._error(f"sent more than {MOST_BODY >> 20} MiB", "check the address")
+                    if len(data) > MAX_BODY:
+                        raise self._error(f"sent more than {MAX_BODY >> 20} MiB", "check the address")
         except TimeoutError as error:
             raise self._late() from error
         except (aiohttp.ClientError, ConnectionError) as error:
@@ -250,7 +250,7 @@ class UpstreamClient:
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> UpstreamError:
         """Return the error for a reply whose status is not 200."""
         status, wait = response.status, response.headers.get("Retry-After", "")
-        seconds = int(min(float(wait), MOST_RETRY_AFTER)) if wait.isascii() and wait.isdigit() else 1
+        seconds = int(min(float(wait), MAX_RETRY_AFTER)) if wait.isascii() and wait.isdigit() else 1
         if 300 <= status < 400:
             return self._error(f"redirects (status {status}), which is refused", "give the address it redirects to")
         if status in (401, 403):
@@ -265,8 +265,8 @@ class UpstreamClient:
             return self._error(f"failed (status {status})", "look at its log", again=again)
         report = await self._report(response)
         error = report.get("error", report)
-        said = error.get("message", "") if isinstance(error, dict) else error
-        message = f": {' '.join(str(said).split())[:MOST_QUOTED]}" if said else ""
+        quoted = error.get("message", "") if isinstance(error, dict) else error
+        message = f": {' '.join(str(quoted).split())[:MAX_QUOTED]}" if quoted else ""
         what = f"refuses this request (status {status}{message})"
         refusal = self._error(what, "see what it accepts", status=400 if status in (400, 422) else 502, unwell=False)
         refusal.excess = Excess.read(report)
@@ -293,9 +293,9 @@ class UpstreamClient:
         return self._error(f"sent nothing for {self.patience:g} s", "look at its log", status=504)
 
     def _error(
-        self, what: str, mend: str, *, status: int = 502, wait: int = 0, again: bool = False, unwell: bool = True
+        self, what: str, fix: str, *, status: int = 502, wait: int = 0, again: bool = False, unwell: bool = True
     ) -> UpstreamError:
-        fault = Fault("", f"The upstream server {what}", mend)
+        fault = Fault("", f"The upstream server {what}", fix)
         return UpstreamError(fault, status, wait, again=again, unwell=unwell)
 
 
@@ -306,7 +306,7 @@ class NotAnObject(Exception):
 def read_object(data: bytes) -> dict[str, Any]:
     """Return a JSON object. Raises NotAnObject for anything else."""
     try:
-        value = parse_json(data, MOST_VALUES)
+        value = parse_json(data, MAX_VALUES)
     except UnicodeDecodeError as error:
         raise NotAnObject("sent text that is not UTF-8") from error
     except ValueError as error:

@@ -18,7 +18,7 @@ from codespec_upstream.probe import Facts, look
 from codespec_upstream.source import Upstream
 
 SLOW = 1.0  # seconds for one token, after which suggestions come too late
-MOST_PATIENCE = 10.0  # seconds that `codespec doctor` waits for the server
+MAX_PATIENCE = 10.0  # seconds that `codespec doctor` waits for the server
 
 
 def connect(options: argparse.Namespace, config: ServeConfig) -> Upstream:
@@ -47,10 +47,14 @@ def check(config: ServeConfig) -> Iterator[Finding]:
     if facts.fill_in:
         yield well("fill-in", facts.fill_in)
     else:
-        mend = "serve a model that codespec knows to fill in (docs/upstream.md)"
-        yield warning("fill-in", "the server has no suffix, and no template is known for this model", mend)
-    said = f"{facts.latency * 1000:.0f} ms for one token"
-    yield well("latency", said) if facts.latency < SLOW else warning("latency", said, "check the load on that server")
+        fix = "serve a model that codespec knows to fill in (docs/upstream.md)"
+        yield warning("fill-in", "the server has no suffix, and no template is known for this model", fix)
+    message = f"{facts.latency * 1000:.0f} ms for one token"
+    yield (
+        well("latency", message)
+        if facts.latency < SLOW
+        else warning("latency", message, "check the load on that server")
+    )
 
 
 def client_of(config: ServeConfig, patience: float) -> UpstreamClient:
@@ -59,5 +63,5 @@ def client_of(config: ServeConfig, patience: float) -> UpstreamClient:
 
 
 async def _look(config: ServeConfig) -> Facts:
-    async with client_of(config, min(MOST_PATIENCE, config.upstream_patience)) as client:
+    async with client_of(config, min(MAX_PATIENCE, config.upstream_patience)) as client:
         return await look(client, config.upstream_model)

@@ -17,11 +17,11 @@ from codespec.text.fim_templates import family_named
 from codespec_upstream.client import UpstreamClient, UpstreamError
 
 CONTEXT = 4096  # tokens, for a server that does not report its context
-MOST_CONTEXT = 1 << 20
-LEAST_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
+MAX_CONTEXT = 1 << 20
+MIN_LONGER = 8  # prompt tokens that a suffix must add; SUFFIX has more than twice as many
 OWNERS = ("vllm", "sglang")  # they hide a control token that starts another file, and then write that file
 SHOW_CONTROLS = {"skip_special_tokens": False}
-MOST_FAILURES = 5  # in a row
+MAX_FAILURES = 5  # in a row
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds before the first probe, which double after each failed one
 PROMPT = "def add(a, b):\n    return "
 SUFFIX = "\n\n\nprint(add(1, 2))\nprint(add(3, 4))\nprint(add(5, 6))\nprint(add(7, 8))\n"
@@ -78,7 +78,7 @@ async def _takes_suffix(client: UpstreamClient, model: str, plain: Mapping[str, 
             raise
         return False  # an unknown field, or a feature that fails there
     before, behind = _prompt_tokens(plain), _prompt_tokens(filled)
-    return before is not None and behind is not None and behind >= before + LEAST_LONGER
+    return before is not None and behind is not None and behind >= before + MIN_LONGER
 
 
 def _prompt_tokens(reply: Mapping[str, Any]) -> int | None:
@@ -104,7 +104,7 @@ def _context(entry: Mapping[str, Any]) -> int | None:
     of_vllm, of_llama_cpp = entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None
     for value in (of_vllm, of_llama_cpp, entry.get("max_context_length"), entry.get("context_length")):
         if type(value) is int and value >= 64:
-            return min(value, MOST_CONTEXT)
+            return min(value, MAX_CONTEXT)
     return None
 
 
@@ -152,13 +152,13 @@ class Circuit:
         self.opened.clear()
 
     def fail(self, error: UpstreamError) -> None:
-        """Record a failure. Open the circuit after MOST_FAILURES in a row."""
+        """Record a failure. Open the circuit after MAX_FAILURES in a row."""
         if error.status == 429:
             self.held_until = time.monotonic() + error.retry_after
         if not error.unwell:
             return
         self.failures += 1
         self.reason = error.reason
-        if self.failures >= MOST_FAILURES and not self.is_open:
+        if self.failures >= MAX_FAILURES and not self.is_open:
             self.since = time.monotonic()
             self.opened.set()

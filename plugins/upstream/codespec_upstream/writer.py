@@ -25,7 +25,7 @@ from codespec_upstream.prompt import Prompt, PromptBuilder
 
 TAIL_SECONDS = 0.5  # to read the token counts after the end of a text
 RETRY_SECONDS = (0.05, 0.2)  # range of the delay before the second try
-MOST_TEXT = 1 << 20  # bytes of one completion
+MAX_TEXT = 1 << 20  # bytes of one completion
 SPARE_PIECES = 16  # pieces accepted beyond `max_tokens`
 NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
 NO_TOKENS = "only the upstream server has the model's tokenizer"
@@ -74,7 +74,7 @@ class RemoteWriter:
                     text.finish_reason = "length"
                 elif piece:
                     commit_text(text, piece)
-                    if len(text.generated) > MOST_TEXT or text.num_generated > text.request.max_tokens + SPARE_PIECES:
+                    if len(text.generated) > MAX_TEXT or text.num_generated > text.request.max_tokens + SPARE_PIECES:
                         raise UpstreamError("The upstream server writes more than requested: look at its log.")
                     yield
                 if text.finish_reason:

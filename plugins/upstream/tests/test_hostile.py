@@ -7,7 +7,7 @@ import time
 
 import pytest
 from codespec_upstream.client import UpstreamClient
-from codespec_upstream.probe import MOST_FAILURES
+from codespec_upstream.probe import MAX_FAILURES
 from codespec_upstream.source import Upstream
 
 from plugins.upstream.tests.servers import FakeServer, Request, chunk, fake_server, head, write_answer
@@ -162,7 +162,7 @@ def test_one_retry_before_the_first_byte_only(upstream: FakeServer, daemon: Serv
 
 def test_a_killed_server_opens_the_circuit_and_a_probe_closes_it(upstream: FakeServer, daemon: Served) -> None:
     upstream.kill()
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         answer = daemon.post("/v1/codespec/complete", RAW)
         assert answer.status == 502 and "can't be reached" in answer.json["error"]["message"]
     answer = daemon.post("/v1/codespec/complete", RAW)  # refused without another try

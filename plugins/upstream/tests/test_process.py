@@ -95,7 +95,7 @@ def test_an_editor_gets_its_suggestions(upstream: FakeServer) -> None:
 
 def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
     upstream.key = "k-123"
-    for words, said in (
+    for words, message in (
         (("--upstream", upstream.url, "--model", "starter"), "--model can't be used with an upstream server"),
         (("--upstream", upstream.url, "--target", "a", "--drafter", "b"), "--target and --drafter can't be used with"),
         (("--upstream", "ftp://x"), "upstream can't be used: write http://HOST:PORT"),
@@ -107,7 +107,7 @@ def test_faults_are_one_sentence(upstream: FakeServer, tmp_path: Path) -> None:
         ),
     ):
         ended = run("serve", "--port", "0", "--socket", "none", *words)
-        assert ended.returncode == 2 and said in ended.stderr, ended.stderr
+        assert ended.returncode == 2 and message in ended.stderr, ended.stderr
         assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 

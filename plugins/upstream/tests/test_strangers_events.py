@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from codespec_upstream.client import MOST_RETRY_AFTER, UpstreamClient, UpstreamError, base_of
+from codespec_upstream.client import MAX_RETRY_AFTER, UpstreamClient, UpstreamError, base_of
 from codespec_upstream.writer import read_chunk
 
 from codespec.client import daemon_client
@@ -95,4 +95,4 @@ def test_a_server_that_asks_to_wait_for_ages() -> None:
         return raised.value.retry_after
 
     with fake_server(behaviour=refuse) as server:
-        assert asyncio.run(wait(server.url)) == MOST_RETRY_AFTER
+        assert asyncio.run(wait(server.url)) == MAX_RETRY_AFTER

@@ -37,7 +37,7 @@ class Drafting:
     ) -> None:
         self.policy: DraftLengthPolicy = FixedLength(tokens if settings.policy == "fixed" else 0)
         self._tokenizer, self._proposer, self._costs = tokenizer, proposer, costs
-        self._tokens, self._longest, self._most_rows = tokens, longest, settings.most_rows
+        self._tokens, self._longest, self._max_rows = tokens, longest, settings.max_rows
         self._rows = Rows(tokenizer, share=bool(settings.share))
         self._plain: list[tuple[int, float]] | None = [] if settings.policy == "cost" else None
         self._returned = self._drafted = 0.0  # when the last call returned; the seconds of its drafts
@@ -45,7 +45,7 @@ class Drafting:
     def step(self, batch: collections.abc.Sequence[Ids], fresh: collections.abc.Sequence[int]) -> list[list[int]]:
         """Return a draft for each row of the batch, given its ids, the last `fresh[i]` of which are new."""
         began = time.perf_counter()
-        if len(batch) > self._most_rows:
+        if len(batch) > self._max_rows:
             self.forget()
             return [[] for _ in batch]
         following = self._rows.follow(batch, fresh)

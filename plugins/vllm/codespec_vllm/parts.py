@@ -70,8 +70,8 @@ def _load_drafter(settings: Settings, target: TextTokenizer) -> DraftModel:
     name = settings.drafter if settings.drafter != "auto" else str(_shipped(target))
     model = load_drafter(name, settings.device, settings.dtype)
     context = min(settings.context, model.spec.max_length)
-    model.allocate(settings.most_rows, context + 1)
-    return DraftModel(model, context, settings.most_rows, target=target, chunk=CHUNK)
+    model.allocate(settings.max_rows, context + 1)
+    return DraftModel(model, context, settings.max_rows, target=target, chunk=CHUNK)
 
 
 def _shipped(target: TextTokenizer) -> Path:

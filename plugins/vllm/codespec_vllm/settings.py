@@ -20,7 +20,7 @@ class Settings:
     dtype: str = "native"
     device: str = "cpu"
     context: int = 1024
-    most_rows: int = 32
+    max_rows: int = 32
     policy: str = "cost"
     share: int = 0
 
@@ -36,7 +36,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
             raise ConfigError(f"{name} = {value!r} is not a number: give digits only.")
         values[known[name].name] = int(value) if number else value
     settings = Settings(**values)
-    for name in ("context", "most_rows"):
+    for name in ("context", "max_rows"):
         if not getattr(settings, name):
             raise ConfigError(f"{PREFIX}{name.upper()} = 0 would never draft: give at least 1.")
     if settings.policy not in ("cost", "fixed"):

@@ -134,7 +134,7 @@ def test_a_failing_drafter_ends_drafting_and_not_the_server() -> None:
 
 def test_a_large_batch_is_not_drafted_for_and_keeps_no_state() -> None:
     source = Garbage(b"text")
-    proposer = plugin(source, Settings(policy="fixed", most_rows=2))
+    proposer = plugin(source, Settings(policy="fixed", max_rows=2))
     ids = np.arange(60, dtype=np.int32).reshape(3, 20)
     proposer.propose([[9], [29]], np.array([10, 10, 10]), ids)
     assert len(source.seen) == 2
@@ -173,8 +173,8 @@ def test_a_fill_in_the_middle_prompt_is_read_as_prefix_and_suffix() -> None:
 
 
 def test_settings() -> None:
-    assert read_settings({"CODESPEC_VLLM_MOST_ROWS": "4", "CODESPEC_MODEL": "x"}) == Settings(most_rows=4)
-    for name, value in (("SPEED", "1"), ("CONTEXT", "many"), ("POLICY", "best"), ("MOST_ROWS", "0")):
+    assert read_settings({"CODESPEC_VLLM_MAX_ROWS": "4", "CODESPEC_MODEL": "x"}) == Settings(max_rows=4)
+    for name, value in (("SPEED", "1"), ("CONTEXT", "many"), ("POLICY", "best"), ("MAX_ROWS", "0")):
         with pytest.raises(ConfigError, match=name):
             read_settings({f"CODESPEC_VLLM_{name}": value})
 

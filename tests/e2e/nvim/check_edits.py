@@ -245,8 +245,8 @@ def test_it_is_shown_and_requested_by_command(begin: Begin) -> None:
     tester.editor.keys("<Esc>")
     tester.wait([])
     tester.editor.nvim.command("Codespec edit")
-    said = lambda: "nothing is planted." in tester.editor.nvim.command_output("messages")  # noqa: E731
-    tester.editor.wait(said, "the reason is told")
+    message = lambda: "nothing is planted." in tester.editor.nvim.command_output("messages")  # noqa: E731
+    tester.editor.wait(message, "the reason is told")
 
 
 def test_letters_beyond_ascii(begin: Begin) -> None:

@@ -45,8 +45,8 @@ def test_an_excluded_file_says_why(editor: Editor, project: Path) -> None:
     (project / "generated").mkdir()
     for name in [".env", "generated/a.py"]:
         editor.edit(project / name, "a = 1\n")
-        said = Path(name).name
-        editor.wait(lambda said=said: said in editor.status()["message"], "the status says so")
+        message = Path(name).name
+        editor.wait(lambda message=message: message in editor.status()["message"], "the status says so")
         assert editor.status()["kind"] == "Inactive"
         assert editor.lua("return require('codespec').statusline()") == "codespec off"
         asked = editor.told()["counters"]["fromDaemon"]
@@ -84,8 +84,8 @@ def test_no_command_is_told_once_with_the_mend(start: Start, project: Path) -> N
     for name in ["one.py", "two.py"]:
         editor.nvim.command(f"edit {project / name}")
     editor.wait(lambda: editor.nvim.command_output("messages"), "it is told")
-    said = editor.nvim.command_output("messages")
-    assert said.count("`codespec-that-is-nowhere` can't be run: correct the option `cmd`.") == 1, said
+    message = editor.nvim.command_output("messages")
+    assert message.count("`codespec-that-is-nowhere` can't be run: correct the option `cmd`.") == 1, message
     assert editor.status()["kind"] == "Error"
     editor.keys("o<Tab>x")
     editor.wait(lambda: editor.lines() == ["", "    x"], "typing goes on as ever")

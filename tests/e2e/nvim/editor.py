@@ -82,10 +82,10 @@ class Editor:
         """Return to normal mode, close all files, and return the messages."""
         self.keys("<C-\\><C-n>")
         self.wait(lambda: self.nvim.api.get_mode()["mode"] == "n", "normal mode")
-        said = str(self.nvim.command_output("messages"))
+        message = str(self.nvim.command_output("messages"))
         self.nvim.command("messages clear")
         self.nvim.command("silent! %bwipeout!")
-        return said
+        return message
 
     def lua(self, code: str, *arguments: Any) -> Any:
         """Run Lua code and return its result."""

@@ -110,8 +110,8 @@ def running(program: str, home: Path, daemon: Daemon) -> Iterator[Editor]:
 def editor(running: Editor) -> Iterator[Editor]:
     """Return the shared editor without files; assert at the end that it showed no error."""
     yield running
-    said = running.sweep()
-    assert not TROUBLE.search(said), said
+    message = running.sweep()
+    assert not TROUBLE.search(message), message
 
 
 @pytest.fixture

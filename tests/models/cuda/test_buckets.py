@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.models.cache import CAPACITY_UNIT
-from codespec.models.cuda.device_rows import RowBuffer, most_tiles, tile_positions, tiles_of
+from codespec.models.cuda.device_rows import RowBuffer, max_tiles, tile_positions, tiles_of
 from codespec.models.cuda.graphs import ROWS, Bucket, Buckets, reaches
 from codespec.models.rows import Rows
 
@@ -64,14 +64,14 @@ def test_tiles_cover_every_row_once(batch: list[Rows], groups: int) -> None:
     assert covered == flat
     assert begins == [sum(count for *_, count in tiles[:i]) for i in range(len(tiles))]
     assert all(0 < count <= size for *_, count in tiles)
-    assert len(tiles) <= most_tiles(len(flat), len(batch), size) <= len(flat)
+    assert len(tiles) <= max_tiles(len(flat), len(batch), size) <= len(flat)
 
 
 @given(st.lists(batches(), min_size=1, max_size=3), st.integers(0, 30), st.integers(1, 16))
 def test_a_buffer_holds_the_last_batch_and_padding(played: list[list[Rows]], spare: int, size: int) -> None:
     """Filled repeatedly, like a graph's memory: nothing of an earlier step remains."""
     count = max(sum(len(rows.ids) for rows in batch) for batch in played) + spare
-    buffer = RowBuffer(count, most_tiles(count, SLOTS, size), 512, SLOTS, torch.device("cpu"))
+    buffer = RowBuffer(count, max_tiles(count, SLOTS, size), 512, SLOTS, torch.device("cpu"))
     places = [t.data_ptr() for t in (buffer.rows.ids, buffer.rows.positions, buffer.rows.slots, buffer.rows.tiles)]
     for batch in played:
         buffer.fill(batch, size)

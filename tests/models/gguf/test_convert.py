@@ -184,8 +184,13 @@ def general(settings: dict[str, Any]) -> Any:
 def refused(file: Path, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence) as raised:
         converted(file)
-    said = str(raised.value)
-    assert said.startswith((str(file), "The converted")) and ": " in said and said.endswith(".") and "\n" not in said
+    message = str(raised.value)
+    assert (
+        message.startswith((str(file), "The converted"))
+        and ": " in message
+        and message.endswith(".")
+        and "\n" not in message
+    )
 
 
 def test_an_unknown_architecture_is_one_sentence(tmp_path: Path) -> None:

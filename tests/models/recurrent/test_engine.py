@@ -132,9 +132,9 @@ def test_two_hundred_rejecting_rounds_cost_the_same(architecture: str, monkeypat
     target, steps = model(architecture, KIND), [0]
     monkeypatch.setattr(gated_delta, "step", _counted(gated_delta.step, steps))
     request = CompletionRequest(prefix=varied_requests()[0].prefix, max_tokens=230, shape="raw")
-    said = {token for token in build(target).complete([request])[0].token_ids}
+    message = {token for token in build(target).complete([request])[0].token_ids}
     proposer = Wrong()
-    proposer.never = next(number for number in range(40, 400) if number not in said)
+    proposer.never = next(number for number in range(40, 400) if number not in message)
     engine = build(target, proposer, context=512)
     (sequence,) = engine.submit(request)
     costs = []
@@ -196,8 +196,8 @@ def test_a_keystroke_reads_fewer_than_64_tokens_again(
         reread.append(done.stats.prompt_tokens - done.stats.cached_tokens - tail)
     assert engine.target.exact and (max(reread[1:]) < NEAR) == (order != "no states kept"), reread
     assert fresh[0][1] or fresh[-1][1]
-    for before, said in fresh[::7]:
-        assert keystroke(build(target, context=1024), before, behind).text == said
+    for before, message in fresh[::7]:
+        assert keystroke(build(target, context=1024), before, behind).text == message
 
 
 @pytest.mark.parametrize("architecture", HYBRIDS)

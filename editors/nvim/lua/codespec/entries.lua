@@ -6,7 +6,7 @@ local acceptance = require('codespec.acceptance')
 local ghost = require('codespec.ghost')
 local text = require('codespec.text')
 
-local MOST_LABEL = 60
+local MAX_LABEL = 60
 local PLAIN_TEXT, AS_IS = 1, 1
 
 --- Returns the label: the word that the text continues, and the text's first non-blank line.
@@ -18,7 +18,7 @@ local function label_of(word, rest)
     first = vim.trim(vim.trim(rest):match('^[^\n]*'))
     word = word == '' and '' or word .. ' '
   end
-  return vim.fn.strcharpart(word .. first, 0, MOST_LABEL)
+  return vim.fn.strcharpart(word .. first, 0, MAX_LABEL)
 end
 
 --- Returns an entry. It replaces the word before the cursor, by which menus filter. Columns are bytes.

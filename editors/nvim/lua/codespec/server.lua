@@ -4,7 +4,7 @@
 local M = {}
 
 local NAME = 'codespec'
-local MOST_RESTARTS = 3
+local MAX_RESTARTS = 3
 local NO_COMMAND = 'there is no `codespec` on PATH: '
   .. [[install it (`pip install . ./native ./weights` in codespec's checkout) or set the option `cmd`.]]
 
@@ -161,7 +161,7 @@ local function ended(code, signal, id)
     return
   end
   server.id = nil
-  if server.restarts >= MOST_RESTARTS then
+  if server.restarts >= MAX_RESTARTS then
     local how = signal ~= 0 and ('by signal %d'):format(signal) or ('with exit code %d'):format(code)
     return fail(('the language server ended %s: see :Codespec log, then :Codespec restart.'):format(how))
   end

@@ -31,7 +31,7 @@ from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
-from codespec.startup.batch_invariance import LEAST_LENGTH
+from codespec.startup.batch_invariance import MIN_LENGTH
 from codespec.startup.calls import choose_calls
 from codespec.startup.costs import measure_table
 from codespec.startup.parts import DEFAULT_CONTEXT
@@ -243,7 +243,7 @@ class OwnModels:
             model = load_drafter(config.drafter, self.drafter_device, dtype)
             return self._with_slots(model, self.slots, self._context(model) + 1)
         model = load_model(config.target, device=config.device, dtype=dtype, exact=True)
-        self._with_slots(model, max(2, self.slots), max(LEAST_LENGTH, self._context(model)))
+        self._with_slots(model, max(2, self.slots), max(MIN_LENGTH, self._context(model)))
         return model
 
     def _shape(self, model: LanguageModel, threads: int) -> None:

@@ -22,7 +22,7 @@ from codespec_lsp.imports import import_rows
 from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular
 from codespec_lab.bench.places.identifiers import identifiers
 from codespec_lab.bench.places.packages import Package
-from codespec_lab.bench.typing_sites import MOST_UNIT, TypingSite
+from codespec_lab.bench.typing_sites import MAX_UNIT, TypingSite
 from codespec_lab.corpus.gaps import COMMENTS
 
 ENDINGS: Mapping[str, tuple[str, ...]] = {
@@ -125,9 +125,7 @@ def _in_file(package: Package, root: Path, file: Path, files: Sequence[Path], di
 
 def _is_code(line: str) -> bool:
     code = line.strip()
-    return (
-        len(code) in CODE and not code.startswith(COMMENTS) and not _COMMENTED.search(line) and max(code) <= MOST_UNIT
-    )
+    return len(code) in CODE and not code.startswith(COMMENTS) and not _COMMENTED.search(line) and max(code) <= MAX_UNIT
 
 
 def _column(line: str, dice: random.Random) -> int:

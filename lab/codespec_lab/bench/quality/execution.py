@@ -22,7 +22,7 @@ from typing import Any, Literal
 from codespec.errors import ConfigError
 
 CHILD = Path(__file__).with_name("child.py")
-MOST_REPORT = 200  # bytes
+MAX_REPORT = 200  # bytes
 Ended = Literal["passed", "wrong", "error", "timeout", "killed"]
 ENDS: tuple[Ended, ...] = ("passed", "wrong", "error", "timeout", "killed")
 
@@ -89,7 +89,7 @@ class Executor:
             )
             code = _wait(process, self.limits.wall_seconds)
             report.seek(0)
-            words = report.read(MOST_REPORT).decode("ascii", "replace").split()
+            words = report.read(MAX_REPORT).decode("ascii", "replace").split()
         if len(words) == 3 and words[0] == word and words[1] in ENDS:
             self.networks.add(words[2])
             return next(end for end in ENDS if end == words[1])

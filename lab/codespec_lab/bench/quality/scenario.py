@@ -31,7 +31,7 @@ from codespec_lab.bench.quality.sites import (
     cut,
     infilling_request,
     infilling_sites,
-    most_tokens,
+    max_tokens,
     prompt_ids,
     sample_sites,
     stops,
@@ -210,7 +210,7 @@ def _server_writer(
         texts = []
         for site in sites:
             ids = prompt_ids(tokenizer, site, bench.left_only, context)
-            texts.append(cut(site, server.complete(ids, most_tokens(site), stops=stops(site)).text))
+            texts.append(cut(site, server.complete(ids, max_tokens(site), stops=stops(site)).text))
             bar.advance(1)
         return texts
 

@@ -33,13 +33,13 @@ from codespec_lab.corpus.held_out import HeldOut, Task
 
 HUMANEVAL = "humaneval"  # the row of its kinds; the rows of held-out code are languages
 MULTI_LINES = range(2, 7)
-LEAST_SPAN = 4  # characters without white space: fewer are right by chance
+MIN_SPAN = 4  # characters without white space: fewer are right by chance
 MANY_TOKENS = 160  # for several lines of a solution, which may be longer than a block in an editor
 TRIES = 50
 
 Finder = Callable[[Sequence[Task], int], list[Gap]]
 SPANS = 10  # per problem
-MOST_TOKENS = {SINGLE: 64, MULTI: 256, SPAN: 256}  # longest in Qwen's tokens: 47 for a line, 240 for a solution
+TOKENS_OF_KIND = {SINGLE: 64, MULTI: 256, SPAN: 256}  # longest in Qwen's tokens: 47 for a line, 240 for a solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def span_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
             sorted(_hash(seed, f"{SPAN} {end} {attempt}", task) % size for end in ("one end", "the other"))
             for attempt in range(TRIES)
         )
-        fits = (span for span in spans if len("".join(task.solution[span[0] : span[1]].split())) >= LEAST_SPAN)
+        fits = (span for span in spans if len("".join(task.solution[span[0] : span[1]].split())) >= MIN_SPAN)
         span = next(fits, None)
         if span is not None:
             begin, end = span
@@ -196,7 +196,7 @@ def infilling_request(site: GapSite, left_only: bool) -> CompletionRequest:
         suffix=behind,
         path=site.gap.path,
         language=site.gap.language,
-        max_tokens=most_tokens(site),
+        max_tokens=max_tokens(site),
         stop=stops(site),
         speculate=False,
     )
@@ -212,14 +212,14 @@ def prompt_ids(tokenizer: TextTokenizer, site: GapSite, left_only: bool, context
         prefix=before,
         suffix=behind,
         path=site.gap.path,
-        budget=context - most_tokens(site),
+        budget=context - max_tokens(site),
         heal=False,
     ).ids
 
 
-def most_tokens(site: GapSite) -> int:
+def max_tokens(site: GapSite) -> int:
     """Return the token limit of a completion."""
-    return MOST_TOKENS.get(site.kind, site.tokens)
+    return TOKENS_OF_KIND.get(site.kind, site.tokens)
 
 
 def stops(site: GapSite) -> tuple[str, ...]:

@@ -28,11 +28,11 @@ from codespec.errors import ConfigError
 from codespec.user_folders import own_folder, socket_of
 from codespec_lab.bench.typing_sites import TypingSite
 
-MOST_BODY = 1 << 20
+MAX_BODY = 1 << 20
 TOKENS = "codespec:generation_tokens_total"
 AUTOMATIC = 2  # the trigger kind of VS Code's requests during typing
 END_SECONDS = 10.0
-MOST_LINE = 1 << 20
+MAX_LINE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ async def proxy_of(upstream: str) -> AsyncIterator[Proxy]:
         daemon = ProvenConnections(upstream)
         stack.callback(daemon.close)
         proxy = Proxy(daemon)
-        app = web.Application(client_max_size=MOST_BODY)
+        app = web.Application(client_max_size=MAX_BODY)
         app.router.add_route("*", "/{path:.*}", proxy.forward)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
@@ -267,7 +267,7 @@ async def language_server(url: str) -> AsyncIterator[Editor]:
     words = [sys.executable, "-P", "-m", "codespec", "lsp", "--stdio", "--no-start", "--daemon", url]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, limit=MOST_LINE, env=environment)
+    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, limit=MAX_LINE, env=environment)
     editor = Editor(process)
     try:
         await editor.start()

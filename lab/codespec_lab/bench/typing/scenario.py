@@ -38,7 +38,7 @@ from codespec_lab.progress import ProgressBar
 
 NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
 QUEUE = 16
-MOST_PROBES = 4  # repeated requests per site, of those with empty answers
+MAX_PROBES = 4  # repeated requests per site, of those with empty answers
 COMPARED_TOKENS = 32  # of a text that both daemons write
 COMPARED_SIDE = 4000  # characters: about as much as the prompt of an editor's request on two cores
 
@@ -143,7 +143,7 @@ async def _session(bench: TypingBench, desktop: Desktop, cell: str, site: Typing
     found = record(await type_site(desktop.editor, desktop.proxy, site, keys, taking=cell == TAKING), site)
     first = [row for row in found["questions"] if row["cause"] != "more" and row["answered_ms"] is not None]
     empty = [row["at"] for row in first if not row["length"]]
-    chosen = empty[:: max(1, -(-len(empty) // MOST_PROBES))]
+    chosen = empty[:: max(1, -(-len(empty) // MAX_PROBES))]
     unhurried = {at: len(await complete_unhurried(desktop.editor, site, at)) for at in chosen}
     return {"cell": cell, **found, "unhurried": {str(at): length for at, length in unhurried.items()}}
 

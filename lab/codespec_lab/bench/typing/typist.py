@@ -32,11 +32,11 @@ MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a shar
 IN_WORD, WORD, SIGN = 0.8, 1.1, 1.4  # relative durations of the kinds of keys
 LINE_PAUSE, WORD_PAUSE, PAUSE_SIGMA = 1.1, 1.6, 0.7  # medians in seconds
 WORD_PAUSES = 0.06  # the share of words with a pause before them
-MOST_PAUSE = 4.0
+MAX_PAUSE = 4.0
 _KEYS = re.compile(r"\n[ \t]*|.", re.DOTALL)  # the editor indents
 DEBOUNCE = 0.05  # seconds from a change to VS Code's request
 REACTION = 0.5  # seconds that the typist reads a suggestion before taking it
-LEAST_TAKEN = 3  # least characters for which the typist presses Tab
+MIN_TAKEN = 3  # least characters for which the typist presses Tab
 BUDGET_MS, UNHURRIED_MS = 600, 60_000  # the server's default, and practically no limit
 
 
@@ -142,7 +142,7 @@ class Typist:
         whole, line = self._ghost, first_line(self._ghost)
         left = self._site.typed[self._at :]
         found = whole if left.startswith(whole) else line if left.startswith(line) else ""
-        return found if len(found.strip()) >= LEAST_TAKEN else ""
+        return found if len(found.strip()) >= MIN_TAKEN else ""
 
     async def _change(self, text: str, cause: str) -> None:
         await self._stop_requesting()
@@ -248,9 +248,9 @@ def _pause(dice: random.Random, before: str, key: str) -> float:
     """
     chance, length = dice.random(), dice.lognormvariate(0.0, PAUSE_SIGMA)
     if not before or before.rstrip(" \t").endswith("\n"):
-        return min(MOST_PAUSE, LINE_PAUSE * length) if key.strip() else 0.0
+        return min(MAX_PAUSE, LINE_PAUSE * length) if key.strip() else 0.0
     if chance < WORD_PAUSES and key.isalnum() and not before[-1:].isalnum():
-        return min(MOST_PAUSE, WORD_PAUSE * length)
+        return min(MAX_PAUSE, WORD_PAUSE * length)
     return 0.0
 
 

@@ -35,7 +35,7 @@ from codespec_lab.training.distill.texts import DistillationExample, to_example
 LENGTH = 4  # target tokens per draft: the length that pays on a CPU
 TOKENS = 64  # maximum tokens per measured text
 BATCH = 8
-LEAST_GAIN, MOST_LOSS = 1.01, 0.03  # minimum gain beyond chance; maximum loss of acceptance elsewhere
+MIN_GAIN, MAX_LOSS = 1.01, 0.03  # minimum gain beyond chance; maximum loss of acceptance elsewhere
 _CARD = """---
 language: code
 library_name: transformers
@@ -181,9 +181,9 @@ class Comparison:
         """Why the old drafter is better, or "" if the new one is."""
         if self.here_before is None or self.elsewhere_before is None:
             return ""
-        if self.here_after < LEAST_GAIN * self.here_before:
+        if self.here_after < MIN_GAIN * self.here_before:
             return f"{self.here_after:.3f} tokens accepted a round on held-out files, {self.here_before:.3f} before"
-        if self.elsewhere_after < (1 - MOST_LOSS) * self.elsewhere_before:
+        if self.elsewhere_after < (1 - MAX_LOSS) * self.elsewhere_before:
             return f"{self.elsewhere_after:.3f} tokens accepted a round elsewhere, {self.elsewhere_before:.3f} before"
         return ""
 

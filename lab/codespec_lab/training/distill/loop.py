@@ -30,7 +30,7 @@ LOGITS = 32_000_000  # maximum per step; large vocabularies get fewer tokens
 WARM_UP = 20
 CLIP = 1.0
 EVALUATIONS, PATIENCE = 24, 8
-LEAST_KEPT = 0.98  # minimum share of the acceptance elsewhere to keep
+MIN_KEPT = 0.98  # minimum share of the acceptance elsewhere to keep
 CHECKPOINT_SECONDS = 30.0
 PROBES = 3
 SMOOTHING = 0.95
@@ -189,7 +189,7 @@ class Training:
 
     def _evaluate(self) -> None:
         score, position = self._judge(), self.position
-        keeps = score.elsewhere >= LEAST_KEPT * position.first_elsewhere
+        keeps = score.elsewhere >= MIN_KEPT * position.first_elsewhere
         if keeps and score.here > position.best_here:
             position.best_here, position.best_elsewhere = score.here, score.elsewhere
             position.best_step, position.stale = position.step, 0

@@ -19,7 +19,7 @@ from codespec_lab.corpus.documents import Document, write_atomically
 REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # shares of `cut_where_edited`; the other cuts span a few lines
 MAX_LINES = 5
 PREFIX_CHARS, SUFFIX_CHARS = 700, 300  # prefill is most of the cost of a text
-LEAST_CHARS = 400  # minimum characters of a document
+MIN_CHARS = 400  # minimum characters of a document
 MAX_TOKENS = 96
 FIM_SHARE = 0.5
 SAMPLED_SHARE = 0.25
@@ -97,7 +97,7 @@ def choose_places(documents: Sequence[Document], count: int, *, seed: int, fill_
 
     Raise TrainingError if no document is long enough.
     """
-    long = [document for document in documents if len(document.text) >= LEAST_CHARS]
+    long = [document for document in documents if len(document.text) >= MIN_CHARS]
     if not long:
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
     rng = np.random.default_rng([seed, 3])

@@ -32,8 +32,8 @@ from codespec_lab.training.distill.texts import GROUP, DistillationExample, writ
 from codespec_lab.training.distill.work import WorkFolder
 
 HELD_SHARE = 8  # one file in HELD_SHARE is held out
-LEAST_FILES = 2
-MOST_BYTES = 1 << 20  # maximum file size
+MIN_FILES = 2
+MAX_BYTES = 1 << 20  # maximum file size
 PLACES_A_MINUTE = 60  # more than the supported machines can write
 READ_TIMES = 4  # positions to read per position to write
 REHEARSED = 5  # one position in REHEARSED is in general code, against forgetting
@@ -69,7 +69,7 @@ def split(documents: Sequence[Document]) -> Split:
 
     Raise TrainingError if no file would be left for training.
     """
-    if len(documents) < LEAST_FILES:
+    if len(documents) < MIN_FILES:
         raise TrainingError(
             "The code is a single file, and one must be held out to measure: name a folder with more in --code."
         )
@@ -105,7 +105,7 @@ def _read_folder(folder: Path) -> list[Document]:
 def _document(package: str, name: str, file: Path) -> Document | None:
     """Return a file as a document; None if it is gone, too large, not UTF-8 text or not hand-written."""
     try:
-        if file.stat().st_size > MOST_BYTES:
+        if file.stat().st_size > MAX_BYTES:
             return None
         text = read_text(file)
     except (OSError, NotUtf8):

@@ -187,9 +187,9 @@ def test_a_wrong_text_of_ours_is_an_error(
     assert done.code == 1, done.err
     rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["kinds"]["all"]["rows"]
     assert rows["codespec on"]["equal"] < rows["codespec on"]["compared"] and "NOT EQUAL to plain in" in done.out
-    said = done.err.splitlines()[-1]
-    assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (codespec ")
-    assert said.endswith("report it with the output of `codespec doctor`.") and "greedy, 1 at once, own: " in said
+    message = done.err.splitlines()[-1]
+    assert message.startswith("codespec: A text differs from plain decoding, which exact mode rules out (codespec ")
+    assert message.endswith("report it with the output of `codespec doctor`.") and "greedy, 1 at once, own: " in message
 
 
 def test_native_is_compared_with_itself_and_others_with_floats(

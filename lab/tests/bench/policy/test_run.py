@@ -75,9 +75,9 @@ def test_a_wrong_text_is_an_error(
     done = command(*words, "--measure", "1", "--json", out)
     assert done.code == 1, done.err
     differing = json.loads(out.read_text(encoding="utf-8"))["tables"]["own"]["measured"]["differing"]
-    said = done.err.splitlines()[-1]
-    assert f"NOT EQUAL to plain: {differing[0]}" in done.out and f"({differing[0]}, own" in said
-    assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (")
+    message = done.err.splitlines()[-1]
+    assert f"NOT EQUAL to plain: {differing[0]}" in done.out and f"({differing[0]}, own" in message
+    assert message.startswith("codespec: A text differs from plain decoding, which exact mode rules out (")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_llama_server_gets_the_same_prompts(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--llama-server", "URL"], "use --shape infilling with --llama-server"),
         (["--llama-server", "http://127.0.0.1:1", "--shape", "infilling"], "no llama-server answers"),
@@ -135,11 +135,11 @@ def test_llama_server_gets_the_same_prompts(
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str], said: str, models: Models, command: Command, problems: Path, llama: FakeLlama
+    words: list[str], message: str, models: Models, command: Command, problems: Path, llama: FakeLlama
 ) -> None:
     known = {"URL": llama.url}
     given = [known.get(word, word) for word in words]
-    command("bench", "quality", *pair(models), "--prompts", problems, *given).check_mistake(said)
+    command("bench", "quality", *pair(models), "--prompts", problems, *given).check_mistake(message)
 
 
 def test_a_server_that_refuses_is_one_sentence(

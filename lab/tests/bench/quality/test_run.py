@@ -61,7 +61,7 @@ def projects(tmp_path: Path) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten all texts: random models never write an end token."""
     monkeypatch.setattr("codespec_lab.bench.quality.sites.MANY_TOKENS", 12)
-    monkeypatch.setattr("codespec_lab.bench.quality.sites.MOST_TOKENS", {})
+    monkeypatch.setattr("codespec_lab.bench.quality.sites.TOKENS_OF_KIND", {})
     for shape in gaps.MAX_TOKENS:
         monkeypatch.setitem(gaps.MAX_TOKENS, shape, 12)
 
@@ -190,7 +190,7 @@ def test_without_tests_nothing_runs(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--target", "./none"], "There is no model folder"),
         (["--compare", "./none"], "There is no model folder"),
@@ -207,13 +207,13 @@ def test_without_tests_nothing_runs(
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_is_measured(
-    words: list[str], said: str, models: Models, command: Command, problems: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, models: Models, command: Command, problems: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "build_engine", lambda *_: pytest.fail("measured"))
     untested = problems.with_name("untested.jsonl")
     untested.write_text(json.dumps({"prompt": "def f():\n", "canonical_solution": SOLUTION}) + "\n")
     known = {"TARGET": models.target, "PROBLEMS": problems, "UNTESTED": untested}
-    command("bench", "quality", *pair(models), *(known.get(word, word) for word in words)).check_mistake(said)
+    command("bench", "quality", *pair(models), *(known.get(word, word) for word in words)).check_mistake(message)
 
 
 def test_requests_are_an_editors() -> None:

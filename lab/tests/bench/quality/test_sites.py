@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codespec_lab.bench.quality.sites import (
-    LEAST_SPAN,
+    MIN_SPAN,
     MULTI_LINES,
     GapSite,
     choose_sites,
@@ -44,7 +44,7 @@ def test_a_gap_is_cut_out_of_its_solution(solution: str, seed: int) -> None:
         assert gap.answer.count("\n") + 1 in MULTI_LINES and gap.answer[0] != " "
         assert not gap.before.rpartition("\n")[2].strip() and gap.behind[:1] in ("", "\n")
     for gap in span_gaps([task], seed):
-        assert len("".join(gap.answer.split())) >= LEAST_SPAN
+        assert len("".join(gap.answer.split())) >= MIN_SPAN
 
 
 def test_every_solution_long_enough_has_a_site() -> None:

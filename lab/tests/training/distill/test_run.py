@@ -77,9 +77,9 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     for module, values in SMALL.items():
         for name, value in values.items():
             patch.setattr(module, name, value)
-    patch.setattr(acceptance, "LEAST_GAIN", 0.0)
-    patch.setattr(acceptance, "MOST_LOSS", 1.0)
-    patch.setattr(loop, "LEAST_KEPT", 0.0)
+    patch.setattr(acceptance, "MIN_GAIN", 0.0)
+    patch.setattr(acceptance, "MAX_LOSS", 1.0)
+    patch.setattr(loop, "MIN_KEPT", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def test_no_better_drafter_keeps_the_old_one(
 ) -> None:
     from codespec.cli.main import main
 
-    monkeypatch.setattr(acceptance, "LEAST_GAIN", 9.0)
+    monkeypatch.setattr(acceptance, "MIN_GAIN", 9.0)
     flags = ["--places", "10", "--steps", "4", "--threads", "1", "--minutes", "100"]
     pair = ["--target", str(SHIPPED / "target"), "--drafter", str(SHIPPED / "drafter")]
     assert main(["distill", *pair, "--code", str(code), "--out", str(tmp_path / "new"), *flags]) == 0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.models.cuda import attention_kernels
-from codespec.models.cuda.attention_kernels import Walk, attend_tiles, most_splits
+from codespec.models.cuda.attention_kernels import Walk, attend_tiles, max_splits
 from tests.models.cuda.attention_cases import TOLERANCE, Case, Shape, Stretch, draw_case, error, naive, part
 from tests.models.cuda.test_slot_attention import shapes
 
@@ -82,8 +82,8 @@ def test_what_is_not_seen_is_not_read() -> None:
 
 
 def test_splits_are_bounded_by_the_window() -> None:
-    assert most_splits(10 * SPLIT, 0, 2) == 10
-    assert most_splits(10 * SPLIT, 1, 16) == 1
-    assert most_splits(10 * SPLIT, 2, 16) == 2
-    assert most_splits(10 * SPLIT, SPLIT + 2, 16) == 3
-    assert most_splits(SPLIT, 3 * SPLIT, 16) == 1
+    assert max_splits(10 * SPLIT, 0, 2) == 10
+    assert max_splits(10 * SPLIT, 1, 16) == 1
+    assert max_splits(10 * SPLIT, 2, 16) == 2
+    assert max_splits(10 * SPLIT, SPLIT + 2, 16) == 3
+    assert max_splits(SPLIT, 3 * SPLIT, 16) == 1
