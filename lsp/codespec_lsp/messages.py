@@ -30,7 +30,7 @@ from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
 
 MAX_BODY = 64 << 20
-MAX_SKIPPED = 4 << 30  # bytes of a message that is read past; a longer length is no message's
+MAX_SKIPPED = 4 << 30  # bytes of a message that is read past; larger lengths are invalid
 PIECE, ENDS = 1 << 20, 1 << 16  # bytes skipped at a time; bytes kept of each end, which name the method
 MAX_LINE = 16 << 20
 HOST = "127.0.0.1"

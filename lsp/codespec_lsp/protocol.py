@@ -138,7 +138,7 @@ def _change(value: Any) -> dict[str, Any]:
     """Read one change. Without a range it replaces the whole text."""
     change = record(range=maybe(span), text=text)(value)
     if "range" not in change and value.get("rangeLength") is not None:
-        raise Misread("must be there, as rangeLength is", "range")  # otherwise a piece would replace the whole text
+        raise Misread("is required with rangeLength", "range")  # otherwise a piece would replace the whole text
     return dict(change)
 
 

@@ -25,7 +25,7 @@ from codespec_lsp.syntax_tree import Change, Outside
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone
 MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
-REST = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
+RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
 SERVICE = "codespec_lsp.syntax_tree:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
@@ -80,7 +80,7 @@ class DocumentSyntax:
         tree = self.tree if in_document and not place.inside else None
         cursor = find_cursor(tracker, place.prefix, tree, bytes_before, parse=now >= self._parse_from)
         if tracker.broke_parser:
-            self._parse_from = now + REST
+            self._parse_from = now + RETRY_S
         return cursor
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:

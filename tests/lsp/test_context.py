@@ -70,7 +70,7 @@ def test_after_a_text_that_breaks_its_grammar_windows_rest(monkeypatch: pytest.M
         for key in ("", "a", "ab"):
             assert document.find_cursor("- " * 260 + key, "", 0, in_document=False).language == "yaml"
         assert len(texts) == 1
-        monkeypatch.setattr(syntax, "REST", 0.0)
+        monkeypatch.setattr(syntax, "RETRY_S", 0.0)
         document._parse_from = 0.0
         document.find_cursor("key: val", "", 0, in_document=False)
         assert len(texts) == 2

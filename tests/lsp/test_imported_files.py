@@ -37,7 +37,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "LOOK_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.PATIENCE", 60.0)  # on a busy machine a thread may start late,
-    monkeypatch.setattr(imports, "READING", 60.0)  # and a process too
+    monkeypatch.setattr(imports, "OUTLINE_TIMEOUT_S", 60.0)  # and a process too
 
 
 class Writer:

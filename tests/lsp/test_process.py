@@ -254,7 +254,7 @@ def test_a_signal_while_clients_are_connected_prints_nothing() -> None:
     ("words", "sentence"),
     [
         (["--tcp", "99999"], "--tcp 99999 is not a port"),
-        (["--daemon", "nowhere"], "--daemon nowhere is no address: write one such as"),
+        (["--daemon", "nowhere"], "--daemon nowhere is not an address: write one such as"),
         (["--tcp", "0", "--stdio"], "not allowed with"),
     ],
 )

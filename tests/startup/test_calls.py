@@ -94,7 +94,7 @@ def test_what_is_kept_and_no_longer_holds_is_found_anew(kept: Path, searches: li
     model = loaded()
     choose_calls(model, notes)
     assert len(searches) == 2 and model.exact
-    assert notes == ["the kept shape of calls no longer holds (it varies): another one is looked for"]
+    assert notes == ["the kept shape of calls no longer holds (it varies): searching again"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "content": {"calls": {"rows": -4}, "tried": ""}}'])

@@ -62,7 +62,7 @@ export function percentOf(line: string): number | undefined {
 
 /** Returns the last line of a failed pull. */
 export function whyNot(lines: readonly string[]): string {
-  return (lines.at(-1) ?? "it says nothing").replace(/^codespec: /, "").replace(/\.$/, "");
+  return (lines.at(-1) ?? "no error output").replace(/^codespec: /, "").replace(/\.$/, "");
 }
 
 export function size(bytes: number): string {
