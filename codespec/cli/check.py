@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from codespec.cli.options import add_pair_options
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, PairError
-from codespec.store.choice import resolve_engine
+from codespec.store.choice import choose
 from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report and return 0. Raise PairError after it if the pair can't work."""
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
-    config = resolve_engine(named, options.config)
+    config = choose(named, options.config).config
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair.facts import read_facts

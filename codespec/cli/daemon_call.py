@@ -10,9 +10,9 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from codespec.cli.options import add_config_option
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.contract.hosts import is_host
@@ -82,7 +82,7 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
     """Add --url and --token-file, and --config unless another function adds it."""
     parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
     if config:
-        parser.add_argument("--config", type=Path, metavar="FILE", help="the daemon's TOML file")
+        add_config_option(parser, "the daemon's TOML file")
     parser.add_argument("--token-file", metavar="FILE", help="a file with the daemon's token")
 
 

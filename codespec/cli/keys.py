@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from codespec.cli.options import add_config_option
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from codespec.keys_file import add_key, read_keys, revoke_key
@@ -31,7 +32,7 @@ def add_parser(commands: Any) -> None:
     revoking.add_argument("name", metavar="NAME", help="name of the key, as in `codespec keys list`")
     for action, run in ((adding, run_add), (listing, run_list), (revoking, run_revoke)):
         action.add_argument("--keys", metavar="FILE", help="the keys file (default: the setting `keys` of the daemon)")
-        action.add_argument("--config", type=Path, metavar="FILE", help="the daemon's TOML file")
+        add_config_option(action, "the daemon's TOML file")
         action.set_defaults(run=run)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared, plain
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import RENAMED_VALUES, read_caps
+from codespec.contract.levels import RENAMED_VALUES, Settings, read_caps
 from codespec.errors import ConfigError, install_mend
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
@@ -52,10 +51,11 @@ def add_pair_options(parser: Parser, group: argparse._ActionsContainer) -> None:
         add_flag(parser, group, EngineConfig, name)
 
 
-def add_config_option(group: argparse._ActionsContainer) -> None:
-    """Add --config."""
-    words = "a TOML file of settings (default: your own config.toml)"
-    group.add_argument("--config", type=Path, metavar="FILE", help=words)
+def add_config_option(
+    group: argparse._ActionsContainer, words: str = "a TOML file of settings (default: your own config.toml)"
+) -> None:
+    """Add --config, whose value is the command's settings."""
+    group.add_argument("--config", type=Settings, default=Settings(), metavar="FILE", help=words)
 
 
 def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str, *aliases: str) -> None:

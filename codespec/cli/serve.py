@@ -10,7 +10,7 @@ from codespec.cli.options import add_engine_options, add_flag, choose_config, re
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
 from codespec.contract.declared import declared
-from codespec.contract.levels import REMOVED, SettingsFile
+from codespec.contract.levels import REMOVED
 from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
@@ -49,7 +49,6 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
-    options.config = SettingsFile.read(options.config)  # once, for all of its readers
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     removed = [(name, fix) for name, fix in REMOVED["serve"].items() if getattr(options, name) is not None]
     notes = [f"--{name.replace('_', '-')} has no effect any more: {fix}" for name, fix in removed]

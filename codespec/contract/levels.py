@@ -10,7 +10,8 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, MutableSequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,47 +47,50 @@ class Level:
     values: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
-    """The contents of a configuration file. Without a file, `place` and `values` are empty."""
+class Settings:
+    """The configuration file and the environment of one command.
 
-    place: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, file: Path | None) -> SettingsFile:
-        """Read a file, or the user's own, if it exists, for None. Raises ConfigError."""
-        source = file or user_file()
-        return cls(str(source), _parse(source)) if source else cls()
-
-
-def read_levels(
-    schema: type,
-    flags: Mapping[str, Any],
-    file: Path | SettingsFile | None,
-    environment: Mapping[str, str] | None,
-    table: str = "",
-    notes: MutableSequence[str] | None = None,
-) -> tuple[Level, Level, Level]:
-    """Return the values set at each level for the fields of `schema`, which must all have defaults.
-
-    The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that are
-    not None. `file` is as in `SettingsFile.read`, or already read.
+    The file is read when a setting is first asked for, and once for all of them. Without a `file` it is the user's own,
+    if it exists. `environment` None: the process's.
     """
-    variables = os.environ if environment is None else environment
-    source, messages = (
-        file if isinstance(file, SettingsFile) else SettingsFile.read(file),
-        [] if notes is None else notes,
-    )
-    set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
-    levels = (
-        Level(source.place, _from_file(schema, source, table, messages)),
-        Level("the environment", _from_environment(schema, variables, table, messages)),
-        Level("the command line", set_by_flags),
-    )
-    for level in levels:
-        messages.extend(_rename(level))
-    return levels
+
+    def __init__(self, file: Path | str | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self._named, self._environment = None if file is None else Path(file), environment
+
+    @cached_property
+    def file(self) -> Path | None:
+        """The file's path, or None without a file."""
+        return self._named or user_file()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the file is the user's own."""
+        return self._named is None and self.file is not None
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        return _parse(self.file) if self.file else {}
+
+    def levels(
+        self, schema: type, flags: Mapping[str, Any], table: str = "", notes: MutableSequence[str] | None = None
+    ) -> tuple[Level, Level, Level]:
+        """Return the values set at each level for the fields of `schema`, which must all have defaults.
+
+        The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that
+        are not None. `notes` collects settings of earlier versions. Raises ConfigError.
+        """
+        messages: MutableSequence[str] = [] if notes is None else notes
+        variables = os.environ if self._environment is None else self._environment
+        set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
+        place = str(self.file or "")
+        levels = (
+            Level(place, _from_file(schema, self._values, place, table, messages)),
+            Level("the environment", _from_environment(schema, variables, table, messages)),
+            Level("the command line", set_by_flags),
+        )
+        for level in levels:
+            messages.extend(_rename(level))
+        return levels
 
 
 def user_file() -> Path | None:
@@ -119,12 +123,13 @@ def _parse(file: Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
 
 
-def _from_file(schema: type, file: SettingsFile, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
-    values = file.values
+def _from_file(
+    schema: type, values: Mapping[str, Any], place: str, table: str, notes: MutableSequence[str]
+) -> dict[str, Any]:
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
-        raise ConfigError(f"{table} in {file.place} must be a table", f"write [{table}] and its settings below")
-    labels = _without_removed({key: f"{key} in {file.place}" for key in own}, own, table, notes)
+        raise ConfigError(f"{table} in {place} must be a table", f"write [{table}] and its settings below")
+    labels = _without_removed({key: f"{key} in {place}" for key in own}, own, table, notes)
     return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from codespec.contract.declared import check_values, setting
 from codespec.contract.hosts import is_host, is_loopback
-from codespec.contract.levels import SettingsFile, read_levels
+from codespec.contract.levels import Settings
 from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE
 
@@ -121,8 +120,7 @@ class ServeConfig:
 
 def resolve_serve(
     flags: Mapping[str, Any],
-    file: Path | SettingsFile | None = None,
-    environment: Mapping[str, str] | None = None,
+    settings: Settings,
     notes: MutableSequence[str] | None = None,
     *,
     on_demand: bool = False,
@@ -133,7 +131,7 @@ def resolve_serve(
     used.
     """
     values: dict[str, Any] = {"idle_unload": EDITOR_IDLE_UNLOAD} if on_demand else {}
-    for level in read_levels(ServeConfig, flags, file, environment, "serve", notes):
+    for level in settings.levels(ServeConfig, flags, "serve", notes):
         values.update(level.values)
     return ServeConfig(**values)
 

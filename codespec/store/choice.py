@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig, make_config
-from codespec.contract.levels import SettingsFile, read_levels
+from codespec.contract.levels import Settings
 from codespec.errors import ConfigError
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, is_gguf, read_advice, read_catalogue
 from codespec.store.conversions import gguf_architecture
@@ -69,22 +69,20 @@ class Recommendation:
 
 
 def resolve_engine(
-    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
     """Return the configuration from a TOML file, CODESPEC_* variables and flags that are not None; the later wins.
 
     The default file is the user's own. Raises ConfigError naming the first invalid key or variable, or a model that is
     unknown or not pulled.
     """
-    return choose(flags, file, environment).config
+    return choose(flags, Settings(file, environment)).config
 
 
-def choose(
-    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
-) -> ModelChoice:
+def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
     """Return the configuration of `resolve_engine` with the reason."""
     notes: list[str] = []
-    values, place = _merge(flags, file, environment, notes)
+    values, place = _merge(flags, settings, notes)
     config, why = _configure(values, place)
     return ModelChoice(config, why, tuple(notes))
 
@@ -112,11 +110,9 @@ def default_depends_on_speed() -> bool:
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
-def named_model(
-    flags: Mapping[str, Any], file: Path | SettingsFile | None = None, environment: Mapping[str, str] | None = None
-) -> str:
+def named_model(flags: Mapping[str, Any], settings: Settings) -> str:
     """Return the model or target that the settings name, pulled or not, or "" if they name none."""
-    values, _ = _merge(flags, file, environment, [])
+    values, _ = _merge(flags, settings, [])
     return str(values.get("model") or values.get("target") or "")
 
 
@@ -212,10 +208,7 @@ def predict_step(entry: Entry, step: float | None) -> float | None:
 
 
 def _merge(
-    flags: Mapping[str, Any],
-    file: Path | SettingsFile | None,
-    environment: Mapping[str, str] | None,
-    notes: MutableSequence[str],
+    flags: Mapping[str, Any], settings: Settings, notes: MutableSequence[str]
 ) -> tuple[dict[str, Any], str]:
     """Return all levels merged, and the place that set `model`. `notes` collects settings of earlier versions.
 
@@ -224,7 +217,7 @@ def _merge(
     """
     values: dict[str, Any] = {}
     place = ""
-    for level in read_levels(EngineConfig, flags, file, environment, notes=notes):
+    for level in settings.levels(EngineConfig, flags, notes=notes):
         if "model" in level.values:
             place = level.place
             values.pop("target", None)

@@ -12,6 +12,7 @@ import pytest
 
 from codespec.cli.complete import read_source
 from codespec.cli.parser import run_to_exit_code
+from codespec.contract.levels import Settings
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError, RequestError
 
@@ -35,14 +36,14 @@ def test_a_file_that_never_ends_is_refused(kind: str, tmp_path: Path, monkeypatc
     with pytest.raises(RequestError, match=why):
         read_source(file)
     with pytest.raises(ConfigError, match=why):
-        resolve_serve({}, file)
+        resolve_serve({}, Settings(file))
 
 
 def test_a_number_with_too_many_digits_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "codespec.toml"
     file.write_text(f"[serve]\nport = {'9' * 5000}\n")
     with pytest.raises(ConfigError, match="is not valid TOML"):
-        resolve_serve({}, file)
+        resolve_serve({}, Settings(file))
 
 
 @pytest.mark.parametrize(("code", "why"), [(errno.EDQUOT, "quota"), (errno.EFBIG, "limit of file sizes")])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from codespec.contract.declared import declared
 from codespec.contract.engine_config import POLICIES, SHIPPED, EngineConfig
-from codespec.contract.levels import read_levels, user_file
+from codespec.contract.levels import Settings, user_file
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.store.choice import resolve_engine
@@ -199,7 +199,7 @@ def test_most(name: str) -> None:
 def test_a_policy_of_the_version_before_is_noted(policy: str, tmp_path: Path) -> None:
     file, notes = tmp_path / "c.toml", list[str]()
     file.write_text(f'policy = "{policy}"\nmin_confidence = 0.3\n')
-    levels = read_levels(EngineConfig, {}, file, {"CODESPEC_POLICY": policy}, notes=notes)
+    levels = Settings(file, {"CODESPEC_POLICY": policy}).levels(EngineConfig, {}, notes=notes)
     assert not any(level.values for level in levels)
     assert [note.partition(" has no effect")[0] for note in notes] == [
         f"policy in {file}", f"min_confidence in {file}", "CODESPEC_POLICY",
@@ -290,11 +290,11 @@ def test_the_users_own_file_is_read_where_none_is_named(own_file: Path, file: Pa
     assert user_file() == own_file
     got = resolve_engine({"context": 256}, environment={})
     assert (got.warmup, got.context) == (7, 256)
-    assert resolve_serve({}, None, {}).port == 4321
+    assert resolve_serve({}, Settings(environment={})).port == 4321
     file.write_text("threads = 2\n")
     named = resolve_engine({}, file, {})
     assert (named.threads, named.warmup) == (2, DEFAULTS["warmup"]), "a file that is named replaces it"
-    assert resolve_serve({}, file, {}).port == ServeConfig().port
+    assert resolve_serve({}, Settings(file, {})).port == ServeConfig().port
 
 
 def test_an_own_file_that_can_not_be_read_is_told(own_file: Path) -> None:
@@ -308,7 +308,7 @@ def test_an_own_file_that_can_not_be_read_is_told(own_file: Path) -> None:
     own_file.unlink()
     own_file.mkdir()
     with pytest.raises(ConfigError, match=re.escape(f"{own_file} can't be read (Is a directory)")):
-        resolve_serve({}, None, {})
+        resolve_serve({}, Settings(environment={}))
 
 
 def test_a_file_where_the_folder_should_be_is_no_own_file(own_file: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from codespec.cli.main import main
 from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import Settings
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.server.loading import public_name
@@ -23,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_flags_win_over_variables_over_the_file(file: Path) -> None:
-    config = resolve_serve({"port": 3, "host": None}, file, {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_QUEUE": "5"})
+    config = resolve_serve({"port": 3, "host": None}, Settings(file, {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_QUEUE": "5"}))
     assert (config.port, config.queue, config.host, config.drain_seconds) == (3, 5, "::1", 30)
 
 
@@ -32,7 +33,7 @@ def test_one_file_and_one_environment_serve_both(file: Path) -> None:
     assert resolve_engine({}, file, environment) == EngineConfig(
         warmup=7, context=128, dtype="native", drafter_dtype="native"
     )
-    assert resolve_serve({}, file, environment) == ServeConfig(port=4, queue=2, host="::1")
+    assert resolve_serve({}, Settings(file, environment)) == ServeConfig(port=4, queue=2, host="::1")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_one_file_and_one_environment_serve_both(file: Path) -> None:
 )
 def test_what_is_refused(flags: dict[str, Any], environment: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        resolve_serve(flags, None, environment)
+        resolve_serve(flags, Settings(environment=environment))
 
 
 @pytest.mark.parametrize(
@@ -58,18 +59,18 @@ def test_what_is_refused(flags: dict[str, Any], environment: dict[str, str], wor
 def test_what_is_refused_in_a_file(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(ConfigError, match=words):
-        resolve_serve({}, tmp_path / "c.toml", {})
+        resolve_serve({}, Settings(tmp_path / "c.toml", {}))
 
 
 def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Path) -> None:
     file, notes = tmp_path / "c.toml", list[str]()
     file.write_text("[serve]\nmemory_mb = 0\nqueue = 2\ngather_places = true\n")
     environment = {"CODESPEC_SERVE_MEMORY_MB": "many"}
-    assert resolve_serve({}, file, environment, notes) == resolve_serve({}, file, {}) == ServeConfig(queue=2)
+    assert resolve_serve({}, Settings(file, environment), notes) == resolve_serve({}, Settings(file, {})) == ServeConfig(queue=2)
     names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
     assert notes == [f"{name} has no effect any more: remove it" for name in names]
     file.write_text("tensor_parallel = 2\ncontext = 512\n")
-    choice = choose({}, file, {})
+    choice = choose({}, Settings(file, {}))
     assert choice.config.context == 512 and choice.notes[0].startswith(f"tensor_parallel in {file} has no effect any")
     file.write_text("memory_mb = 0\n")
     with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
@@ -83,7 +84,19 @@ def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:
     assert public_name("owner/model-1b") == "owner/model-1b"
 
 
-def test_serve_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+COMMANDS = (
+    ["serve"],
+    ["complete", "FILE:1:1"],
+    ["complete", "FILE:1:1", "--local"],
+    ["check"],
+    ["doctor", "--no-probe"],
+    ["stats"],
+    ["keys", "list", "--keys", "FILE"],
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_reads_the_file_once(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that all settings come from the same state of the file."""
     reads: list[Path] = []
 
@@ -96,7 +109,9 @@ def test_serve_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
     monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
     monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]
-    file = tmp_path / "config.toml"
-    file.write_text('model = "starter"\n[serve]\nqueue = 7\n')
-    assert main(["serve", "--config", str(file)]) == 0
-    assert reads == [file] and served[0].queue == 7
+    monkeypatch.setattr("codespec.cli.complete.load_and_complete", lambda config, request: iter(()))
+    file, source = tmp_path / "config.toml", tmp_path / "source.py"
+    file.write_text('model = "starter"\n[serve]\nqueue = 7\nport = 1\n')
+    source.write_text("")
+    main([*(word.replace("FILE", str(source)) for word in words), "--config", str(file)])
+    assert reads == [file] and all(settings.queue == 7 for settings in served)

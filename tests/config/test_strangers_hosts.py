@@ -7,6 +7,7 @@ from codespec_lsp.settings import EditorSettings, read_settings
 
 from codespec.cli.daemon_call import address_of
 from codespec.contract.hosts import is_host
+from codespec.contract.levels import Settings
 from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from tests.server.forked import run_forked
@@ -20,7 +21,7 @@ SOME = ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "a_b.example", "a.", "*
 def test_what_is_no_host(host: str) -> None:
     assert not is_host(host)
     with pytest.raises(ConfigError, match="is invalid: write it"):
-        resolve_serve({"host": host}, None, {})
+        resolve_serve({"host": host}, Settings(environment={}))
 
 
 @pytest.mark.parametrize("host", NONE)
@@ -34,7 +35,7 @@ def test_addresses_with_such_a_host(host: str) -> None:
 @pytest.mark.parametrize("host", SOME)
 def test_what_is_one(host: str) -> None:
     assert is_host(host)
-    assert resolve_serve({"host": host}, None, {}).host == host
+    assert resolve_serve({"host": host}, Settings(environment={})).host == host
 
 
 @pytest.mark.parametrize("command", ["serve", "stats"])

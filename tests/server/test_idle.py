@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from codespec.contract.levels import Settings
 from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.errors import ConfigError, ModelError
 from codespec.server.daemon import Daemon
@@ -240,10 +241,10 @@ def test_only_requests_for_text_count_as_use() -> None:
 
 
 def test_the_default_depends_on_who_starts_it() -> None:
-    assert resolve_serve({}, environment={}).idle_unload == 0
-    assert resolve_serve({}, environment={}, on_demand=True).idle_unload == EDITOR_IDLE_UNLOAD
-    assert resolve_serve({}, environment={"CODESPEC_SERVE_IDLE_UNLOAD": "0"}, on_demand=True).idle_unload == 0
-    assert resolve_serve({"idle_unload": 2.5}, environment={}).idle_unload == 2.5
+    assert resolve_serve({}, Settings(environment={})).idle_unload == 0
+    assert resolve_serve({}, Settings(environment={}), on_demand=True).idle_unload == EDITOR_IDLE_UNLOAD
+    assert resolve_serve({}, Settings(environment={"CODESPEC_SERVE_IDLE_UNLOAD": "0"}), on_demand=True).idle_unload == 0
+    assert resolve_serve({"idle_unload": 2.5}, Settings(environment={})).idle_unload == 2.5
 
 
 @pytest.mark.parametrize(
@@ -255,4 +256,4 @@ def test_bad_values(value: object, words: str) -> None:
         if isinstance(value, float):
             ServeConfig(idle_unload=value)
         else:
-            resolve_serve({}, environment={"CODESPEC_SERVE_IDLE_UNLOAD": str(value)})
+            resolve_serve({}, Settings(environment={"CODESPEC_SERVE_IDLE_UNLOAD": str(value)}))

