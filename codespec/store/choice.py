@@ -207,9 +207,7 @@ def predict_step(entry: Entry, step: float | None) -> float | None:
     return step * entry.read / read_catalogue()[LARGER].read
 
 
-def _merge(
-    flags: Mapping[str, Any], settings: Settings, notes: MutableSequence[str]
-) -> tuple[dict[str, Any], str]:
+def _merge(flags: Mapping[str, Any], settings: Settings, notes: MutableSequence[str]) -> tuple[dict[str, Any], str]:
     """Return all levels merged, and the place that set `model`. `notes` collects settings of earlier versions.
 
     A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same

@@ -24,7 +24,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_flags_win_over_variables_over_the_file(file: Path) -> None:
-    config = resolve_serve({"port": 3, "host": None}, Settings(file, {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_QUEUE": "5"}))
+    environment = {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_QUEUE": "5"}
+    config = resolve_serve({"port": 3, "host": None}, Settings(file, environment))
     assert (config.port, config.queue, config.host, config.drain_seconds) == (3, 5, "::1", 30)
 
 
@@ -66,7 +67,8 @@ def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Pat
     file, notes = tmp_path / "c.toml", list[str]()
     file.write_text("[serve]\nmemory_mb = 0\nqueue = 2\ngather_places = true\n")
     environment = {"CODESPEC_SERVE_MEMORY_MB": "many"}
-    assert resolve_serve({}, Settings(file, environment), notes) == resolve_serve({}, Settings(file, {})) == ServeConfig(queue=2)
+    with_notes = resolve_serve({}, Settings(file, environment), notes)
+    assert with_notes == resolve_serve({}, Settings(file, {})) == ServeConfig(queue=2)
     names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
     assert notes == [f"{name} has no effect any more: remove it" for name in names]
     file.write_text("tensor_parallel = 2\ncontext = 512\n")
