@@ -35,8 +35,10 @@ from codespec.contract.types import (
     FinishReason,
     RoundEvent,
     Stats,
+    TextEvent,
 )
 from codespec.sequence import Sequence
+from codespec.text.edit_hunks import AnswerReader
 
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds
@@ -71,6 +73,7 @@ class Job:
     deadline: float | None = None
     after_first: float | None = None
     listening: bool = True  # whether a caller reads the events
+    answer: AnswerReader | None = None  # reads a text that rewrites a window
     number: int = 0  # order of arrival
     sequences: list[Sequence] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)  # all events that `read_events` has returned
@@ -85,6 +88,11 @@ class Job:
     def finished(self) -> bool:
         """Whether all choices have ended."""
         return bool(self.ended or self.sequences) and all(sequence.finish_reason for sequence in self.sequences)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the text has rewritten its window."""
+        return self.answer is not None and self.answer.is_over
 
     @property
     def remaining(self) -> int:
@@ -111,6 +119,8 @@ class Job:
         for sequence in self.sequences:
             fresh += [unsent for event in sequence.events if (unsent := self._unsent(event)) is not None]
             sequence.events.clear()
+        if self.answer is not None:
+            self.answer.feed("".join(event.text for event in fresh if isinstance(event, TextEvent)))
         self.events += fresh
         return fresh
 
@@ -160,7 +170,7 @@ class Queue:
 
     def end(self, job: Job, reason: FinishReason = "cancelled") -> None:
         """End a request, waiting, running or finished, and remove it."""
-        self._stop(job, reason)
+        self.stop(job, reason)
         if job in self.jobs:
             self.jobs.remove(job)
 
@@ -171,11 +181,11 @@ class Queue:
                 if sequence.ending and sequence.ending.idle and not sequence.finish_reason:
                     self._finish(sequence, "stop")
             if not job.finished and job.is_overdue(now):
-                self._stop(job, "deadline")
+                self.stop(job, "deadline")
 
     def restart(self, job: Job) -> None:
         """Cancel a running request and let it wait again, to run alone."""
-        self._stop(job, "cancelled")
+        self.stop(job, "cancelled")
         job.restart()
 
     def next_round(self, now: float, start: Callable[[Job], None]) -> list[Sequence]:
@@ -196,7 +206,7 @@ class Queue:
             job.rounds_waited += bool(chosen) and all(job is not other for other, _ in chosen)
         return [job.sequences[choice] for job, choice in sorted(chosen, key=lambda pair: (pair[0].number, pair[1]))]
 
-    def _stop(self, job: Job, reason: FinishReason) -> None:
+    def stop(self, job: Job, reason: FinishReason) -> None:
         """End the choices that have not ended, or the request as a whole if it has not started."""
         if not job.sequences:
             job.ended = reason

@@ -19,6 +19,7 @@ from codespec.errors import CodespecError, RequestError, ServeError, TokenizerEr
 from codespec.sequence import Sequence
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.logs import log_failure
+from codespec.text.edit_hunks import AnswerReader
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -145,7 +146,9 @@ class Dispatcher:
         """Return the job that computes a handle's request: one in the queue, a prefetch included, or a new one."""
         job = next((job for job in self.queue.jobs if computes(job, handle)), None)
         if job is None:
-            job = Job(handle.request, handle.priority, handle.arrived, handle.deadline, handle.after_first)
+            answer = AnswerReader(handle.window) if handle.window is not None else None
+            limits = (handle.arrived, handle.deadline, handle.after_first)
+            job = Job(handle.request, handle.priority, *limits, answer=answer)
             self.queue.add(job)
         elif job.priority == Priority.PREFETCH:
             job.request, job.priority = handle.request, handle.priority
@@ -194,6 +197,9 @@ class Dispatcher:
 
     def _collect(self, job: Job) -> None:
         events = job.read_events()
+        if job.answered and not job.finished:
+            self.queue.stop(job, "stop")
+            events += job.read_events()
         if not job.finished:
             if events:  # the search for handles would be slow for every waiting job in every round
                 self._send(self._handles_of(job), events)
@@ -222,7 +228,8 @@ def computes(job: Job, handle: RequestHandle) -> bool:
     """
     if job.priority == Priority.PREFETCH:
         return answers(job.request, handle)
-    same = (job.request, job.after_first) == (handle.request, handle.after_first)
+    window = job.answer.window if job.answer is not None else None
+    same = (job.request, job.after_first, window) == (handle.request, handle.after_first, handle.window)
     return same and not (handle.time_limited and job.sequences)
 
 

@@ -17,6 +17,7 @@ from itertools import accumulate
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import CodespecError, RequestError, ServeError
+from codespec.text.edit_hunks import Window
 
 # A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
@@ -36,8 +37,9 @@ class RequestHandle:
     """One client's request: its parameters, priority and progress.
 
     `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break. `notes`
-    explain to the client how its request was read. The handles of one request share a `batch`. Limits in milliseconds
-    are converted to seconds of perf_counter; a deadline counts from `arrived`.
+    explain to the client how its request was read. The handles of one request share a `batch`. The text ends once it
+    has rewritten the `window`. Limits in milliseconds are converted to seconds of perf_counter; a deadline counts from
+    `arrived`.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class RequestHandle:
         after_first_ms: float | None = None,
         notes: Iterable[str] = (),
         batch: object = None,
+        window: Window | None = None,
     ) -> None:
+        self.window = window
         self.batch = self if batch is None else batch
         self.request = request
         self.priority = priority

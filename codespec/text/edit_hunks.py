@@ -21,33 +21,56 @@ class LineHunk:
     lines: tuple[str, ...]
 
 
-class AnswerReader:
-    """Compares a growing answer with the old lines.
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The old lines, of which the prompt already gives the first `given` as the beginning of the answer.
 
     `marks` are texts that an answer may repeat at the cursor, and that are no part of the code. `after` are the lines
     after the old ones, which an answer may go on with. With `keeps_end`, an answer that ends before the old lines do
-    leaves the rest of them.
+    leaves the rest of them, and adds lines after them only at the document's end.
     """
 
-    def __init__(
-        self, old: Sequence[str], marks: Sequence[str] = (), after: Sequence[str] = (), keeps_end: bool = False
-    ) -> None:
-        self.old, self._after, self._keeps_end = list(old), after, keeps_end
+    lines: tuple[str, ...] = ()
+    given: int = 0
+    marks: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    keeps_end: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the document ends with the window."""
+        return not any(map(str.strip, self.after))
+
+
+class AnswerReader:
+    """Compares a growing answer with the old lines.
+
+    It `is_over` at the end of the window if no lines may be added there; what follows is ignored.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.window, self.old = window, list(window.lines)
         self.new: list[str] = []
-        self._marks = marks
         self._rest = ""  # the last line, which may go on
         self._at_old = self._at_new = 0  # the texts before these lines are compared
         self._differs = False
+        for line in self.old[: window.given]:
+            self._add(line)
 
     def feed(self, text: str) -> list[LineHunk]:
         """Read a piece of the answer and return the hunks that it completes."""
         *whole, self._rest = (self._rest + text).split("\n")
         found = []
         for line in whole:
-            hunk = self._add(line)
+            hunk = self._add(line) if not self.is_over else None
             if hunk is not None:
                 found.append(hunk)
         return found
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that follows can change the hunks."""
+        return self._at_old == len(self.old) and self.window.keeps_end and not self.window.ends
 
     def finish(self) -> list[LineHunk]:
         """Read the end of a whole answer and return the hunks that it completes.
@@ -62,16 +85,16 @@ class AnswerReader:
         new = self.new[self._at_new : _text_end(self.new, self._at_new)]
         same = common_end(old, new)
         if not same:
-            new = new[: len(new) - _beyond(new, self._after)]
+            new = new[: len(new) - _beyond(new, self.window.after)]
             same = common_end(old, new)
-        if self._keeps_end:
-            old, new = _without_end(old, new, same, ends=not any(map(str.strip, self._after)))
+        if self.window.keeps_end:
+            old, new = _without_end(old, new, same, ends=self.window.ends)
             same = 0
         hunk = self._hunk(self._at_old + len(old) - same, self._at_new + len(new) - same)
         return [*found, hunk] if hunk is not None else found
 
     def _add(self, line: str) -> LineHunk | None:
-        for mark in self._marks:
+        for mark in self.window.marks:
             line = line.replace(mark, "")
         self.new.append(line)
         if not self._differs:

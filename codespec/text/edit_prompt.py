@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codespec.text.edit_formats import EditFormat
+from codespec.text.edit_hunks import Window
 from codespec.text.tokenizer import TextTokenizer
 
 MAX_FILE_LINES = 800  # in {file}
+MAX_AFTER = 16  # lines after the window that an answer may go on with
 SPARE = 64  # tokens of an answer in addition to twice the window's
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _FENCE = re.compile(r"`{3,}")
@@ -60,16 +62,14 @@ class EditContext:
 class EditPrompt:
     """A prompt, and the window that its answer rewrites.
 
-    `lines` are the window's, from `start_row` of the document on. The prompt ends with the first `given` of them.
-    `prediction` is the answer that changes nothing. `stops` are the texts that end an answer, which has at most
-    `max_tokens` tokens.
+    The window's lines begin at `start_row` of the document. `prediction` is the answer that changes nothing. `stops`
+    are the texts that end an answer, which has at most `max_tokens` tokens.
     """
 
     ids: list[int]
     text: str
     start_row: int
-    lines: tuple[str, ...]
-    given: int
+    window: Window
     prediction: str
     stops: tuple[str, ...]
     max_tokens: int
@@ -108,8 +108,13 @@ def build_edit_prompt(
         ids=ids,
         text=text,
         start_row=context.first_row + assembly.start,
-        lines=tuple(assembly.window),
-        given=assembly.given,
+        window=Window(
+            lines=tuple(assembly.window),
+            given=assembly.given,
+            marks=(form.mark,) if form.mark else (),
+            after=tuple(context.lines[assembly.end : assembly.end + MAX_AFTER]),
+            keeps_end=form.keeps_end,
+        ),
         prediction=prediction,
         stops=tuple(stop.replace("{fence}", assembly.fence) for stop in form.stops),
         max_tokens=most - room,

@@ -13,6 +13,7 @@ import pytest
 from codespec.contract.types import CompletionRequest, FinishReason
 from tests.server.daemons import Answer, serving, wait_for
 from tests.server.fakes import FakeEngine
+from tests.text.test_edit_prompt import tokenizer
 
 PATH = "/v1/codespec/edit"
 TEXT = "".join(f"row {number}\n" for number in range(30))
@@ -25,6 +26,7 @@ def body(**more: Any) -> dict[str, Any]:
 
 def ask(write: Write, sent: dict[str, Any], ends: FinishReason = "stop", form: str = "sweep-card") -> Answer:
     engine = FakeEngine(answer=write, ends=ends)
+    engine.target.tokenizer = tokenizer("bytes")
     with serving(engine, context=4096, edit_format=form) as served:
         return served.post(PATH, sent)
 
@@ -63,6 +65,21 @@ def test_an_edit_is_sent_before_the_answer_ends() -> None:
     assert [name for name, _ in reply.events] == ["edit", "done"]
     cut = ask(lambda request: request.prediction.replace("row 3\n", "new 3\n")[:60], body(), ends="length")
     assert edits(cut) == [(0, 3, 4, "new 3\n")] and "cut at max_tokens" in ends_of(cut)[0][2]
+
+
+def test_an_untrained_model_s_answer_ends_with_the_window() -> None:
+    def explain(request: CompletionRequest) -> str:
+        return request.prediction.replace("row 12\n", "new 12\n") + "These lines " * 40
+
+    written = ask(explain, body(), form="chat")
+    assert edits(written) == [(0, 12, 13, "new 12\n")] and ends_of(written) == [(0, False, "")]
+    stats = written.events[-1][1]["stats"]
+    assert stats["committed"] == len("row 10\n" * 6), "up to the last row of the window"
+    assert ends_of(ask(lambda request: request.prediction + "x" * 500, body(), form="chat")) == ends_of(
+        ask(repeat, body())
+    )
+    trained = ask(explain, body())
+    assert trained.events[-1][1]["stats"]["committed"] > 400
 
 
 def test_lines_without_a_change_are_no_edit_with_its_reason() -> None:

@@ -18,7 +18,7 @@ from codespec.text.edit_formats import edit_formats
 from codespec.text.edit_prompt import EditPrompt, build_edit_prompt
 from tests.parrot import CONTEXT, Parrot, parrot_engine
 from tests.server.daemons import serving
-from tests.toy_tokenizers import toy_tokenizer
+from tests.text.test_edit_prompt import tokenizer
 
 SOURCE = (
     "def area(w, height):\n    return w * height\n\n\ndef show(size):\n    width = 3\n"
@@ -35,12 +35,12 @@ BODY = {
 
 def ask(form: str, kind: str, change: tuple[str, str], speculate: bool) -> tuple[list[Any], dict[str, Any]]:
     """Return the edits and the statistics of an answer with a change."""
-    tokenizer, wanted = toy_tokenizer(kind), read_edit(Fields(BODY))
-    prompt = build_edit_prompt(tokenizer, edit_formats()[form], wanted.context, 2, most=CONTEXT, budget=CONTEXT)
+    speller, wanted = tokenizer(kind), read_edit(Fields(BODY))
+    prompt = build_edit_prompt(speller, edit_formats()[form], wanted.context, 2, most=CONTEXT, budget=CONTEXT)
     assert isinstance(prompt, EditPrompt)
     assert change[0] in prompt.prediction
-    text = prompt.text + prompt.prediction.replace(*change)
-    engine = parrot_engine(Parrot(tokenizer, text), ChainProposer([PredictionProposer(), SuffixProposer()]))
+    text = prompt.text + prompt.prediction.replace(*change) + "```\nExplained at length.\n" * prompt.window.keeps_end
+    engine = parrot_engine(Parrot(speller, text), ChainProposer([PredictionProposer(), SuffixProposer()]))
     with serving(engine, context=CONTEXT, edit_format=form) as served:
         reply = served.post("/v1/codespec/edit", {**BODY, "speculate": speculate})
     assert reply.status == 200, reply.body
@@ -48,13 +48,13 @@ def ask(form: str, kind: str, change: tuple[str, str], speculate: bool) -> tuple
     return [data for name, data in reply.events if name == "edit"], done
 
 
-@pytest.mark.parametrize("form", ["sweep-server", "sweep-card"])
+@pytest.mark.parametrize("form", ["sweep-server", "sweep-card", "chat"])
 @pytest.mark.parametrize("kind", ["gpt2", "qwen", "bytes"])
 @pytest.mark.parametrize(
     ("change", "rows"),
     [
         (("show", "show"), None),
-        (("return w *", "return width *"), (1, 2)),
+        (("show(size)", "show(sizes)"), (4, 5)),
         (("    width = 3\n", ""), (5, 6)),
         (("def show", "def other():\n    pass\n\n\ndef show"), (4, 4)),
     ],

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from codespec.text.edit_hunks import AnswerReader, LineHunk
+from codespec.text.edit_hunks import AnswerReader, LineHunk, Window
 
 OLD = ["def f(a):", "    x = a", "    y = x", "    return y", "", "", "def g(b):", "    return f(b)"]
 
 
 def hunks(answer: str, old: list[str] | None = None, size: int = 1 << 20, mark: str = "") -> list[LineHunk]:
-    reader = AnswerReader(OLD if old is None else old, (mark,) if mark else ())
+    reader = AnswerReader(Window(tuple(OLD if old is None else old), marks=(mark,) if mark else ()))
     pieces = (answer[start : start + size] for start in range(0, len(answer), size))
     return [hunk for piece in pieces for hunk in reader.feed(piece)] + reader.finish()
 
@@ -51,7 +51,7 @@ def test_hunks_are_whole_lines_that_differ(new: list[str], found: list[LineHunk]
 
 
 def test_a_hunk_comes_once_two_lines_with_letters_agree_again() -> None:
-    reader = AnswerReader(OLD)
+    reader = AnswerReader(Window(tuple(OLD)))
     assert reader.feed("def f(a):\n    x = 1\n    y = x\n    return") == []
     assert reader.feed(" y\n") == [LineHunk(1, 2, ("    x = 1",))]
     assert reader.feed("\n\ndef g(b):\n    return f(b)\n") == [] == reader.finish()
@@ -59,7 +59,7 @@ def test_a_hunk_comes_once_two_lines_with_letters_agree_again() -> None:
 
 def test_blank_lines_and_brackets_do_not_end_a_hunk_before_three_agree() -> None:
     old = ["a", "}", "", "b", "}", "", "c", "d"]
-    reader = AnswerReader(old)
+    reader = AnswerReader(Window(tuple(old)))
     assert reader.feed("x\n}\n\n") == []
     assert reader.feed("b\n") == [LineHunk(0, 1, ("x",))]
 
@@ -77,10 +77,10 @@ def test_an_answer_without_text_changes_nothing() -> None:
 
 
 def test_lines_after_the_window_are_no_part_of_the_answer() -> None:
-    after = ["}", "", "def h(c):", "    return c"]
+    after = ("}", "", "def h(c):", "    return c")
 
     def read(lines: list[str]) -> list[LineHunk]:
-        reader = AnswerReader(OLD, after=after)
+        reader = AnswerReader(Window(tuple(OLD), after=after))
         return [*reader.feed(text(lines)), *reader.finish()]
 
     assert read([*OLD, "}"]) == read([*OLD, "}", "", "def h(c):"]) == []
@@ -94,7 +94,7 @@ def test_lines_that_an_answer_does_not_reach_stay_for_a_model_that_ends_too_earl
     old = ["a = {", "    1: x,", "}", "b = 2", "c = 3"]
 
     def read(lines: list[str], after: tuple[str, ...] = ("d = 4",)) -> list[LineHunk]:
-        reader = AnswerReader(old, after=after, keeps_end=True)
+        reader = AnswerReader(Window(tuple(old), after=after, keeps_end=True))
         return [*reader.feed(text(lines)), *reader.finish()]
 
     assert read(old[:1]) == read(old[:4]) == read([]) == []
@@ -129,3 +129,58 @@ def test_any_answer_is_what_its_hunks_make_of_the_window() -> None:
             assert applied(old, found) == new
             assert all(hunk.lines != tuple(old[hunk.start : hunk.end]) for hunk in found)
             assert all(one.end <= two.start for one, two in itertools.pairwise(found))
+
+
+class Reader(AnswerReader):
+    """A reader that reads every answer to its end."""
+
+    @property
+    def is_over(self) -> bool:
+        return False
+
+
+def read_whole(window: Window, answer: str) -> list[LineHunk]:
+    reader = Reader(window)
+    return reader.feed(answer) + reader.finish()
+
+
+def read_until_over(window: Window, answer: str) -> tuple[list[LineHunk], int]:
+    """Return the hunks of an answer that is cut once its reader is over, and the characters read until then."""
+    reader, found, read = AnswerReader(window), list[LineHunk](), 0
+    while read < len(answer) and not reader.is_over:
+        found += reader.feed(answer[read])
+        read += 1
+    return found + reader.finish(), read
+
+
+AFTER = ("", "", "def h(c):", "    return c")
+
+
+@pytest.mark.parametrize("last", ["def h(c):", "    return c", "x"])
+def test_an_answer_is_over_at_the_window_s_end_if_nothing_can_be_added_there(last: str) -> None:
+    changed = [OLD[0], "    x = 1", *OLD[2:]]
+    early = Window(tuple(OLD), after=AFTER, keeps_end=True)
+    assert read_until_over(early, text([*changed, last])) == ([LineHunk(1, 2, ("    x = 1",))], len(text(changed)))
+    trained = Window(tuple(OLD), after=AFTER)
+    assert read_until_over(trained, text(changed))[0] == [LineHunk(1, 2, ("    x = 1",))]
+    assert read_until_over(trained, text([*changed, last]))[1] == len(text([*changed, last])), "may be added"
+    ends = Window(tuple(OLD), after=("", ""), keeps_end=True)
+    assert read_until_over(ends, text([*OLD, last])) == ([LineHunk(8, 8, (last,))], len(text([*OLD, last])))
+
+
+def test_an_answer_that_is_over_has_the_hunks_of_the_whole_one() -> None:
+    rng, early = random.Random(7), 0
+    words = ["a", "b", "c", "}", "", "return x", "x = 1"]
+    for _ in range(4000):
+        old = tuple(rng.choices(words, k=rng.randrange(1, 10)))
+        after = tuple(rng.choices(words, k=rng.randrange(6)))
+        new = [line for line in old if rng.random() > 0.1]
+        for _ in range(rng.randrange(3)):
+            new.insert(rng.randrange(len(new) + 1), rng.choice(words))
+        window = Window(old, rng.randrange(len(old)), after=after, keeps_end=rng.random() < 0.8)
+        answer = text([*new[window.given :], *rng.choices(words, k=rng.randrange(5))])
+        found, read = read_until_over(window, answer)
+        at_once = AnswerReader(window)
+        assert found == at_once.feed(answer) + at_once.finish() == read_whole(window, answer), (window, answer)
+        early += read < len(answer)
+    assert early > 400

@@ -30,7 +30,7 @@ def tokenizer(kind: str = "qwen") -> TextTokenizer:
     """Return a toy tokenizer with all control tokens of all formats."""
     backend = Tokenizer.from_str(toy_backend(kind).to_str())
     backend.add_special_tokens([name for form in edit_formats().values() for name in form.needs or form.markers])
-    return TextTokenizer.from_backend(backend)
+    return TextTokenizer.from_backend(backend, eos_ids=frozenset({backend.get_vocab()["<|endoftext|>"]}))
 
 
 def build(form: str | EditFormat, context: EditContext = CONTEXT, place: int = 12, **more: int) -> EditPrompt:
@@ -65,7 +65,7 @@ def test_a_prompt_of_sweep_s_server() -> None:
     prompt = build("sweep-server", budget=0)
     expected = "<|file_sep|>a.py\n" + SWEEP_8.format(rest=REST)
     assert prompt.ids == tokenizer().encode_with_specials(expected)
-    assert (prompt.start_row, list(prompt.lines), prompt.given) == (10, LINES[10:18], 1)
+    assert (prompt.start_row, list(prompt.window.lines), prompt.window.given) == (10, LINES[10:18], 1)
     assert prompt.prediction == "".join(f"{line}\n" for line in LINES[11:18])
 
 
@@ -123,9 +123,9 @@ def test_windows_at_the_borders_of_a_document() -> None:
         build("sweep-server", replace(CONTEXT, lines=lines), 0),
         build("sweep-server", replace(CONTEXT, lines=lines), 2),
     )
-    assert (first.lines, first.given) == (("a", "b"), 0)
-    assert (last.lines, last.given) == (("a", "b", ""), 1)
-    assert build("sweep-server", replace(CONTEXT, lines=[""]), 0).lines == ("",)
+    assert (first.window.lines, first.window.given) == (("a", "b"), 0)
+    assert (last.window.lines, last.window.given) == (("a", "b", ""), 1)
+    assert build("sweep-server", replace(CONTEXT, lines=[""]), 0).window.lines == ("",)
 
 
 def test_a_fence_is_longer_than_any_in_the_document() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from codespec.text.edit_formats import edit_formats
-from codespec.text.edit_hunks import AnswerReader
+from codespec.text.edit_hunks import AnswerReader, Window
 from codespec.text.edit_prompt import EditPrompt, build_edit_prompt
 from codespec.text.edit_reader import predict_region, read_edit_prompt
 from codespec.text.tokenizer import TextTokenizer
@@ -182,7 +182,7 @@ def test_recorded_exchanges() -> None:
         old = found.prediction.replace("<|editable_region_start|>\n", "").replace("\n<|editable_region_end|>", "")
         new = answer.removeprefix("<|editable_region_start|>\n").replace(found.form.mark, "").rstrip("\n")
         lines = old.rstrip("\n").split("\n")
-        reader = AnswerReader(lines)
+        reader = AnswerReader(Window(tuple(lines)))
         hunks = [hunk for piece in new for hunk in reader.feed(piece)] + reader.finish()
         if new.strip():
             assert "\n".join(applied(lines, hunks)).rstrip() == new.rstrip()

@@ -27,11 +27,10 @@ from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, sse
 from codespec.text.edit_formats import EditFormat
-from codespec.text.edit_hunks import AnswerReader, LineHunk
-from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
+from codespec.text.edit_hunks import AnswerReader, LineHunk, Window
+from codespec.text.edit_prompt import Change, EditContext, build_edit_prompt
 
 EDIT = "/v1/codespec/edit"
-MAX_AFTER = 16  # lines after the window that an answer may go on with
 UNCHANGED = "The model leaves these lines as they are."
 CUT = {
     "length": "The answer was cut at max_tokens before it ended.",
@@ -147,11 +146,15 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
         max_tokens=prompt.max_tokens,
         **wanted.settings,
     )
-    return Answer(number, row, wanted.context, form, prompt, RequestHandle(request, Priority.EDIT, batch=wanted))
+    handle = RequestHandle(request, Priority.EDIT, batch=wanted, window=prompt.window)
+    return Answer(number, prompt.start_row, wanted.context, form, handle)
 
 
 class Answer:
-    """The answer for one place: its request, and its text as hunks. Without a request, `reason` is a sentence."""
+    """The answer for one place: its request, and its text as hunks. Without a request, `reason` is a sentence.
+
+    The window begins at `row`.
+    """
 
     def __init__(
         self,
@@ -159,20 +162,15 @@ class Answer:
         row: int,
         context: EditContext,
         form: EditFormat | None = None,
-        prompt: EditPrompt | None = None,
         handle: RequestHandle | None = None,
         reason: str = "",
     ) -> None:
         self.number, self.handle, self.reason = number, handle, reason
         self._last_row = context.first_row + len(context.lines)
-        self._rows = (prompt.start_row, prompt.start_row + len(prompt.lines)) if prompt else (row, row)
+        self._reader = AnswerReader(handle.window if handle and handle.window else Window())
+        self._rows = (row, row + len(self._reader.old))
         self._form = form
-        marks, keeps_end = ((form.mark,) if form.mark else (), form.keeps_end) if form else ((), False)
-        after = context.lines[self._rows[1] - context.first_row :][:MAX_AFTER]
-        self._reader = AnswerReader(prompt.lines if prompt else (), marks, after, keeps_end)
         self._edits = 0
-        for line in prompt.lines[: prompt.given] if prompt else ():
-            self._reader.feed(f"{line}\n")
 
     def read(self, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name and the data of each event to send."""

@@ -15,7 +15,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.text_tokenizer import load_tokenizer
 from codespec.store.resolve import resolve
-from codespec.text.edit_formats import EditFormat, edit_formats
+from codespec.text.edit_formats import edit_formats
 from codespec.text.edit_hunks import AnswerReader
 from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
 from codespec_lab.bench.decode.contest import thread_counts
@@ -63,21 +63,18 @@ def race(
                 for row, prompt in zip(rows, prompts, strict=True):
                     if isinstance(prompt, EditPrompt):
                         ends = tokenizer.eos_ids
-                        row.setdefault("llama_cpp", {})[name] = _answer(server, form, prompt, asked[row["case"]], ends)
+                        row.setdefault("llama_cpp", {})[name] = _answer(server, prompt, asked[row["case"]], ends)
                     progress.advance()
     except LlamaServerError as error:
         raise ConfigError(f"llama-server can't take part: {error}.") from error
     return {"program": program.label, "settings": {name: " ".join(flags) for name, flags in FLAGS.items()}}
 
 
-def _answer(
-    server: LlamaServer, form: EditFormat, prompt: EditPrompt, case: Case, ends: frozenset[int]
-) -> dict[str, Any]:
+def _answer(server: LlamaServer, prompt: EditPrompt, case: Case, ends: frozenset[int]) -> dict[str, Any]:
     begun = time.perf_counter()
     found = server.complete(prompt.ids, prompt.max_tokens, ends, stops=prompt.stops, cache=True)
-    reader = AnswerReader(prompt.lines, (form.mark,) if form.mark else ())
-    given = "".join(f"{line}\n" for line in prompt.lines[: prompt.given])
-    hunks = [*reader.feed(given + found.text), *reader.finish()]
+    reader = AnswerReader(prompt.window)
+    hunks = [*reader.feed(found.text), *reader.finish()]
     edits = [
         (prompt.start_row + hunk.start, prompt.start_row + hunk.end, "".join(f"{line}\n" for line in hunk.lines))
         for hunk in hunks
