@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +27,7 @@ from codespec_lab.bench.shapes import OWN
 
 PACKAGE = Path(codespec.__file__).parent
 UNMEASURED = ("server", "cli")  # parts of the package that no figure depends on
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))  # Windows: one
 Contestant = TypeVar("Contestant")
 Figures = Mapping[str, Any]
 
@@ -188,9 +191,28 @@ def carry_out(bench: Bench, summary: Path | None) -> int:
     json = None if bench.grows else bench.file
     from codespec_lab.bench.enlarge import enlarged  # with torch
 
-    with enlarged(bench.config, getattr(bench, "target_shape", OWN)) as config:
+    with leaving_on_signals(), enlarged(bench.config, getattr(bench, "target_shape", OWN)) as config:
         found = scenario.run(replace(bench, config=config))
     return publish(scenario, found, json=json, summary=summary)
+
+
+@contextmanager
+def leaving_on_signals() -> Iterator[None]:
+    """Turn a signal that ends the process into SystemExit while the block runs, so that every server or program that it
+    started is stopped as after an error. Later signals are ignored, for that takes a while.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in ENDING if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def publish(scenario: Scenario, found: dict[str, Any], *, json: Path | None, summary: Path | None) -> int:

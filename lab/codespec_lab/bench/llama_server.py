@@ -252,7 +252,12 @@ class LlamaServer:
                 stderr=subprocess.STDOUT,
                 env=own,
             )
-            if self._becomes_ready():
+            try:
+                ready = self._becomes_ready()
+            except BaseException:  # the user ends the program, and nobody has the server yet
+                self.stop()
+                raise
+            if ready:
                 return
             if not left or not in_use(self.port):  # another program may have taken the port in between
                 self._give_up()
