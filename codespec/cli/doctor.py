@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each finding; return 1 if a check failed, else 0."""
-    from codespec.cli.checks.examination import examine
+    from codespec.cli.checks.table import examine
 
     findings = []
     for finding in examine(options):

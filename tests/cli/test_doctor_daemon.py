@@ -43,7 +43,7 @@ def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: 
     with serving(fakes.FakeEngine()) as served:
         url = f"http://127.0.0.1:{served.port}"
         found = look("--url", url)
-        assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has enough"
+        assert found["daemon"] == "ok: ready, model toy" and "memory" not in found, "the daemon has enough"
         assert "version" not in found
         monkeypatch.setattr("codespec.server.dialects.codespec.__version__", "0.0.1")
         message = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
@@ -152,4 +152,4 @@ def test_large_models_are_not_loaded_for_a_probe(
     monkeypatch.setattr(engine_checks, "MAX_BYTES", 1e6)
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
     assert found["probe"].startswith("ok: not tried, because loading would take long")
-    assert found["arithmetic"].startswith("ok: not tried")
+    assert "arithmetic" not in found and "prompts" not in found

@@ -1,18 +1,18 @@
-"""Check the daemon: its token, the program on its port, its state, and a short text that it completes twice."""
+"""Check the daemon: its settings and token, the program on its port, its state, and a text that it completes twice."""
 
 from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from codespec import __version__
 from codespec.cli.checks.engine import ARITHMETIC, DIFFER, FAST_SET, PROMPT, TOKENS, milliseconds, varying
-from codespec.cli.daemon_call import Address
-from codespec.client.daemon_client import Found
-from codespec.contract.serve_config import ServeConfig, check_bind
-from codespec.errors import ConfigError, DaemonError, Finding, State, failed, from_fault, warning, well
+from codespec.cli.checks.seen import Seen
+from codespec.cli.daemon_call import address_of
+from codespec.cli.parts import find_back_end
+from codespec.contract.serve_config import check_bind, resolve_serve
+from codespec.errors import ConfigError, DaemonError, Finding, State, failed, warning, well
 from codespec.user_folders import named_path, read_token
 
 PROBE_SECONDS = 60.0  # for a daemon that is busy
@@ -25,84 +25,103 @@ STATES: dict[str, tuple[State, str]] = {
 }
 
 
-def check_token(config: ServeConfig) -> Finding:
-    """Check that a token is set if one is required, and that only the user can read its file."""
+def check_settings(seen: Seen) -> Iterator[Finding]:
+    """Check the daemon's settings, and find its address."""
+    notes: list[str] = []
+    names, options = ("token_file", "upstream", "upstream_token_file", "upstream_model"), seen.options
+    serve = resolve_serve({name: getattr(options, name) for name in names}, options.config, notes)
+    seen.serve = serve
+    yield from (Finding("serve", "warning", note) for note in notes)
     try:
-        token = read_token(config.token_file)
-        check_bind(config.host, token)
-    except ConfigError as error:
-        return from_fault("token", error.fault)
-    if config.token_file:
-        file = named_path(config.token_file)
-        if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
-    if token:
-        return well("token", "required")
-    return well("token", "not required; only this machine can reach the daemon")
+        token = read_token(serve.token_file)
+    except ConfigError:  # `check_token` reports why
+        token = ""
+    seen.address = address_of(options.url, serve.host, serve.port, token)
 
 
-def check_port(address: Address, found: Found) -> Finding:
+def look(seen: Seen) -> Iterator[Finding]:
+    """Identify the program at the daemon's address."""
+    assert seen.address is not None
+    seen.found = seen.address.look()
+    yield from ()
+
+
+def check_upstream(seen: Seen) -> Iterator[Finding]:
+    """Check the server that writes the text."""
+    assert seen.serve is not None
+    yield from find_back_end().check(seen.serve)
+
+
+def check_token(seen: Seen) -> Iterator[Finding]:
+    """Check that a token is set if one is required, and that only the user can read its file."""
+    assert seen.serve is not None
+    name = seen.serve.token_file
+    token = read_token(name)
+    check_bind(seen.serve.host, token)
+    if name and named_path(name).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        file = named_path(name)
+        yield warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
+    else:
+        yield well("token", "required" if token else "not required; only this machine can reach the daemon")
+
+
+def check_port(seen: Seen) -> Iterator[Finding]:
     """Report which program listens at the address."""
-    if found.who == "daemon":
-        return well("port", f"your daemon listens on {address.url}")
-    if found.who == "locked":
-        return warning("port", f"a daemon on {address.url} requires its token", "give --token-file")
-    if found.who == "stranger":
-        message = f"{address.url} is used by another HTTP server, or by a daemon that can't prove that it is yours"
-        return failed("port", message, OTHER_PORT)
-    if found.who == "silent":
-        return failed("port", f"{address.url} is used by a program that does not speak HTTP", OTHER_PORT)
-    return well("port", f"{address.url} is free")
+    assert seen.address is not None and seen.found is not None
+    url = seen.address.url
+    stranger = "is used by another HTTP server, or by a daemon that can't prove that it is yours"
+    yield {
+        "daemon": well("port", f"your daemon listens on {url}"),
+        "locked": warning("port", f"a daemon on {url} requires its token", "give --token-file"),
+        "stranger": failed("port", f"{url} {stranger}", OTHER_PORT),
+        "silent": failed("port", f"{url} is used by a program that does not speak HTTP", OTHER_PORT),
+        "nobody": well("port", f"{url} is free"),
+    }[seen.found.who]
 
 
-def check_daemon(found: Found) -> Iterator[Finding]:
+def check_daemon(seen: Seen) -> Iterator[Finding]:
     """Check the daemon's state and version."""
-    if found.who != "daemon":
-        message = "not checked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
-        yield well("daemon", message)
+    daemon = seen.daemon
+    if daemon is None:
+        nobody = seen.found is not None and seen.found.who == "nobody"
+        yield well("daemon", "none runs; `codespec serve` or an editor starts one" if nobody else "not checked")
         return
-    version, state = found.daemon["version"], found.daemon["state"]
+    version, state, model, reason = (daemon.get(name) for name in ("version", "state", "model", "reason"))
     if version != __version__:
-        message = f"the daemon is codespec {version}, this is {__version__}"
-        yield warning("version", message, "restart the daemon")
+        yield warning("version", f"the daemon is codespec {version}, this is {__version__}", "restart the daemon")
     if state == "ready":
-        yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
-        return
-    if state == "idle":
-        reason, model = found.daemon.get("reason"), found.daemon.get("model")
+        context, tokens = daemon.get("context"), daemon.get("prompt_budget")
+        is_cut = isinstance(context, int) and isinstance(tokens, int) and tokens < context
+        cut = f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}" if is_cut else ""
+        yield well("daemon", f"ready, model {model}{cut}")
+    elif state == "idle":
         yield well("daemon", f"idle ({reason}), model {model}; the next request loads it")
-        return
-    severity, fix = STATES.get(state, ("failed", "restart it"))
-    reason = found.daemon.get("reason")
-    yield Finding("daemon", severity, f"{state} ({reason})" if reason else state, fix)
+    else:
+        severity, fix = STATES.get(str(state), ("failed", "restart it"))
+        yield Finding("daemon", severity, f"{state} ({reason})" if reason else str(state), fix)
 
 
-def _prompts(daemon: Mapping[str, Any]) -> str:
-    """Return the prompt budget of editor requests, or "" if it is the whole context."""
-    context, tokens = daemon.get("context"), daemon.get("prompt_budget")
-    if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
-        return ""
-    return f"; reads {tokens:,} tokens of a new document (first_answer_ms), context {context:,}"
-
-
-def check_daemon_arithmetic(daemon: Mapping[str, Any]) -> Finding:
-    """Report the result of a ready daemon, which tests its models at startup and compares texts in idle time."""
+def check_arithmetic(seen: Seen) -> Iterator[Finding]:
+    """Report the result of a daemon, which tests its models at startup and compares texts in idle time."""
+    daemon = seen.daemon
+    assert daemon is not None
     if variance := daemon.get("variance"):
-        return varying(str(variance))
-    return well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon is in exact mode")
+        yield varying(str(variance))
+    elif not daemon.get("upstream"):
+        yield well(ARITHMETIC, FAST_SET if daemon.get("mode") == "fast" else "the daemon is in exact mode")
 
 
-def probe_daemon(address: Address) -> Finding:
-    """Complete a short text twice on a ready daemon, with and without speculation."""
-    texts, began = [], time.perf_counter()
-    for speculate in (True, False):
-        body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
-        try:
-            texts.append(address.complete(body, PROBE_SECONDS))
-        except DaemonError as error:
-            return failed(
-                "probe", f"the daemon did not complete a short text ({error})", "read its output, or restart it"
-            )
-    if texts[0] != texts[1]:
-        return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
-    return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {milliseconds(began)}")
+def probe(seen: Seen) -> Iterator[Finding]:
+    """Complete a short text twice on the daemon, with and without speculation."""
+    assert seen.address is not None
+    body, began = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS}, time.perf_counter()
+    try:
+        on, off = (seen.address.complete({**body, "speculate": value}, PROBE_SECONDS) for value in (True, False))
+    except DaemonError as error:
+        fix = "read its output, or restart it"
+        yield failed("probe", f"the daemon did not complete a short text ({error})", fix)
+        return
+    if on != off:
+        yield failed("probe", "the daemon writes another text with speculation than without", DIFFER)
+    else:
+        yield well("probe", f"the daemon wrote {len(on)} characters twice, equal, in {milliseconds(began)}")

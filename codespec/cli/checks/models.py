@@ -1,7 +1,6 @@
-"""Check the models: present, complete, compatible with each other, and small enough for memory.
+"""Check the settings of the models and their files: present, complete, compatible, and small enough for memory.
 
-Reads files only; loads no weights and downloads nothing. Sizes are estimates that leave out temporary tensors and
-padding.
+Loads no weights and downloads nothing. Sizes are estimates that leave out temporary tensors and padding.
 """
 
 from __future__ import annotations
@@ -11,11 +10,14 @@ from dataclasses import replace
 
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.machine import gigabytes
+from codespec.cli.checks.seen import Seen
+from codespec.cli.options import choose_config
 from codespec.contract.engine_config import EngineConfig
-from codespec.errors import CodespecError, Finding, ModelError, failed, from_fault, warning, well
+from codespec.errors import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts, read_facts
-from codespec.pair.report import check_pair, describe
+from codespec.pair.report import check_fill_in, check_pair, describe
 from codespec.store.catalogue import BYTES, room
+from codespec.store.choice import offer_note
 from codespec.store.machine import (
     IDLE_FACTOR,
     IDLE_MB,
@@ -32,60 +34,88 @@ USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
 NEARLY = 0.8  # share of the free memory
 
 
-def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
-    """Check that a model's folder exists, is complete and can be used; also return the facts in its files."""
-    try:
-        model = resolve(name)
-        if model.fetched() is None:
-            fix = "the first start fetches it; `hf download` does so now"
-            return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
-        facts = read_facts(model)
-    except ModelError as error:
-        return from_fault(role, error.fault), None
-    found = describe(role, facts)
-    return found, facts if found.state == "ok" else None
+def check_settings(seen: Seen) -> Iterator[Finding]:
+    """Check the engine's settings, and say which model they choose and why."""
+    settings, choice = seen.options.config, choose_config(seen.options)
+    seen.config = choice.config
+    yield from (Finding("settings", "warning", note) for note in choice.notes)
+    if not choice.notes:
+        own = " (your own)" if settings.is_own else ""
+        yield well("settings", f"read from {settings.file}{own}" if settings.file else "defaults, variables and flags")
+    note, model = offer_note(choice.config), choice.config.model
+    starter = f"starter, since {choice.why}; {note}" if note else ""
+    yield well("model", starter or (f"{model}, {choice.why}" if model else choice.why))
 
 
-def check_drafter(config: EngineConfig) -> tuple[Finding, ModelFacts | None]:
+def check_target(seen: Seen) -> Iterator[Finding]:
+    """Check that the target's files are complete and can be used."""
+    assert seen.config is not None
+    found, seen.target = _look_at("target", seen.config.target)
+    yield found
+
+
+def check_drafter(seen: Seen) -> Iterator[Finding]:
     """Check the drafter in the same way, if there is one."""
-    if config.drafter == "none":
-        return well("drafter", "none: drafts only copy from the text"), None
-    return check_model("drafter", config.drafter)
-
-
-def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
-    """Yield the verdict of `codespec check` for the pair."""
-    try:
-        report = check_pair(target, drafter, choose_sample(None))
-    except CodespecError as error:
-        yield from_fault("pair", error.fault)
+    assert seen.config is not None
+    if seen.config.drafter == "none":
+        yield well("drafter", "none: drafts only copy from the text")
         return
+    found, seen.drafter = _look_at("drafter", seen.config.drafter)
+    yield found
+
+
+def _look_at(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
+    """Return the finding about a model, and the facts in its files if it can be used."""
+    model = resolve(name)
+    if model.fetched() is None:
+        fix = "the first start fetches it; `hf download` does so now"
+        return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
+    facts = read_facts(model)
+    return describe(role, facts), None if facts.reasons else facts
+
+
+def check_together(seen: Seen) -> Iterator[Finding]:
+    """Yield the verdict of `codespec check` for the pair."""
+    assert seen.target is not None and seen.drafter is not None
+    report = check_pair(seen.target, seen.drafter, choose_sample(None))
     if report.problem:
         yield from_fault("pair", report.problem)
     else:
         yield well("pair", report.verdict + ("" if report.verdict == "works" else "; see `codespec check`"))
 
 
-def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
-    """Check whether models and caches fit into free memory."""
-    need = needed_bytes(config, target, drafter)
+def check_filling(seen: Seen) -> Iterator[Finding]:
+    """Check whether the target uses the text after the cursor."""
+    assert seen.target is not None
+    yield check_fill_in(seen.target)
+
+
+def check_memory(seen: Seen) -> Iterator[Finding]:
+    """Check whether models and caches fit into free memory, unless a daemon holds them or the drafter is unknown."""
+    config, target, daemon = seen.config, seen.target, seen.daemon
+    assert config is not None and target is not None
+    if (daemon and daemon["state"] == "ready") or (seen.drafter is None and config.drafter != "none"):
+        return
+    need, start = needed_bytes(config, target, seen.drafter), start_bytes(config, target, seen.drafter)
     free = available_memory()
-    message = (
-        f"about {gigabytes(start_bytes(config, target, drafter))} needed, up to {gigabytes(need)} as the caches fill"
-    )
-    if free is None:
-        return well("memory", f"{message}; this system does not report free memory")
-    message += f", {gigabytes(free)} free"
+    seen.fits = free is None or need <= free
+    left = "this system does not report free memory" if free is None else f"{gigabytes(free)} free"
+    message = f"about {gigabytes(start)} needed, up to {gigabytes(need)} as the caches fill, {left}"
+    if free is None or need <= NEARLY * free:
+        yield well("memory", message)
+        return
     fix = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
-    if need > free:
-        return failed("memory", message, fix)
-    return warning("memory", message, fix) if need > NEARLY * free else well("memory", message)
+    yield warning("memory", message, fix) if seen.fits else failed("memory", message, fix)
 
 
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
     """Estimate the bytes for weights in their number formats, caches, and the program itself."""
-    sides, program = _sides(config, target, drafter), start_bytes(config, target, drafter)
-    return program + cache_size(replace(config, context=_context(config, target)), sides)
+    space = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0  # a GPU has its own
+    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
+    context = choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, space)
+    return start_bytes(config, target, drafter) + cache_size(
+        replace(config, context=context), _sides(config, target, drafter)
+    )
 
 
 def start_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
@@ -95,21 +125,13 @@ def start_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | 
 
 
 def _sides(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> list[tuple[ModelFacts, str]]:
-    return [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
-
-
-def _context(config: EngineConfig, target: ModelFacts) -> int:
-    """Return the target's context in tokens; USUAL_CONTEXT on a GPU, whose memory is separate."""
-    room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
-    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
-    return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
+    drafts = drafter if config.asks_drafter else None
+    return [(target, config.dtype)] + ([(drafts, config.drafter_dtype)] if drafts else [])
 
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
     """Return the bytes of the weights in a number format; native kernels keep the bits of a GGUF file."""
-    if dtype == "native" and model.file_bytes:
-        return model.file_bytes
-    return model.weights.parameters * BYTES[dtype]
+    return model.file_bytes if dtype == "native" and model.file_bytes else model.weights.parameters * BYTES[dtype]
 
 
 def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) -> int:
@@ -130,8 +152,7 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
 
     layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
-    tokens = min(context, model.context or context)
-    numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * tokens
+    numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * min(context, model.context or context)
     if dtype == "native":  # a format of weight matrices only
         dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
     return numbers * BYTES[dtype]
