@@ -1,7 +1,8 @@
 """`codespec complete FILE:LINE:COL`: complete at one position in a file, streamed to the terminal.
 
-A running daemon completes with its own models and settings, unless `--local` or a flag of the engine is given.
-Otherwise an engine is loaded here.
+A running daemon completes with its own models and settings. `--local`, or a flag of the models, which a daemon could
+not follow, loads an engine here. So does the command if no daemon runs: one that it started would hold gigabytes long
+after it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,6 +37,7 @@ from codespec.store.disk import say
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded
 ACCEPTED, REJECTED, FAINT, RESET = "\x1b[32m", "\x1b[31;9m", "\x1b[2m", "\x1b[0m"
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first
+POLL_EVERY = 0.2  # seconds between two looks at a daemon that is loading
 REFUSALS = {
     "locked": "requires a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
@@ -48,8 +51,8 @@ def add_parser(commands: Any) -> None:
         "complete",
         help="complete one position in a file",
         usage="%(prog)s FILE:LINE:COL [options]",
-        description="Completes FILE at LINE:COL (both start at 1). Uses a running daemon, with its models and "
-        "settings; without one, or with --local or a flag of the models, loads the models itself.",
+        description="Completes FILE at LINE:COL (both start at 1). A running daemon completes, with its models "
+        "and settings. Without one, or with --local, which a flag of the models implies, the models are loaded here.",
     )
     parser.add_argument(
         "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
@@ -103,22 +106,35 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
 
 
 def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
-    """Return the address of a ready daemon, its report, and "".
+    """Return the address of a daemon that completes, its report, and "". An idle one loads its models again.
 
     If there is none, return None, None and the reason to report ("": nothing to report).
     """
     try:
         address = find_address(options)
-        found = address.look()
+        found = _look(address)
     except ConfigError as error:
         return None, None, f"no daemon can be used ({error.fault.clause})"
     if found.who == "nobody":  # not worth a line in a script
         hint = "no daemon runs, which would have them loaded already (`codespec serve`)"
         return None, None, hint if sys.stderr.isatty() else ""
     state = REFUSALS[found.who] if found.who != "daemon" else f"is {found.daemon['state']}"
-    if state != "is ready":
+    if state not in ("is ready", "is idle"):
         return None, None, f"the daemon at {address.url} can't be used (it {state})"
     return address, found, ""
+
+
+def _look(address: Address) -> Found:
+    """Identify the program at the address. Wait for a daemon that is loading: a second load takes as long, and twice
+    the memory.
+    """
+    found = address.look()
+    if found.daemon.get("state") == "starting":
+        say(f"waiting for the daemon at {address.url} ({found.daemon['reason']})")
+    while found.daemon.get("state") == "starting":
+        time.sleep(POLL_EVERY)
+        found = address.look()
+    return found
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:

@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from codespec.proof import PATH
-from tests.cli.conftest import SOURCE, Models
+from codespec.server.engine_thread import EngineThread
+from tests.cli.conftest import SOURCE, Command, Models
 from tests.cli.processes import ENGINE, LIGHT, Ended, fork, run, user_environment
 from tests.cli.test_light import BLOCK
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon
+from tests.server.daemons import serving_load, serving_source, wait_for
+from tests.server.test_faults import Loading
 from tests.server.test_process import Process, daemon
 
 LOADING = "codespec: loading the models here: "
@@ -128,3 +131,39 @@ def test_nobody_there_is_no_news(light_models: Models, source: Path) -> None:
     """An interpreter of its own, which also has to end well after a completion."""
     done = run("complete", f"{source}:11:20", *light_models.flags, "--max-tokens", "4")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(name="never_here")
+def fixture_never_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("the daemon's models are loaded already, or soon")
+
+    monkeypatch.setattr("codespec.cli.complete.load_and_complete", load)
+
+
+@pytest.mark.usefixtures("never_here")
+def test_a_daemon_that_loads_its_models_is_waited_for(
+    command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Loading()
+    with serving_load(load, ready=False) as served:
+        monkeypatch.setenv("CODESPEC_SERVE_PORT", str(served.port))
+        monkeypatch.setattr("codespec.cli.complete.time.sleep", lambda _: load.go.set())
+        done = command("complete", f"{source}:11:20")
+    assert done.code == 0 and done.out.strip()
+    url = f"http://127.0.0.1:{served.port}"
+    assert (
+        done.err.startswith(f"codespec: waiting for the daemon at {url} (loading the models")
+        and done.err.count("\n") == 1
+    )
+
+
+@pytest.mark.usefixtures("never_here")
+def test_an_idle_daemon_loads_its_models_again(command: Command, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Loading()
+    load.go.set()
+    with serving_source(EngineThread(load, 0.02)) as served:  # type: ignore[arg-type]
+        assert wait_for(lambda: served.source.state == "idle")
+        monkeypatch.setenv("CODESPEC_SERVE_PORT", str(served.port))
+        done = command("complete", f"{source}:11:20")
+    assert (done.code, done.err) == (0, "") and done.out.strip()
