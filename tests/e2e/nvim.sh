@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # nvim.sh [WORDS]: Neovim 0.12 and 0.10 with the plugin, against the real language server, daemon and starter pair, by
 # keys from outside and in a terminal. What the terminals show lies in .out/e2e/nvim; WORDS choose scenarios as
-# pytest's -k does.
+# pytest's -k does. COPILOT_CLIENTS names a folder with checkouts of sidekick.nvim and copilot-lsp, which are tried, too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=.out/e2e/nvim
