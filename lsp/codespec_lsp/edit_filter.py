@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
+from codespec.edit_rules import changes_white_space, is_revert
 from codespec.secret_text import secret_rows
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.edit_history import EditHistory, LineEdit, Lines
 from codespec_lsp.edit_types import Hunk
 
 MAX_REJECTED = 20
-NEAR_ROWS = 3  # a revert may stand this far from the change
 MAX_TYPED = 4096  # characters of a hunk that the user may type
 _MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
 
@@ -92,7 +92,7 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
     old, new = _lines(buffer, hunk.old), _lines(buffer, hunk.new)
     if buffer.lines[hunk.start_row : hunk.end_row] != old:
         return "The edit belongs to an earlier text."
-    if [line.rstrip() for line in old if line.strip()] == [line.rstrip() for line in new if line.strip()]:
+    if changes_white_space(old, new):
         return "The edit changes nothing but blank lines and white space at line ends."
     if (uri, hunk) in rejected:
         return "The edit was dismissed before."
@@ -100,7 +100,7 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
         return "The edit holds a model's marks."
     if secret_rows(hunk.new) or secret_rows(hunk.old):
         return "The edit touches a secret."
-    if is_revert(hunk, old, new, history.states(uri)):
+    if is_revert(hunk.start_row, old, new, history.states(uri)):
         return "The edit takes back what was just changed."
     return ""
 
@@ -108,19 +108,6 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
 def is_insertion_above(hunk: Hunk, cursor_row: int) -> bool:
     """Return whether a hunk only adds lines above the cursor, which models repeat from below."""
     return hunk.start_row == hunk.end_row <= cursor_row
-
-
-def is_revert(hunk: Hunk, old: Lines, new: Lines, states: Sequence[tuple[int, Lines, Lines]]) -> bool:
-    """Return whether a hunk brings back lines that the user changed: some of a state, in place of what is there now."""
-    for row, now, state in states:
-        if hunk.end_row < row - NEAR_ROWS or hunk.start_row > row + len(now) + NEAR_ROWS:
-            continue
-        added = [line for line in now if line not in state]
-        removed = [line for line in state if line not in now]
-        taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
-        if all(line in added for line in taken) and all(line in removed for line in brought):
-            return True
-    return False
 
 
 def _lines(buffer: Buffer, text: str) -> Lines:

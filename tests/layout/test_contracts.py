@@ -75,6 +75,7 @@ def make_tree(tmp_path: Path) -> Path:
         "bounded_json",
         "secret_files",
         "secret_text",
+        "edit_rules",
         "proof",
         "user_folders",
         "json_store",

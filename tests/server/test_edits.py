@@ -87,6 +87,27 @@ def test_lines_without_a_change_are_no_edit_with_its_reason() -> None:
     assert not edits(reply) and ends_of(reply) == [(0, True, "The model leaves these lines as they are.")]
 
 
+def test_an_edit_takes_back_no_change_and_changes_no_white_space_alone() -> None:
+    def history(row: int, old: str, new: str, path: str = "a.py") -> dict[str, Any]:
+        return body(history=[{"path": path, "row": row, "old": old, "new": new}])
+
+    def add(request: CompletionRequest) -> str:
+        return request.prediction.replace("row 12\n", "debug()\nrow 12\n")
+
+    deleted = ask(add, history(12, "debug()\n", ""))
+    assert not edits(deleted) and ends_of(deleted) == [(0, False, "The model takes back what was just changed.")]
+    written = ask(lambda request: request.prediction.replace("row 12\n", "old\n"), history(12, "old\n", "row 12\n"))
+    assert not edits(written) and ends_of(written) == ends_of(deleted)
+    removed = ask(lambda request: request.prediction.replace("row 12\n", ""), history(12, "", "row 12\n"))
+    assert not edits(removed) and ends_of(removed) == ends_of(deleted)
+    for elsewhere in (history(25, "debug()\n", ""), history(12, "debug()\n", "", path="b.py")):
+        assert edits(ask(add, elsewhere)) == [(0, 12, 12, "debug()\n")]
+    blank = ask(lambda request: request.prediction.replace("row 12\n", "row 12  \n\n"), body())
+    assert not edits(blank) and ends_of(blank) == [(0, True, "The model leaves these lines as they are.")]
+    both = ask(lambda request: add(request).replace("row 17\n", "row 17\n\n"), body())
+    assert edits(both) == [(0, 12, 12, "debug()\n")]
+
+
 @pytest.mark.parametrize(("ends", "why"), [("length", "max_tokens"), ("deadline", "deadline_ms")])
 def test_an_answer_that_is_cut_before_it_converges_is_no_edit(ends: FinishReason, why: str) -> None:
     reply = ask(lambda request: "something else\n" * 5, body(), ends)

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from codespec.contract.body import EditBody
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
+from codespec.edit_rules import changes_white_space, is_revert
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
@@ -32,6 +33,7 @@ from codespec.text.edit_prompt import Change, EditContext, build_edit_prompt
 
 EDIT = "/v1/codespec/edit"
 UNCHANGED = "The model leaves these lines as they are."
+REVERT = "The model takes back what was just changed."
 CUT = {
     "length": "The answer was cut at max_tokens before it ended.",
     "deadline": "The answer was cut at deadline_ms before it ended.",
@@ -171,6 +173,12 @@ class Answer:
         self._rows = (row, row + len(self._reader.old))
         self._form = form
         self._edits = 0
+        self._dropped = UNCHANGED  # why there is no edit after a whole answer
+        self._states = [
+            (change.row, split_rows(change.new)[:-1], split_rows(change.old)[:-1])
+            for change in context.changes
+            if change.path == context.path
+        ]
 
     def read(self, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name and the data of each event to send."""
@@ -196,8 +204,14 @@ class Answer:
                 nothing = self._form is not None and mark == self._form.nothing
                 self.reason = self.reason or (UNCHANGED if nothing else f"The answer holds {mark}, which is no code.")
                 return
-            self._edits += 1
             start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end
+            old = self._reader.old[hunk.start : hunk.end]
+            if changes_white_space(old, hunk.lines):
+                continue
+            if is_revert(start, old, hunk.lines, self._states):
+                self._dropped = REVERT
+                continue
+            self._edits += 1
             text = "".join(f"{line}\n" for line in hunk.lines)
             if end == self._last_row:  # the document's last row has no line break
                 text = text.removesuffix("\n")
@@ -211,7 +225,7 @@ class Answer:
     def _reason(self, done: Completion) -> str:
         if self.reason or done.finish_reason != "stop":
             return self.reason or CUT[done.finish_reason]
-        return "" if self._edits else UNCHANGED
+        return "" if self._edits else self._dropped
 
 
 ROUTES = [web.post(EDIT, edit)]

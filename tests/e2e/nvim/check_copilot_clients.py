@@ -19,7 +19,7 @@ from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 
 CLIENTS = os.environ.get("COPILOT_CLIENTS", "")
-BLOCKS = re.findall(r"```lua\n(.*?)```", (ROOT / "editors" / "sidekick.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"```lua\n(.*?)```", (ROOT / "editors/sidekick.md").read_text("utf-8"), re.DOTALL)
 CODE = "def total(prices):\n    cost = 0\n    for price in prices:\n        cost = cost + price\n    return cost\n"
 SHOWN = """
 for name, space in pairs(vim.api.nvim_get_namespaces()) do
