@@ -34,27 +34,27 @@ part_models = tests/models tests/startup
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
-part_rest   = $(filter-out $(NAMED) %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
+part_rest   = $(filter-out $(NAMED) tests/tools %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
-test: $(READY) ## lint and all tests but the laboratory's and the kernels'; lists every skip
+test: $(READY) ## lint and all tests but the laboratory's, the tools' and the kernels'; lists every skip
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 part-%: $(READY)
 	@$(BIN)/python -m pytest -q -m "not full" $(part_$*)
 
-test-lab: $(READY) ## the laboratory's tests (benchmarks, training, distillation, the demo)
-	@$(BIN)/python -m pytest -q -m "not full" lab/tests
+test-lab: $(READY) ## the tests of the laboratory (benchmarks, training, distillation, the demo) and of tools/
+	@$(BIN)/python -m pytest -q -m "not full" lab/tests tests/tools
 
 test-native: $(READY) ## the kernels on every path: emulated, for arm64 under qemu, with sanitizers (installs what that needs where it may)
 	@tests/e2e/install.sh kernels
 	@$(BIN)/python -m pytest -q native/tests
 
-test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
+test-full: $(READY) ## the large runs, property tests with many examples: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
-	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
+	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m "full or hypothesis"
 
 fuzz: $(READY) ## random names, messages, model folders and GGUF headers for the real processes, an hour each: make fuzz [ARGS="--minutes 10 rpc"]
 	@$(BIN)/python -m tools.fuzz $(ARGS)

@@ -1,7 +1,7 @@
 """What holds for every test: no downloads, no hypothesis deadline, each skip is told at the end.
 
-Property tests try the same examples at every run, so that a red run can be had again anywhere. With RANDOM_EXAMPLES=1
-in the environment they try new ones, as `make test-full` does.
+Property tests try the same few examples at every run, so that a red run can be had again anywhere. With
+RANDOM_EXAMPLES=1 in the environment they try many new ones, as `make test-full` does.
 """
 
 from __future__ import annotations
@@ -32,8 +32,14 @@ os.environ["XDG_CONFIG_HOME"], os.environ["XDG_DATA_HOME"] = f"{KEPT.name}/confi
 os.environ["CODESPEC_MODEL"] = "starter"
 
 # Shared cores make single examples slow by chance; that is no property of the code.
-SAME = "RANDOM_EXAMPLES" not in os.environ
-settings.register_profile("house", deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.too_slow])
+MANY = "RANDOM_EXAMPLES" in os.environ
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=not MANY,
+    max_examples=300 if MANY else 20,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("house")
 
 

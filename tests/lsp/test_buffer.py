@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition, split_lines, width
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 PIECES = ["", "a", "bc ", "\n", "\r\n", "\r", "é", "😀", "\ud800", "\x0c", "\u2028", "x\ny", "\n\n", "\r\r\n", "日本"]
@@ -55,7 +55,6 @@ def edit(plain: Plain, buffer: Buffer, start: int, end: int, text: str) -> None:
     assert (told.start, told.removed, told.text) == (start, before[start:end], text)
 
 
-@settings(max_examples=50)
 @given(text=texts, encoding=st.sampled_from(ENCODINGS), vim=st.booleans(), data=st.data())
 def test_the_text_is_the_clients(text: str, encoding: Encoding, vim: bool, data: st.DataObject) -> None:
     text += "\n" if vim else ""  # without one, a \r ends Vim's lines

@@ -13,7 +13,7 @@ from codespec_lsp.completer import MORE_EVERY, Completer, ContentModified, Pendi
 from codespec_lsp.completions import CachedCompletion, EditRange, Suggestion
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import build_prompt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
 
@@ -127,7 +127,6 @@ async def play(story: list[tuple[float, str]]) -> Scene:
     return scene
 
 
-@settings(max_examples=100, deadline=None)
 @given(stories)
 def test_every_answer_comes_within_its_budget(story: list[tuple[float, str]]) -> None:
     scene = run_virtually(play(story))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
@@ -34,7 +34,6 @@ def relative(got: Tensor, wanted: Tensor) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-6))
 
 
-@settings(max_examples=40)
 @given(SIZES, SIZES, st.integers(1, 40), st.booleans(), st.booleans(), SHAPES, DTYPES)
 def test_equals_linear(
     inner: int, outer: int, rows: int, biased: bool, packed: bool, calls: CallShape, dtype: torch.dtype
@@ -49,7 +48,6 @@ def test_equals_linear(
     assert (got.float() - wanted).abs().max() <= (1e-5 if dtype == torch.float32 else 1e-2) * scale + 1e-5
 
 
-@settings(max_examples=40)
 @given(SIZES, SIZES, st.integers(2, 70), st.data(), DTYPES, st.booleans())
 def test_a_row_does_not_depend_on_the_others(
     inner: int, outer: int, rows: int, data: st.DataObject, dtype: torch.dtype, is_packed: bool

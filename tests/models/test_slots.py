@@ -85,7 +85,7 @@ def naive_prefix(first: list[int], second: list[int]) -> int:
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestPool.settings = settings(stateful_step_count=30)
 
 
 @given(IDS, IDS)

@@ -120,7 +120,7 @@ class Order(RuleBasedStateMachine):
         assert len(free) == len(set(free)), "the same is computed twice"
 
 
-Order.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+Order.TestCase.settings = settings(stateful_step_count=30)
 TestOrder = Order.TestCase
 
 

@@ -57,7 +57,6 @@ def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], rig
 
 
 @given(ROWS, UNITS, st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5), st.booleans(), SPELLING)
-@settings(deadline=None, max_examples=60)
 def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     row: float, unit: float, found: list[str], learned: bool, spelling: float
 ) -> None:

@@ -23,7 +23,6 @@ from tests.toy_tokenizers import KINDS, held_out_texts, toy_tokenizer
 kinds = st.sampled_from(sorted(KINDS))
 
 
-@settings(max_examples=200, deadline=None)
 @given(kind=kinds, text=code_text, data=st.data())
 def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str, data: st.DataObject) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -36,7 +35,6 @@ def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str,
     assert not tokenizer.special_ids.intersection(ids)
 
 
-@settings(max_examples=100, deadline=None)
 @given(kind=kinds, pairs=st.lists(st.tuples(loose_bytes, loose_bytes), max_size=4))
 def test_a_batch_equals_one_by_one_for_any_bytes(kind: str, pairs: list[tuple[bytes, bytes]]) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -105,7 +103,6 @@ class TestTailWindow:
         assert min(size, len(data)) <= len(window) <= 2 * size + 3
 
 
-@settings(max_examples=200, deadline=None)
 @given(kind=kinds, before=code_text, guess=loose_bytes, truth=loose_bytes, data=st.data())
 def test_resync_spells_the_true_text(kind: str, before: str, guess: bytes, truth: bytes, data: st.DataObject) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -168,7 +165,6 @@ def test_resync_looks_only_at_what_changed() -> None:
     assert step.kept > len(ids) - 12 and len(step.new_ids) < 20
 
 
-@settings(max_examples=200, deadline=None)
 @given(text=code_text, cut=st.integers(0, 60))
 def test_complete_utf8_length(text: str, cut: int) -> None:
     data = text.encode()[:cut]

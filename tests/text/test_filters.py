@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from codespec_grammars import Surroundings, read_surroundings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.text.filters import (
@@ -108,7 +108,6 @@ def left(one: Filter, text: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", FILTERS)
 @given(text=TEXTS)
-@settings(max_examples=80)
 def test_a_cut_is_decided_once(name: str, text: bytes) -> None:
     """At the reported byte and not before; final text stays, and kept text stays whole."""
     look = followed(FILTERS[name](), text)
@@ -124,7 +123,6 @@ def test_a_cut_is_decided_once(name: str, text: bytes) -> None:
 
 @pytest.mark.parametrize("name", FILTERS)
 @given(text=TEXTS, piece=st.integers(1, 5))
-@settings(max_examples=60)
 def test_the_pieces_move_nothing(name: str, text: bytes, piece: int) -> None:
     whole, parts = followed(FILTERS[name](), text), followed(FILTERS[name](), text, piece)
     assert (parts.cut, parts.certain) == (whole.cut, whole.certain)

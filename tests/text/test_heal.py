@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.text.heal import HeldVocabulary, held_vocabulary, stable_boundary
@@ -25,7 +25,6 @@ def test_half_a_word_is_given_back_and_the_word_is_allowed() -> None:
     assert b"ret" not in {tokenizer.token_bytes[number] for number in allowed}
 
 
-@settings(max_examples=150, deadline=None)
 @given(kind=kinds, held=st.one_of(beginnings, st.binary(min_size=1, max_size=4)))
 def test_allowed_ids_are_exactly_the_consistent_ones(kind: str, held: bytes) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -40,7 +39,6 @@ def test_allowed_ids_are_exactly_the_consistent_ones(kind: str, held: bytes) -> 
     assert vocabulary.has_longer(held) == longer
 
 
-@settings(max_examples=100, deadline=None)
 @given(kind=kinds, text=st.text(alphabet="self.nam =(\n", max_size=20))
 def test_the_boundary_is_the_earliest_one_a_token_reaches_across(kind: str, text: str) -> None:
     tokenizer = toy_tokenizer(kind)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.contract.types import Owner
@@ -24,7 +24,6 @@ EDITS = st.lists(st.integers(-30, 60), min_size=1, max_size=25)
 KINDS = st.sampled_from(["llama3", "llama2", "bytes"])
 
 
-@settings(max_examples=25, deadline=None)
 @given(STARTS, EDITS, KINDS, st.integers(40, 200))
 def test_a_window_is_the_fresh_encoding_of_an_end_of_the_text(
     end: int, edits: list[int], kind: str, budget: int
@@ -37,7 +36,6 @@ def test_a_window_is_the_fresh_encoding_of_an_end_of_the_text(
         assert 0 < len(window.ids) <= budget and window.cut
 
 
-@settings(max_examples=25, deadline=None)
 @given(STARTS, st.lists(st.integers(1, 60), min_size=1, max_size=25), st.integers(40, 200))
 def test_while_text_is_appended_the_window_moves_in_steps(end: int, edits: list[int], budget: int) -> None:
     layout, last = Layout(), None
@@ -52,7 +50,6 @@ def test_while_text_is_appended_the_window_moves_in_steps(end: int, edits: list[
         last = window
 
 
-@settings(max_examples=25, deadline=None)
 @given(STARTS, EDITS, st.integers(1500, 3000))
 def test_a_client_that_sends_the_last_part_gets_the_same_windows(end: int, edits: list[int], sent: int) -> None:
     whole, part = Layout(), Layout()
@@ -64,7 +61,6 @@ def test_a_client_that_sends_the_last_part_gets_the_same_windows(end: int, edits
         assert (second.text, second.start + offset) == (first.text, first.start)
 
 
-@settings(max_examples=25, deadline=None)
 @given(STARTS, st.lists(st.tuples(st.integers(0, 500), st.text("ab\n", max_size=9)), max_size=12))
 def test_edits_further_up_move_no_window(end: int, edits: list[tuple[int, str]]) -> None:
     layout, text = Layout(), TEXT[:end]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.text.fim_templates import ReadyMade, split_ready_made
@@ -26,7 +26,6 @@ def spell(family: str, prefix: str, suffix: str) -> str:
 
 @pytest.mark.parametrize("family", SPELLED)
 @given(prefix=SOURCE, suffix=SOURCE)
-@settings(max_examples=25)
 def test_every_family_comes_apart(family: str, prefix: str, suffix: str) -> None:
     assert split_ready_made(spell(family, prefix, suffix)) == ReadyMade(prefix, suffix)
 

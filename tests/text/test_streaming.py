@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.text.filters import StopFinder
@@ -20,7 +20,6 @@ def chunks(data: bytes, sizes: list[int]) -> list[bytes]:
     return [*pieces, data]
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=st.text(alphabet="ab\n\u00e9", max_size=40), stops=st.lists(letters, min_size=1, max_size=3), sizes=sizes)
 def test_a_stop_cuts_alike_whatever_the_rounds_brought(text: str, stops: list[bytes], sizes: list[int]) -> None:
     data = text.encode()
@@ -54,7 +53,6 @@ def test_a_stop_across_rounds_is_found_once() -> None:
     assert finder.find(b"\n\ny", 2) is None  # completed before, so not new
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=st.text(alphabet="ab\n\u00e9", max_size=30), stops=st.lists(letters, min_size=1, max_size=3), sizes=sizes)
 def test_what_was_shown_is_never_taken_back(text: str, stops: list[bytes], sizes: list[int]) -> None:
     finder = StopFinder(tuple(stops))

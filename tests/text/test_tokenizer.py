@@ -21,7 +21,6 @@ from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_ba
 kinds = st.sampled_from(sorted(KINDS))
 
 
-@settings(max_examples=150, deadline=None)
 @given(kind=kinds, text=code_text)
 def test_text_survives(kind: str, text: str) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -31,7 +30,6 @@ def test_text_survives(kind: str, text: str) -> None:
     assert not tokenizer.special_ids.intersection(ids)
 
 
-@settings(max_examples=150, deadline=None)
 @given(kind=kinds, pieces=st.lists(loose_bytes, max_size=4))
 def test_any_bytes_are_spelled(kind: str, pieces: list[bytes]) -> None:
     tokenizer = toy_tokenizer(kind)

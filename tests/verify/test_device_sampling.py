@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -55,7 +55,6 @@ def test_noise_has_the_hosts_bits(key: int) -> None:
 
 
 @given(st.integers(0, 1000), st.lists(sampled_rows, min_size=1, max_size=6))
-@settings(max_examples=150)
 def test_choices_are_the_hosts(seed: int, asked: list[SampledRow]) -> None:
     rows = rows_of(seed, len(asked), ties=False)
     theirs = [

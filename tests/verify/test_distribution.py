@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers.generation.logits_process import (
@@ -133,7 +133,6 @@ def test_silent_tokens_do_not_repeat_themselves() -> None:
 )
 @example(0, 0.5, 0, 0.9999999999999999, 0.0, 1.0)  # more than the rounded float64 sum of all
 @example(0, 0.5, 7, 0.9999999999999999, 0.0, 1.0)
-@settings(max_examples=150)
 def test_filters_are_transformers(
     seed: int, temperature: float, k: int, p: float, min_p: float, penalty: float
 ) -> None:
@@ -163,7 +162,6 @@ def test_greedy_is_the_best_after_the_penalty() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 0.8]), st.sampled_from([1.0, 1.2]))
-@settings(max_examples=60)
 def test_rows_do_not_know_each_other(seed: int, rows: int, temperature: float, penalty: float) -> None:
     """A row's choice is the same alone and among others: drafted or not, batched or not."""
     request = request_of(temperature=temperature, top_p=0.9, repetition_penalty=penalty, seed=seed)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -93,7 +93,6 @@ def test_alternatives_and_silent_tokens_have_keys_of_their_own() -> None:
 
 
 @given(st.integers(0, 2**63), st.integers(0, 400), st.sets(st.integers(0, 11), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
 def test_a_choice_depends_on_its_row_and_place_alone(seed: int, offset: int, neighbours: set[int]) -> None:
     sampler = Sampler(WORDS)
     request = replace(REQUEST, seed=seed, top_p=0.9)
@@ -105,7 +104,6 @@ def test_a_choice_depends_on_its_row_and_place_alone(seed: int, offset: int, nei
 
 
 @given(st.integers(0, 2**63), st.integers(0, 500))
-@settings(max_examples=60, deadline=None)
 def test_noise_is_the_bytes_own_and_not_the_ids(seed: int, offset: int) -> None:
     """The same tokens under other ids win at the same position, so noise can be shared across vocabularies."""
     order = [5, 0, 11, 3, 8, 1, 10, 2, 7, 4, 9, 6]

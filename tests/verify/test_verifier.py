@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.contract.types import CompletionRequest
@@ -31,7 +31,6 @@ def message(parrot: Parrot, count: int) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=4))
-@settings(max_examples=60)
 def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
     """A batch of sequences with right, wrong and no candidates, some still in their prompt."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)

@@ -12,7 +12,7 @@ import sys
 import pytest
 import torch
 from codespec_lab.bench.shapes import SHAPES
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from transformers.pytorch_utils import Conv1D
@@ -25,7 +25,6 @@ from tests.models.test_linear import Block, draw, relative
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 90), st.integers(1, 600), st.integers(0, 9), st.booleans(), st.integers(1, 4), DTYPES)
 def test_equals_linear(columns: int, depth: int, count: int, biased: bool, splits: int, dtype: torch.dtype) -> None:
     plain = nn.Linear(depth, columns, bias=biased).to(dtype).requires_grad_(False)

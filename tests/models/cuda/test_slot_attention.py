@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.errors import ModelError
@@ -39,7 +39,6 @@ def cases(draw: st.DrawFn, capacity: int = 61) -> Case:
     return draw_case(draw(shapes()), rows, capacity, padding, seed=draw(st.integers(0, 99)))
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_equals_the_plain_loop(case: Case) -> None:
     got = slot_attention(*case.arguments)
@@ -49,7 +48,6 @@ def test_equals_the_plain_loop(case: Case) -> None:
     assert not got[padding:].any(), "padding rows come out as zeros"
 
 
-@settings(max_examples=40)
 @given(cases(), st.data())
 def test_a_row_does_not_depend_on_its_neighbours(case: Case, data: st.DataObject) -> None:
     """Measured on CPUs, as in models.attention: one row, a chunk or the whole batch give the same bits."""
