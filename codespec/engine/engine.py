@@ -158,8 +158,6 @@ class Engine:
         """Return the started job of a request that arrives now."""
         job = Job(request, arrived=time.perf_counter(), listening=listening)
         self.start(job)
-        if request.deadline_ms is not None:
-            job.deadline = job.arrived + request.deadline_ms / 1000
         return job
 
     def close(self) -> None:

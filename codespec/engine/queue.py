@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import count
+from typing import Any
 
 from codespec.contract.types import (
     Completion,
@@ -61,17 +62,16 @@ class Priority(IntEnum):
 class Job:
     """A request in the queue. It has `sequences`, one per choice, once it has started.
 
-    It starts after `arrived`, which is in the future for a planned prefetch. `deadline` ends it at any time;
-    `after_first` is a time limit that starts at the first token and cuts the text only after a line break. After a
-    failed round a job runs again, `alone`; the engine then generates the same text, and `read_events` returns only the
-    part that it has not returned before.
+    It starts after `arrived`, which is in the future for a planned prefetch, and the request's time limits become times
+    here. After a failed round a job runs again, `alone`; the engine then generates the same text, and `read_events`
+    returns only the part that it has not returned before. The daemon keeps the handles of the clients that share the
+    job in `handles`.
     """
 
     request: CompletionRequest
     priority: Priority = Priority.INTERACTIVE
     arrived: float = 0.0
-    deadline: float | None = None
-    after_first: float | None = None
+    handles: list[Any] = field(default_factory=list)
     listening: bool = True  # whether a caller reads the events
     answer: AnswerReader | None = None  # reads a text that rewrites a window
     number: int = 0  # order of arrival
@@ -83,6 +83,12 @@ class Job:
     rounds_waited: int = 0  # rounds in which other jobs ran and this one did not
     _sent: dict[int, int] = field(default_factory=dict)  # characters returned, by choice
     _written: dict[int, int] = field(default_factory=dict)  # characters written in this run, by choice
+
+    @property
+    def deadline(self) -> float | None:
+        """The time at which the text is final; None if there is none."""
+        limit = self.request.deadline_ms
+        return None if limit is None else self.arrived + limit / 1000
 
     @property
     def finished(self) -> bool:
@@ -128,11 +134,12 @@ class Job:
         """Return whether one of its time limits has passed."""
         if self.deadline is not None and now >= self.deadline:
             return True
-        if self.after_first is None:
+        limit = self.request.after_first_ms
+        if limit is None:
             return False
         if self.first_token is None and any(sequence.num_generated for sequence in self.sequences):
             self.first_token = now
-        late = self.first_token is not None and now >= self.first_token + self.after_first
+        late = self.first_token is not None and now >= self.first_token + limit / 1000
         return late and all(b"\n" in sequence.generated[len(sequence.held) :] for sequence in self.sequences)
 
     def _unsent(self, event: Event) -> Event | None:
@@ -233,6 +240,11 @@ class Queue:
             return [(oldest, choice) for choice in oldest.runnable[: self.slots // OLDEST_SHARE]]
         its_quantum = self.rounds // QUANTUM % OLDEST_SHARE == OLDEST_SHARE - 1
         return [(oldest, choice) for choice in oldest.runnable] if its_quantum else []
+
+
+def priority_of(request: CompletionRequest) -> Priority:
+    """Return the priority of a client's completion or warm-up."""
+    return Priority.INTERACTIVE if request.max_tokens else Priority.WARM_UP
 
 
 def effective_priority(job: Job) -> Priority:

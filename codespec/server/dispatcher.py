@@ -66,7 +66,7 @@ class PrefetchCache:
         if handle.priority != Priority.INTERACTIVE:
             return []
         kept = self._kept.pop(handle.owner, None)
-        if kept is None or now > kept.finished + MAX_AGE or not answers(kept.request, handle):
+        if kept is None or now > kept.finished + MAX_AGE or not answers(kept.request, handle.request):
             return []
         return kept.messages
 
@@ -83,7 +83,6 @@ class Dispatcher:
         self.queue = engine.queue
         self.prefetch = prefetch
         self.patience = patience
-        self.handles: list[RequestHandle] = []  # of all open requests, in order of arrival
         self.prefetched = PrefetchCache()
         self.outbox: list[Delivery] = []
 
@@ -92,9 +91,10 @@ class Dispatcher:
         """Seconds until there is work without a new request, or None if none is planned."""
         return self.queue.idle_for(time.perf_counter())
 
-    def jobs_of(self, priority: Priority) -> list[Job]:
-        """Return the jobs of one priority."""
-        return [job for job in self.queue.jobs if job.priority == priority]
+    @property
+    def handles(self) -> list[RequestHandle]:
+        """The handles of all open requests."""
+        return [handle for job in self.queue.jobs for handle in job.handles]
 
     def admit(self, handle: RequestHandle) -> None:
         """Accept a request. End an older one for its document, and cancel prefetches that don't serve it.
@@ -102,30 +102,21 @@ class Dispatcher:
         An edit cancels no prefetch: the completion that it prepares is still likely.
         """
         superseded = [older for older in self.handles if handle.supersedes(older)]
-        messages: Collection[Message] = self.prefetched.take(handle, time.perf_counter())
-        computed = bool(messages)
-        if not computed:
-            messages = self._join(handle).events
-        self._send([handle], messages)
+        computed = self.prefetched.take(handle, time.perf_counter())
+        self._send([handle], computed or self._join(handle).events)
         for older in superseded:
             self.abort(older)
             self._send([older], empty_completions(older.request, "cancelled"))
-        for job in self.jobs_of(Priority.PREFETCH) if handle.priority != Priority.EDIT else ():
-            self.queue.end(job)
+        if handle.priority != Priority.EDIT:
+            for job in [job for job in self.queue.jobs if job.priority == Priority.PREFETCH]:
+                self.queue.end(job)
         if computed:
-            self._plan_prefetch(handle.request, messages)
+            self._plan_prefetch(handle.request, computed)
 
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request that its client has left or superseded; end its job if no other request shares it."""
-        if handle not in self.handles:
-            return
-        self.handles.remove(handle)
-        job, others = handle.job, self._handles_of(handle.job)
-        assert job is not None
-        if others:
-            job.priority = min(other.priority for other in others)
-        else:
-            self.queue.end(job)
+        if leave(handle) and handle.job is not None:
+            self.queue.end(handle.job)
 
     def round(self) -> None:
         """Run one engine step for the choices that the queue chooses."""
@@ -139,28 +130,14 @@ class Dispatcher:
     def refuse_all(self, error: CodespecError) -> None:
         """End all requests with an error, without the engine, which may be broken."""
         self._send(self.handles, [Failed(error)])
-        self.handles.clear()
         self.queue.jobs.clear()
 
     def _join(self, handle: RequestHandle) -> Job:
         """Return the job that computes a handle's request: one in the queue, a prefetch included, or a new one."""
-        job = next((job for job in self.queue.jobs if computes(job, handle)), None)
-        if job is None:
-            answer = AnswerReader(handle.window) if handle.window is not None else None
-            limits = (handle.arrived, handle.deadline, handle.after_first)
-            job = Job(handle.request, handle.priority, *limits, answer=answer)
+        job = join(handle, self.queue.jobs)
+        if job not in self.queue.jobs:
             self.queue.add(job)
-        elif job.priority == Priority.PREFETCH:
-            job.request, job.priority = handle.request, handle.priority
-            job.arrived, job.deadline = handle.arrived, handle.deadline
-        else:
-            job.priority = min(job.priority, handle.priority)
-        handle.job = job
-        self.handles.append(handle)
         return job
-
-    def _handles_of(self, job: Job | None) -> list[RequestHandle]:
-        return [handle for handle in self.handles if handle.job is job]
 
     def _step(self, chosen: list[Sequence]) -> None:
         try:
@@ -190,9 +167,8 @@ class Dispatcher:
 
     def _end(self, job: Job, messages: Collection[Message]) -> None:
         """Send a job's last messages and remove it."""
-        handles = self._handles_of(job)
-        self._send(handles, messages)
-        self.handles = [handle for handle in self.handles if handle not in handles]
+        self._send(job.handles, messages)
+        job.handles = []
         self.queue.end(job)
 
     def _collect(self, job: Job) -> None:
@@ -201,13 +177,12 @@ class Dispatcher:
             self.queue.stop(job, "stop")
             events += job.read_events()
         if not job.finished:
-            if events:  # the search for handles would be slow for every waiting job in every round
-                self._send(self._handles_of(job), events)
+            self._send(job.handles, events)
             return
         self._end(job, events)
         if job.priority == Priority.PREFETCH:
             self.prefetched.put(job.request, job.events, time.perf_counter())
-        elif job.priority == Priority.INTERACTIVE and job.after_first is None:
+        elif job.priority == Priority.INTERACTIVE and job.request.after_first_ms is None:
             self._plan_prefetch(job.request, job.events)
 
     def _plan_prefetch(self, request: CompletionRequest, messages: Collection[Message]) -> None:
@@ -221,26 +196,47 @@ class Dispatcher:
             self.outbox += [(handle, list(messages)) for handle in handles]
 
 
+def join(handle: RequestHandle, jobs: Iterable[Job]) -> Job:
+    """Let a handle share the job among these that computes its request, or a new one. Return the job."""
+    job = next((job for job in jobs if computes(job, handle)), None)
+    if job is None:
+        answer = AnswerReader(handle.window) if handle.window is not None else None
+        job = Job(handle.request, handle.priority, handle.arrived, answer=answer)
+    elif job.priority == Priority.PREFETCH:
+        job.request, job.priority, job.arrived = handle.request, handle.priority, handle.arrived
+    job.priority = min(job.priority, handle.priority)
+    job.handles.append(handle)
+    handle.job = job
+    return job
+
+
+def leave(handle: RequestHandle) -> bool:
+    """Take a handle from its job, if it shares one. Return whether it was the last."""
+    job = handle.job
+    if job is None or handle not in job.handles:
+        return False
+    job.handles.remove(handle)
+    job.priority = min((other.priority for other in job.handles), default=job.priority)
+    return not job.handles
+
+
 def computes(job: Job, handle: RequestHandle) -> bool:
-    """Return whether a job also answers the handle's request.
-
-    A job with a time limit is shared only before it starts.
-    """
+    """Return whether a job also answers a handle's request. One with a time limit is shared only before it starts."""
+    request, window = handle.request, job.answer.window if job.answer is not None else None
     if job.priority == Priority.PREFETCH:
-        return answers(job.request, handle)
-    window = job.answer.window if job.answer is not None else None
-    same = (job.request, job.after_first, window) == (handle.request, handle.after_first, handle.window)
-    return same and not (handle.time_limited and job.sequences)
+        return answers(job.request, request)
+    limited = request.deadline_ms is not None or request.after_first_ms is not None
+    return (job.request, window) == (request, handle.window) and not (limited and job.sequences)
 
 
-def answers(prefetched: CompletionRequest, handle: RequestHandle) -> bool:
+def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
     """Return whether a prefetched request, which has no time limit, answers this one.
 
     They must be equal except for that limit, the client's prediction, and the start of the prefix if the client sends
     only the last part of a long one.
     """
-    request, moved = handle.request, handle.request.prefix_offset - prefetched.prefix_offset
-    if handle.after_first is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
+    moved = request.prefix_offset - prefetched.prefix_offset
+    if request.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
         return False
     whole = replace(request, prefix=prefetched.prefix, prefix_offset=prefetched.prefix_offset, deadline_ms=None)
     return prefetched == replace(whole, prediction="")

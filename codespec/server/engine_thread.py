@@ -66,8 +66,8 @@ class EngineThread(Source):
     def num_running(self) -> int:
         """Number of open requests that the engine currently runs."""
         dispatcher = self.dispatcher  # the engine's thread may drop it
-        handles = [] if dispatcher is None else list(dispatcher.handles)
-        return sum(bool(handle.job and handle.job.sequences) for handle in handles)
+        jobs = [] if dispatcher is None else list(dispatcher.queue.jobs)
+        return sum(len(job.handles) for job in jobs if job.sequences)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start loading; events go to this loop."""

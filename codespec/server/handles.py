@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent
-from codespec.engine.queue import Job, Priority
+from codespec.engine.queue import Job, Priority, priority_of
 from codespec.errors import CodespecError, RequestError, ServeError
 from codespec.text.edit_hunks import Window
 
@@ -34,19 +34,16 @@ Message = Event | Failed
 
 
 class RequestHandle:
-    """One client's request: its parameters, priority and progress.
+    """One client's request: its priority, its place in the queue (`job`, which equal requests share) and its events.
 
-    `after_first_ms` is a time limit that starts at the first token and cuts the text only after a line break. `notes`
-    explain to the client how its request was read. The handles of one request share a `batch`. The text ends once it
-    has rewritten the `window`. Limits in milliseconds are converted to seconds of perf_counter; a deadline counts from
-    `arrived`.
+    `notes` explain to the client how its request was read. The handles of one request share a `batch`. The text ends
+    once it has rewritten the `window`. `arrived` is in seconds of perf_counter.
     """
 
     def __init__(
         self,
         request: CompletionRequest,
-        priority: Priority = Priority.INTERACTIVE,
-        after_first_ms: float | None = None,
+        priority: Priority | None = None,
         notes: Iterable[str] = (),
         batch: object = None,
         window: Window | None = None,
@@ -54,11 +51,9 @@ class RequestHandle:
         self.window = window
         self.batch = self if batch is None else batch
         self.request = request
-        self.priority = priority
+        self.priority = priority_of(request) if priority is None else priority
         self.notes = tuple(notes)
         self.arrived = time.perf_counter()
-        self.deadline = None if request.deadline_ms is None else self.arrived + request.deadline_ms / 1000
-        self.after_first = None if after_first_ms is None else after_first_ms / 1000
         self.session = ""  # the client's x-session-id: requests of one document share it
         self.job: Job | None = None  # set and used on the engine's thread
         self.first_text: float | None = None
@@ -74,11 +69,6 @@ class RequestHandle:
     def owner(self) -> Owner:
         """The client and the document being edited; "" if the client did not name one."""
         return self.request.owner
-
-    @property
-    def time_limited(self) -> bool:
-        """Whether a time limit may cut the text."""
-        return self.deadline is not None or self.after_first is not None
 
     @property
     def over(self) -> bool:

@@ -92,7 +92,7 @@ def test_a_paused_text_still_has_its_deadline() -> None:
     engine = build(model("llama", "gpt2"), max_batch=1)
     late, other = (engine.submit(CompletionRequest(prefix=text, max_tokens=40))[0] for text in prompts(2))
     engine.step([late])
-    engine.queue.jobs[0].deadline = 0.0
+    engine.queue.jobs[0].request = replace(late.request, deadline_ms=1e-9)
     engine.step([other])
     engine.step()
     assert late.finish_reason == "deadline" and other.finish_reason is None

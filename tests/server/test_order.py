@@ -61,7 +61,7 @@ class Order(RuleBasedStateMachine):
         self.dispatcher.admit(handle)
         job = handle.job
         assert job is not None and job in self.queue.jobs and job.request == handle.request
-        assert not self.dispatcher.jobs_of(Priority.PREFETCH)
+        assert all(job.priority != Priority.PREFETCH for job in self.queue.jobs)
         self.open.append(handle)
         self.deliver()
         assert all(other.over == (other.priority >= handle.priority) for other in same), "only the newest is open"
@@ -111,7 +111,7 @@ class Order(RuleBasedStateMachine):
     def nobody_is_lost(self) -> None:
         if not hasattr(self, "queue"):
             return
-        assert self.dispatcher.handles == self.open
+        assert sorted(self.dispatcher.handles, key=self.open.index) == self.open
         assert all(any(handle.job is job for job in self.queue.jobs) for handle in self.open)
         served = [job for job in self.queue.jobs if any(handle.job is job for handle in self.open)]
         assert all((job in served) != (job.priority == Priority.PREFETCH) for job in self.queue.jobs)

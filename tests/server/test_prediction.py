@@ -14,7 +14,6 @@ import pytest
 from codespec.contract.limits import MAX_PREDICTION
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from codespec.server.dispatcher import answers, follow_up
-from codespec.server.handles import RequestHandle
 from tests.server.daemons import Served, serving
 from tests.server.talkers import chat_tokenizer, engine_of
 
@@ -153,4 +152,4 @@ def test_what_is_prefetched_needs_no_prediction() -> None:
     done = Completion("1\n", (1,), "stop", Stats())
     following = follow_up(request, [TextEvent(0, "1\n"), DoneEvent(0, done)])
     assert following is not None and following == CompletionRequest(prefix="x = 1\n", document="d")
-    assert answers(following, RequestHandle(CompletionRequest(prefix="x = 1\n", document="d", prediction="y")))
+    assert answers(following, CompletionRequest(prefix="x = 1\n", document="d", prediction="y"))

@@ -29,9 +29,8 @@ class Harness:
         self,
         request: CompletionRequest,
         priority: Priority = Priority.INTERACTIVE,
-        after_first_ms: float | None = None,
     ) -> RequestHandle:
-        handle = RequestHandle(request, priority, after_first_ms)
+        handle = RequestHandle(request, priority)
         self.found[handle] = []
         self.dispatcher.admit(handle)
         self.deliver()
@@ -221,10 +220,10 @@ def test_only_a_text_that_was_finished_is_gone_on_from() -> None:
     assert follow_up(REQUEST, messages("x", "cancelled")) is follow_up(REQUEST, [Failed(ServeError("no"))]) is None
 
 
-@pytest.mark.parametrize("kind", [{"priority": Priority.WARM_UP}, {"after_first_ms": 60_000.0}])
-def test_only_a_plain_request_for_text_is_gone_on_from(kind: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("priority", "limit"), [(Priority.WARM_UP, None), (Priority.INTERACTIVE, 60_000.0)])
+def test_only_a_plain_request_for_text_is_gone_on_from(priority: Priority, limit: float | None) -> None:
     harness = Harness()
-    handle = harness.admit(REQUEST, **kind)
+    handle = harness.admit(replace(REQUEST, after_first_ms=limit), priority)
     harness.rounds()
     assert harness.text(handle) == answer(REQUEST) and harness.requested == [REQUEST.prefix]
 
@@ -232,7 +231,7 @@ def test_only_a_plain_request_for_text_is_gone_on_from(kind: dict[str, Any]) -> 
 def test_a_client_that_sends_the_last_part_only_is_answered_too() -> None:
     long = replace(REQUEST, prefix="0123456789", prefix_offset=100)
     clipped = replace(long, prefix="456789", prefix_offset=104, deadline_ms=50.0)
-    assert answers(long, RequestHandle(clipped)) and answers(long, RequestHandle(long))
+    assert answers(long, clipped) and answers(long, long)
     for other in (
         replace(clipped, prefix_offset=103),
         replace(clipped, suffix="x"),
@@ -240,8 +239,8 @@ def test_a_client_that_sends_the_last_part_only_is_answered_too() -> None:
         replace(long, prefix_offset=99),
         replace(clipped, document="b"),
     ):
-        assert not answers(long, RequestHandle(other))
-    assert not answers(long, RequestHandle(clipped, after_first_ms=9.0))
+        assert not answers(long, other)
+    assert not answers(long, replace(clipped, after_first_ms=9.0))
 
 
 def test_it_is_kept_for_a_while_one_a_document() -> None:

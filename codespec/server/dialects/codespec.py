@@ -19,7 +19,6 @@ from codespec import __version__
 from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
 from codespec.contract.limits import MAX_FILE_TEXT
 from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, event_to_json
-from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
 from codespec.secret_text import without_secrets
@@ -101,7 +100,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
     }
     shared: dict[str, Any] = {name: value for name, value in body.items() if name in SHARED}
     request = CompletionRequest(**{**shared, **settled})
-    return RequestHandle(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=notes)
+    return RequestHandle(request, notes=notes)
 
 
 def read_snippets(name: str, files: Iterable[FileBody]) -> tuple[Snippet, ...]:

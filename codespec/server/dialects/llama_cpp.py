@@ -12,7 +12,6 @@ from aiohttp import web
 from codespec import __version__
 from codespec.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
 from codespec.contract.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
-from codespec.engine.queue import Priority
 from codespec.errors import RequestError, ServeError
 from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template
@@ -118,17 +117,10 @@ def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any
         "max_tokens": tokens,
         **read_sampling(fields, SAMPLING, COMPLETION_NAMES, hottest=100.0),
         "deadline_ms": None if tokens else WARM_UP_MS,
+        "after_first_ms": limit if limit > 0 and tokens else None,
     }
     return LlamaCppReply(
-        handles=tuple(
-            RequestHandle(
-                make_request(prompt, settings),
-                Priority.INTERACTIVE if tokens else Priority.WARM_UP,
-                after_first_ms=limit if limit > 0 and tokens else None,
-                notes=notes,
-            )
-            for prompt in prompts
-        ),
+        handles=tuple(RequestHandle(make_request(prompt, settings), notes=notes) for prompt in prompts),
         loaded=loaded,
         streams=streams,
         fields=fields.texts("response_fields") if "response_fields" in fields else None,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from codespec.contract.hosts import is_loopback
@@ -20,7 +20,7 @@ from codespec.contract.types import check_request
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text
-from codespec.server.dispatcher import computes
+from codespec.server.dispatcher import join, leave
 from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import log, log_failure
@@ -35,11 +35,10 @@ LOOK_EVERY = 0.01  # seconds between checks of a time limit that depends on the 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One completion in progress, and the handles that share it."""
+    """One completion in progress."""
 
     job: Job
     session: str
-    handles: list[RequestHandle] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
 
@@ -62,7 +61,7 @@ class Upstream(Source):
     @property
     def num_running(self) -> int:
         """Number of open requests that are being written."""
-        return sum(len(work.handles) for work in self._works)
+        return sum(len(work.job.handles) for work in self._works)
 
     @property
     def warning(self) -> str:
@@ -99,7 +98,7 @@ class Upstream(Source):
         except UpstreamError:
             self.outcomes["refused"] += 1
             raise
-        superseded = [old for work in self._works for old in work.handles if handle.supersedes(old)]
+        superseded = [old for work in self._works for old in work.job.handles if handle.supersedes(old)]
         self._join(handle)
         for older in superseded:
             self.abort(older)
@@ -107,9 +106,8 @@ class Upstream(Source):
 
     def abort(self, handle: RequestHandle) -> None:
         """Drop a request; close its connection to the server if no other request shares it."""
-        for work in [work for work in self._works if handle in work.handles]:
-            work.handles.remove(handle)
-            if not work.handles:
+        for work in [work for work in self._works if work.job is handle.job]:
+            if leave(handle):
                 self.outcomes["cancelled"] += 1
                 self._remove(work)
 
@@ -183,16 +181,13 @@ class Upstream(Source):
 
     def _join(self, handle: RequestHandle) -> None:
         """Add a handle to the completion of an equal request, or begin a new one."""
-        work = next((work for work in self._works if computes(work.job, handle)), None)
-        if work is None:
-            job = Job(handle.request, handle.priority, handle.arrived, handle.deadline, handle.after_first)
+        job = join(handle, [work.job for work in self._works])
+        if job.handles == [handle]:
             work = Work(job, handle.session)
             self._works.append(work)
             assert self._loop is not None
             work.task = self._loop.create_task(self._run(work))
-        handle.job = work.job
-        work.handles.append(handle)
-        handle.push(work.job.events)
+        handle.push(job.events)
 
     def _remove(self, work: Work) -> None:
         if work in self._works:
@@ -205,7 +200,7 @@ class Upstream(Source):
         tasks: list[asyncio.Task[None]] = []
         try:
             prompt = await self._begin(work.job)
-            if work.job.deadline is not None or work.job.after_first is not None:
+            if work.job.deadline is not None or work.job.request.after_first_ms is not None:
                 tasks.append(asyncio.create_task(self._expire(work)))
             writing = [self._write(work, choice, prompt) for choice in range(len(work.job.sequences))]
             choices = [asyncio.create_task(coroutine) for coroutine in writing]
@@ -274,7 +269,8 @@ class Upstream(Source):
         """End a completion when one of its time limits has passed."""
         job = work.job
         while not job.is_overdue(now := time.perf_counter()):
-            wait = LOOK_EVERY if job.deadline is None or job.after_first is not None else job.deadline - now
+            timed = job.request.after_first_ms is not None
+            wait = LOOK_EVERY if job.deadline is None or timed else job.deadline - now
             await asyncio.sleep(wait)
         assert self.writer is not None
         for sequence in work.job.sequences:
@@ -285,7 +281,7 @@ class Upstream(Source):
 
     def _deliver(self, work: Work, last: Collection[Message] = ()) -> None:
         messages = [*work.job.read_events(), *last]
-        for handle in work.handles:
+        for handle in work.job.handles:
             handle.push(messages)
 
     def _end(self, work: Work, outcome: str, last: Collection[Message] = ()) -> None:
