@@ -16,7 +16,7 @@ from codespec.errors import ServeError
 from codespec.json_store import Unkept
 from codespec.server.accounts import Account, Keyring
 from codespec.server.handles import Failed, RequestHandle, RequestMetrics
-from codespec.server.loading import Loaded, Result, Source, Writer
+from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import LogOutput
 from codespec.text.edit_formats import EditFormat, find_format
 
@@ -70,7 +70,7 @@ class Daemon:
     def warning(self) -> str:
         """A sentence about files that can't be written, or "" if there are none."""
         loaded = self.source.loaded
-        notes = loaded.engine.notes if loaded is not None else []
+        notes = loaded.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
         faults = (fault for read in self.faults if (fault := read()))
         return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
@@ -107,9 +107,9 @@ class Daemon:
 
     def edit_format(self, loaded: Loaded) -> EditFormat | str:
         """Return the format of the model's edits, or the reason why it has none, as a clause."""
-        if loaded.engine.mode == "upstream":
+        if loaded.mode == "upstream":
             return "only the upstream server has the model's tokenizer: serve the model here"
-        return find_format(self._edit_format, loaded.name, loaded.engine.target.tokenizer)
+        return find_format(self._edit_format, loaded.name, loaded.tokenizer)
 
     @contextmanager
     def submit(
@@ -139,10 +139,10 @@ class Daemon:
             if not handle.over:
                 self.source.abort(handle)
 
-    async def call(self, function: Callable[[Writer], Result]) -> Result:
-        """Run a function with the engine between two rounds. Raise ServeError."""
+    async def call(self, function: Callable[[Loaded], Result]) -> Result:
+        """Run a function with the loaded models between two rounds. Raise ServeError."""
         self.last_used = time.monotonic()
-        return await self.source.call(lambda: function(self.loaded().engine))  # loaded again if it was idle
+        return await self.source.call(lambda: function(self.loaded()))  # loaded again if it was idle
 
     def _make_room(self, scope: str) -> bool:
         """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import gc
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,8 +24,7 @@ from codespec.errors import CodespecError, ServeError
 from codespec.server.daemon import stopping
 from codespec.server.dispatcher import Delivery, Dispatcher
 from codespec.server.handles import Failed, RequestHandle
-from codespec.server.idle import at_rest, release_memory
-from codespec.server.loading import LoadedEngine, Progress, Result, Source
+from codespec.server.loading import Loaded, Progress, Result, Source
 from codespec.server.logs import log_failure
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class EngineThread(Source):
     After `idle_unload` seconds without work (0: never) it frees the engine, and loads it again for the next command.
     """
 
-    def __init__(self, load: Callable[[Progress], LoadedEngine], idle_unload: float = 0.0) -> None:
+    def __init__(self, load: Callable[[Progress], Loaded], idle_unload: float = 0.0) -> None:
         super().__init__()
         self.load = load
         self.idle_unload = idle_unload
@@ -137,8 +139,9 @@ class EngineThread(Source):
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return False
+        assert loaded.engine is not None
         if metrics is not None:
-            loaded.engine.metrics = metrics
+            loaded.engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
         self.dispatcher = Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
@@ -170,10 +173,10 @@ class EngineThread(Source):
     def _free(self) -> Metrics:
         """Free the engine and return its metrics. Handlers see its facts in the meantime."""
         assert self.loaded is not None
-        self.loaded, self.dispatcher = at_rest(self.loaded), None
+        self.loaded, self.dispatcher = replace(self.loaded, engine=None), None
         release_memory()
         self.progress, self.state = Progress("models freed"), "idle"
-        return self.loaded.engine.metrics
+        return self.loaded.metrics
 
     def _until_needed(self) -> bool:
         """Wait for a command that needs the models. Return False if the thread must stop."""
@@ -247,3 +250,15 @@ def _answer(function: Callable[[], Result], future: Future[Result]) -> None:
 def _refuse(future: Future[Result], error: CodespecError) -> None:
     if future.set_running_or_notify_cancel():
         future.set_exception(error)
+
+
+def release_memory() -> None:
+    """Return freed memory to the system: objects in cycles, the pages that malloc keeps, and torch's cache on a GPU."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other C libraries return pages by themselves
+        if trim is not None:
+            trim(0)

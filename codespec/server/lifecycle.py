@@ -159,7 +159,7 @@ async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
 
 def _print_notes(source: Source, printed: list[str]) -> None:
     """Print the engine's notes that are not in `printed` yet, and update `printed`."""
-    notes = source.loaded.engine.notes if source.loaded is not None else []
+    notes = source.loaded.notes if source.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
     printed[:] = notes

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
@@ -18,7 +18,6 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
-    from codespec.contract.types import Owner
     from codespec.engine.engine import Engine
     from codespec.engine.metrics import Metrics
     from codespec.models.slots import CacheUse
@@ -43,60 +42,22 @@ class Progress:
         return time.monotonic() - self.begun
 
 
-class Model(Protocol):
-    """The model that writes, as handlers see it."""
-
-    @property
-    def tokenizer(self) -> TextTokenizer:
-        """Its tokenizer, or one that stands for it if `mode` is upstream."""
-
-    @property
-    def device(self) -> object:
-        """Where it runs; `str` gives its name."""
-
-
-class Writer(Protocol):
-    """What writes the text, as handlers see it: an `Engine`, or a plugin's client of another server."""
-
-    notes: list[str]
-    metrics: Metrics
-
-    @property
-    def target(self) -> Model:
-        """The model."""
-
-    @property
-    def mode(self) -> str:
-        """One of exact, fast and upstream."""
-
-    @property
-    def variance(self) -> str:
-        """Why exact mode does not hold although it is configured, or ""."""
-
-    @property
-    def kernel(self) -> str:
-        """The native kernels of the target's products, or ""."""
-
-    @property
-    def prompt_budget(self) -> int:
-        """Maximum tokens of an editor prompt."""
-
-    @property
-    def caches(self) -> Mapping[str, CacheUse]:
-        """Usage of the caches, by name."""
-
-    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Let drafts for a document copy from these files."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What writes the text, and the properties that handlers need."""
+    """The model that writes the text, as handlers see it. All but `engine` stays when an idle engine is freed."""
 
-    engine: Writer
+    engine: Engine | None  # None if its models are freed, or if another server writes
     name: str  # the model's name in replies
     context: int  # maximum context in target tokens
     slots: int  # maximum number of requests in one round
+    tokenizer: TextTokenizer  # the model's, or one that stands for it if `mode` is upstream
+    metrics: Metrics
+    notes: list[str]
+    device: str = "cpu"
+    mode: str = "exact"  # one of exact, fast and upstream
+    variance: str = ""  # why exact mode does not hold although it is configured
+    kernel: str = ""  # the native kernels of the target's products
+    prompt_budget: int = 0  # maximum tokens of an editor prompt
     prefetch: bool = False
     drafter: str = "none"  # the drafter's name
     model: str = ""  # the `model` setting ("": none)
@@ -104,17 +65,25 @@ class Loaded:
     no_fim: str = ""  # why the model can't fill in, if its tokenizer does not show it
     names: tuple[str, ...] = ()  # all values of the setting `model` that select this model
 
+    @classmethod
+    def of(cls, engine: Engine, name: str, context: int, slots: int, **more: Any) -> Loaded:
+        """Return an engine with what handlers need of it."""
+        facts = {fact: getattr(engine, fact) for fact in ENGINE_FACTS}
+        target = engine.target
+        return cls(engine, name, context, slots, target.tokenizer, device=str(target.device), **facts, **more)
+
+    @property
+    def caches(self) -> Mapping[str, CacheUse]:
+        """Usage of the caches, by name."""
+        return {} if self.engine is None else self.engine.caches
+
     def demand_tokens(self) -> None:
         """Raise ServeError if the model's tokens are unknown here."""
-        if self.engine.mode == "upstream":
+        if self.mode == "upstream":
             raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedEngine(Loaded):
-    """An engine of this process, which its thread runs."""
-
-    engine: Engine
+ENGINE_FACTS = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
 
 
 class Source(ABC):
@@ -187,13 +156,13 @@ class Source(ABC):
 
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
-) -> Callable[[Progress], LoadedEngine]:
+) -> Callable[[Progress], Loaded]:
     """Return a function that loads the configured models and reports its progress.
 
     The function checks that the models exist before it imports the engine's packages, which takes seconds.
     """
 
-    def load(progress: Progress) -> LoadedEngine:
+    def load(progress: Progress) -> Loaded:
         def report(phase: str) -> None:
             progress.phase = phase
 
@@ -208,13 +177,13 @@ def loader(
         report("loading the models")
         engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
-        return LoadedEngine(
+        return Loaded.of(
             engine,
             target,
             engine.context,
             engine.max_batch,
-            prefetch,
-            drafter,
+            prefetch=prefetch,
+            drafter=drafter,
             model=config.model,
             offer=offer(config),
             names=model_names(config),

@@ -51,12 +51,12 @@ class DaemonCollector(Collector):
             yield from _of_keys([account for account in daemon.keyring.accounts if self._key in ("", account.name)])
         if loaded is not None:
             model = {"model_name": loaded.name}
-            metrics = loaded.engine.metrics.snapshot()
+            metrics = loaded.metrics.snapshot()
             yield from _of_requests(daemon.metrics, model)
             about = "The mode in effect: exact, fast or upstream."
-            yield _gauge("mode", about, 1, {**model, "mode": loaded.engine.mode})
+            yield _gauge("mode", about, 1, {**model, "mode": loaded.mode})
             yield from _of_engine(metrics, model)
-            yield from _of_caches(metrics.totals, loaded.engine.caches, model)
+            yield from _of_caches(metrics.totals, loaded.caches, model)
 
 
 def _of_daemon(daemon: Daemon) -> Iterator[Metric]:

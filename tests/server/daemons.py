@@ -101,7 +101,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
 def serving(engine: Any, slots: int = 4, queue: int = 64, context: int = 512, **settings: Any) -> Iterator[Served]:
     """Run a daemon around an engine; `slots` sequences take part in each round."""
     engine.queue.slots = slots
-    with serving_load(lambda _: Loaded(engine, "toy", context, slots), queue, **settings) as served:
+    with serving_load(lambda _: Loaded.of(engine, "toy", context, slots), queue, **settings) as served:
         yield served
 
 

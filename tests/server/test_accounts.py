@@ -45,7 +45,7 @@ def team(folder: Path, engine: Any = None, queue: int = 64, token: str = TOKEN) 
     file, fake = folder / "keys", FakeEngine() if engine is None else engine
     keys = {name: add_key(file, name) for name in ("ana", "bo")}
     access = Access(token, METRICS_TOKEN, Keyring(file))
-    with serving_load(lambda _: Loaded(fake, "toy", 512, fake.queue.slots), queue, access=access) as served:
+    with serving_load(lambda _: Loaded.of(fake, "toy", 512, fake.queue.slots), queue, access=access) as served:
         yield Team(served, file, keys)
 
 
@@ -75,7 +75,7 @@ def test_metrics_have_a_token_of_their_own(tmp_path: Path) -> None:
         assert own.get("", "/metrics").status == 401
         for path in ("/v1/codespec/stats", "/v1/models", "/health"):
             assert own.get(METRICS_TOKEN, path).status == 401, path
-    with serving_load(lambda _: Loaded(FakeEngine(), "toy", 512, 4), access=Access("", METRICS_TOKEN)) as served:
+    with serving_load(lambda _: Loaded.of(FakeEngine(), "toy", 512, 4), access=Access("", METRICS_TOKEN)) as served:
         assert served.ask("GET", "/metrics").status == 401
         assert served.ask("GET", "/metrics", **bearer(METRICS_TOKEN)).status == 200
         assert served.post(PATH, body("x")).status == 200, "only the metrics are closed"

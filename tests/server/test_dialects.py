@@ -107,7 +107,7 @@ def test_llama_health_props_tokenize(toy: Served) -> None:
     props = toy.ask("GET", "/props").json
     assert props["default_generation_settings"]["n_ctx"] == 512 and props["total_slots"] == 4
     tokens = toy.post("/tokenize", {"content": PREFIX}).json["tokens"]
-    tokenizer = toy.source.loaded.engine.target.tokenizer  # type: ignore[union-attr]
+    tokenizer = toy.source.loaded.tokenizer  # type: ignore[union-attr]
     assert tokens == tokenizer.encode(PREFIX)
 
 

@@ -71,7 +71,7 @@ class Loading:
         self.go.wait(20)
         if self.error:
             raise self.error
-        return Loaded(FakeEngine(), "toy", 512, 4)  # type: ignore[arg-type]
+        return Loaded.of(FakeEngine(), "toy", 512, 4)  # type: ignore[arg-type]
 
 
 def test_it_listens_before_it_is_ready() -> None:

@@ -47,7 +47,7 @@ class Loader:
                 raise self.error
         engine = self.make()
         self.engines.append(weakref.ref(engine))
-        return Loaded(engine, "toy", 512, 4)
+        return Loaded.of(engine, "toy", 512, 4)
 
     def make(self) -> Any:
         """Return a new engine."""
@@ -172,7 +172,7 @@ def test_counters_go_on() -> None:
         first = served.source.loaded
         served.post(PATH, body("abc"))
         assert first is not None and served.source.loaded is not None
-        assert served.source.loaded.engine.metrics is first.engine.metrics
+        assert served.source.loaded.metrics is first.metrics
 
 
 def test_models_that_do_not_come_back_end_it_with_their_reason() -> None:

@@ -42,7 +42,7 @@ def test_the_names_of_a_model(
 
 
 def test_who_asks_is_told_them() -> None:
-    loaded = Loaded(FakeEngine(), "toy", 512, 4, names=SMALL)  # type: ignore[arg-type]
+    loaded = Loaded.of(FakeEngine(), "toy", 512, 4, names=SMALL)  # type: ignore[arg-type]
     with serving_load(lambda _: loaded) as served:
         assert served.ask("GET", "/health").json["names"] == list(SMALL)
 

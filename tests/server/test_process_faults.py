@@ -42,7 +42,7 @@ def broken(job):
 
 engine = FakeEngine()
 engine.queue.restart = broken
-thread = EngineThread(lambda _: Loaded(engine, "toy", 512, 4))
+thread = EngineThread(lambda _: Loaded.of(engine, "toy", 512, 4))
 raise SystemExit(run_to_exit_code(lambda: serve(thread, ServeConfig(port=0))))
 """
 

@@ -39,7 +39,7 @@ class LoudEngine(FakeEngine):
 
 lifecycle.IDLE_SECONDS = wire.READ_SECONDS = wire.WRITE_SECONDS = 1.0
 config = ServeConfig(port=0, drain_seconds=2 * {seconds})
-raise SystemExit(lifecycle.serve(EngineThread(lambda _: Loaded(LoudEngine(), "toy", 512, 4)), config))
+raise SystemExit(lifecycle.serve(EngineThread(lambda _: Loaded.of(LoudEngine(), "toy", 512, 4)), config))
 """
 
 

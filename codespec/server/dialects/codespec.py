@@ -27,6 +27,7 @@ from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.handles import RequestHandle
+from codespec.server.loading import Loaded
 from codespec.server.metrics import DaemonCollector
 from codespec.server.security import SCOPES
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
@@ -59,7 +60,12 @@ async def look_up_in(request: web.Request) -> web.Response:
     daemon.loaded()  # raises ServeError if no requests are accepted
     texts = [file.text.encode() for file in files]
     owner = Owner(await request.app[SCOPES].of(request), document)
-    await daemon.call(lambda engine: engine.look_up_in(owner, texts))
+
+    def keep(loaded: Loaded) -> None:
+        if loaded.engine is not None:  # an upstream server gets no drafts
+            loaded.engine.look_up_in(owner, texts)
+
+    await daemon.call(keep)
     return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 
@@ -144,8 +150,8 @@ async def stats(request: web.Request) -> web.StreamResponse:
     about["edit_format"] = getattr(daemon.edit_format(loaded), "name", "") if loaded else ""
     engine: dict[str, Any] = {"mode": None, "kernel": "", "variance": "", "notes": []}
     if loaded:
-        prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
-        engine = {name: getattr(loaded.engine, name) for name in engine} | prompts
+        prompts = {"context": loaded.context, "prompt_budget": loaded.prompt_budget}
+        engine = {name: getattr(loaded, name) for name in engine} | prompts
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
     families = [_as_json(family) for family in DaemonCollector(daemon, own_key(request)).collect()]

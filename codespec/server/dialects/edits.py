@@ -129,12 +129,12 @@ def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, 
     if isinstance(form, str):
         return Answer(number, row, wanted.context, reason=f"There are no edits here ({form}).")
     prompt = build_edit_prompt(
-        loaded.engine.target.tokenizer,
+        loaded.tokenizer,
         form,
         wanted.context,
         row,
         most=loaded.context,
-        budget=loaded.engine.prompt_budget,
+        budget=loaded.prompt_budget,
         max_tokens=wanted.max_tokens,
     )
     if isinstance(prompt, str):

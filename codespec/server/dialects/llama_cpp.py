@@ -185,7 +185,7 @@ def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[s
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
-    tokenizer = answer.loaded.engine.target.tokenizer
+    tokenizer = answer.loaded.tokenizer
     written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # includes held bytes
     behind = written.partition(completion.text)[2] if completion.text else written
     words = [word for word in answer.handles[0].request.stop if behind.startswith(word)]
@@ -195,7 +195,7 @@ def _stop(completion: Completion, answer: LlamaCppReply, *, cut: bool) -> dict[s
 def _probabilities(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
     if not completion.logprobs:
         return {}
-    names = TokenNames(answer.loaded.engine.target.tokenizer)
+    names = TokenNames(answer.loaded.tokenizer)
     return {"completion_probabilities": llama(names, place_tokens(names, completion))}
 
 
@@ -245,7 +245,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
-    engine: dict[str, Any] = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
+    engine: dict[str, Any] = {"mode": loaded.mode, "kernel": loaded.kernel, "notes": loaded.notes}
     engine["warning"] = "" if own_key(request) else daemon.warning  # it names the owner's files
     if daemon.source.remote is not None:
         engine["upstream"] = daemon.source.remote
@@ -262,9 +262,9 @@ async def props(request: web.Request) -> web.StreamResponse:
             "total_slots": loaded.slots,
             "model_alias": loaded.name,
             "model_path": loaded.name,
-            "chat_template": find_chat_template(loaded.engine.target.tokenizer),
+            "chat_template": find_chat_template(loaded.tokenizer),
             "build_info": f"codespec {__version__}",
-            "caches": {name: asdict(use) for name, use in loaded.engine.caches.items()},
+            "caches": {name: asdict(use) for name, use in loaded.caches.items()},
         }
     )
 
@@ -273,7 +273,7 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
     """Tokenize a text with the target's tokenizer, in another thread so that no round waits."""
     daemon = request.app[DAEMON]
     daemon.loaded().demand_tokens()
-    tokenizer = daemon.loaded().engine.target.tokenizer
+    tokenizer = daemon.loaded().tokenizer
     with await read_fields(request) as fields:
         text = fields.text("content", most=MAX_CONTENT)
         start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
@@ -285,7 +285,7 @@ async def detokenize(request: web.Request) -> web.StreamResponse:
     """Return the text of the target's ids; control tokens have none."""
     loaded = request.app[DAEMON].loaded()
     loaded.demand_tokens()
-    tokenizer = loaded.engine.target.tokenizer
+    tokenizer = loaded.tokenizer
     with await read_fields(request) as fields:
         ids = fields.ids("tokens", len(tokenizer.token_bytes))
     return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})

@@ -50,7 +50,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
     loaded = daemon.loaded()
     with await read_fields(request) as fields:
         if not fields.text("prompt", "") and not fields.text("suffix", ""):
-            await daemon.call(lambda engine: None)  # loads idle models
+            await daemon.call(lambda loaded: None)  # loads idle models
             return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
         handles, streams = [read_request(fields, loaded)], fields.flag("stream", True)
     if streams:

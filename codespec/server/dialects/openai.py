@@ -141,7 +141,7 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
     """Answer a conversation, in one reply or as a stream."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
-    tokenizer = loaded.engine.target.tokenizer
+    tokenizer = loaded.tokenizer
     notes: list[str] = []
     with await read_fields(request) as fields:
         conversation = read_conversation(fields)
@@ -269,7 +269,7 @@ async def model(request: web.Request) -> web.StreamResponse:
 
 def _model(loaded: Loaded) -> dict[str, Any]:
     """Return the model in OpenAI's format, with the additional fields of Mistral and vLLM."""
-    chats, fills = bool(find_chat_template(loaded.engine.target.tokenizer)), not missing_fim(loaded)
+    chats, fills = bool(find_chat_template(loaded.tokenizer)), not missing_fim(loaded)
     return {
         "id": loaded.name,
         "object": "model",

@@ -195,7 +195,7 @@ async def respond(
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
     """Reply in one of OpenAI's shapes, whole or as a stream. A whole reply has the completions that `choose` keeps."""
-    names = TokenNames(loaded.engine.target.tokenizer) if with_logprobs else None
+    names = TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{shape.prefix}-{secrets.token_hex(12)}",
         "object": shape.kinds[streams],

@@ -145,9 +145,9 @@ def read_edit(prompt: str, loaded: Loaded) -> dict[str, Any] | None:
     if found is None:
         return None
     parts: dict[str, Any] = {"prefix": prompt, "prediction": found.prediction, "stop": found.stops}
-    if loaded.engine.mode == "upstream":
+    if loaded.mode == "upstream":
         return parts
-    ids = found.ids(loaded.engine.target.tokenizer)
+    ids = found.ids(loaded.tokenizer)
     return None if ids is None else {**parts, "prompt_ids": tuple(ids), "ends_at_control": True}
 
 
@@ -162,7 +162,7 @@ def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
     """Return a prompt as text. Unknown ids are skipped here; the engine refuses them."""
     if isinstance(prompt, str):
         return prompt
-    token_bytes = loaded.engine.target.tokenizer.token_bytes
+    token_bytes = loaded.tokenizer.token_bytes
     known = (token_bytes[token] for token in prompt if 0 <= token < len(token_bytes))
     return b"".join(known).decode("utf-8", "replace")
 
@@ -184,7 +184,7 @@ def missing_fim(loaded: Loaded) -> str:
     """Return why the model can't fill in the middle, or "" if it can."""
     if loaded.no_fim:
         return loaded.no_fim
-    template = find_template(loaded.engine.target.tokenizer)
+    template = find_template(loaded.tokenizer)
     return template.reason if isinstance(template, FimMissing) else ""
 
 

@@ -80,7 +80,7 @@ async def health(request: web.Request) -> web.StreamResponse:
         {
             "model": loaded.name,
             "models": {"completion": {"local": {"model_id": loaded.name, "device": "cpu"}}},
-            "device": str(loaded.engine.target.device),
+            "device": loaded.device,
             "arch": platform.machine(),
             "cpu_info": platform.processor() or platform.machine(),
             "cpu_count": os.cpu_count() or 1,

@@ -140,7 +140,20 @@ class Upstream(Source):
             reason = "" if facts.fill_in else "no template is known for the upstream server's model"
             is_path = facts.model.startswith("/")  # as llama-server reports it
             name = facts.model.rpartition("/")[2] if is_path else facts.model
-            self.loaded = Loaded(self.writer, name, facts.context, SLOTS, names=(name, facts.model), no_fim=reason)
+            self.loaded = Loaded(
+                None,
+                name,
+                facts.context,
+                SLOTS,
+                self.writer.prompts.tokenizer,
+                self.writer.metrics,
+                self.writer.notes,
+                device="upstream",
+                mode="upstream",
+                prompt_budget=self._budget,
+                names=(name, facts.model),
+                no_fim=reason,
+            )
             self.state = "ready"
             self._ready.set()
             while True:

@@ -1,16 +1,15 @@
-"""Write completions from a server's chunks, as what the daemon calls a `Writer`."""
+"""Write completions from a server's chunks."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any
 
-from codespec.contract.types import CompletionRequest, FinishReason, Owner
+from codespec.contract.types import CompletionRequest, FinishReason
 from codespec.engine.commit import commit_text, conclude, end_text
 from codespec.engine.metrics import Metrics
 from codespec.engine.queue import Job
@@ -18,7 +17,6 @@ from codespec.errors import FIELD, Fault, RequestError
 from codespec.sequence import Sequence as Text
 from codespec.text.ending import begin_endings
 from codespec.text.filters import StopFinder
-from codespec.text.tokenizer import TextTokenizer
 from codespec_upstream.client import UpstreamClient, UpstreamError
 from codespec_upstream.probe import Facts
 from codespec_upstream.prompt import Prompt, PromptBuilder
@@ -31,36 +29,20 @@ NOT_UTF8 = "The upstream server sent text that is not UTF-8: look at its log."
 NO_TOKENS = "only the upstream server has the model's tokenizer"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteModel:
-    """The server's model. Its tokenizer is not known here: `tokenizer` lays out prompts as bytes and markers."""
-
-    tokenizer: TextTokenizer
-    device: str = "upstream"
-
-
 class RemoteWriter:
-    """The server as handlers see it. `retries` counts second tries."""
-
-    mode, kernel, variance = "upstream", "", ""
+    """Writes texts from the chunks of one server. `retries` counts second tries."""
 
     def __init__(self, facts: Facts, budget: int) -> None:
         self.facts = facts
         self.context = facts.context
         self.prompts = PromptBuilder(facts.family, facts.by_suffix, facts.context, budget)
-        self.target = RemoteModel(self.prompts.tokenizer)
-        self.prompt_budget = budget
         self.metrics = Metrics()
-        self.caches: Mapping[str, Never] = {}
         self.retries = 0
         self.notes = ["another server writes: the text is its own, exact mode and speculation are not promised"]
         if not facts.fill_in:
             self.notes.append(f"no fill-in-the-middle template is known for {facts.model}: it can only continue texts")
         if not facts.context_known:
             self.notes.append(f"the upstream server does not report its context: {facts.context} tokens are assumed")
-
-    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Ignore the files, because there are no drafts."""
 
     async def write(
         self, client: UpstreamClient, text: Text, prompt: Prompt, session: str
