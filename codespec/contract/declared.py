@@ -7,9 +7,10 @@ annotated in `contract.body`.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from codespec.errors import ConfigError
 
@@ -33,9 +34,27 @@ class ValueSpec:
     least: float | None = None
     most: float | None = None
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest allowed number."""
+        return -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
+
     def contains(self, value: float) -> bool:
         """Return whether a number is within the bounds; NaN is not."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def allows(self, value: str | float) -> bool:
+        """Return whether a value is one of the choices, or within the bounds."""
+        if self.choices:
+            return value in self.choices
+        return self.contains(len(value) if isinstance(value, str) else value)
+
+    @property
+    def range(self) -> str:
+        """The values that it allows, for a sentence: "must be …"."""
+        if self.choices:
+            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+        return f"at most {self.most} characters long" if self.least is None else f"between {self.least} and {self.most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +71,12 @@ class Setting(ValueSpec):
     metavar: str | None = None
     automatic: bool = False
     common: bool = False
+
+
+def declared_range(hint: Any) -> ValueSpec | None:
+    """Return the description in an annotation, also of an optional value; None if there is none."""
+    nested = (declared_range(item) for item in (*getattr(hint, "__metadata__", ()), *get_args(hint)))
+    return hint if isinstance(hint, ValueSpec) else next(filter(None, nested), None)
 
 
 def plain(help: str) -> str:

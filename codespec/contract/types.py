@@ -1,23 +1,37 @@
-"""Public types: requests and their checks, completions, statistics, and events with their JSON form.
+"""Public types: requests, completions, statistics, and events with their JSON form.
 
-They do not depend on a model or a tokenizer.
+They do not depend on a model or a tokenizer. A request is checked when it is made; only its length is checked later,
+against a model's context (`check_length`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from codespec_grammars import Cursor
 
-from codespec.contract.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PREDICTION
+from codespec.contract.declared import ValueSpec, declared_range
+from codespec.contract.limits import MAX_CHOICES, MAX_COUNT, MAX_LOGPROBS, MAX_PREDICTION, MAX_SEED
 from codespec.errors import FIELD, Fault, RequestError
 
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
-Shape = Literal["raw", "auto", "line", "block"]
+Shape = Literal["auto", "line", "block", "raw"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
+# Fields of a request with a range, which `contract.body` and the dialects read with the same range.
+Temperature = Annotated[float, ValueSpec("0: greedy (default)", least=0, most=100)]
+TopK = Annotated[int, ValueSpec("number of likely tokens that may be chosen; 0: all", least=0, most=MAX_COUNT)]
+TopP = Annotated[float, ValueSpec("probability of the likely tokens that may be chosen", least=0, most=1)]
+MinP = Annotated[float, ValueSpec("least probability of a token, as a part of the likeliest's", least=0, most=1)]
+Penalty = Annotated[float, ValueSpec("above 1: tokens of the text become less likely", least=0.01, most=100)]
+Seed = Annotated[int, ValueSpec("the same seed gives the same text", least=-MAX_SEED - 1, most=MAX_SEED)]
+Choices = Annotated[int, ValueSpec("number of alternatives (default 1)", least=1, most=MAX_CHOICES)]
+Logprobs = Annotated[int, ValueSpec("likely tokens to report at each position", least=0, most=MAX_LOGPROBS)]
+Prediction = Annotated[
+    str, ValueSpec("text that the completion will probably repeat; affects only its speed", most=MAX_PREDICTION)
+]
 PREDICTION = "prediction"  # source name of drafts from the client's prediction
 
 
@@ -72,34 +86,57 @@ class CompletionRequest:
     language: str = ""
     snippets: tuple[Snippet, ...] = ()
     max_tokens: int = 64
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    n: int = 1
+    temperature: Temperature = 0.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    repetition_penalty: Penalty = 1.0
+    seed: Seed = 0
+    n: Choices = 1
     stop: tuple[str, ...] = ()
     deadline_ms: float | None = None
     after_first_ms: float | None = None
     first_answer_ms: float | None = None
-    prediction: str = ""
+    prediction: Prediction = ""
     speculate: bool | None = None
-    shape: Shape = "raw"
+    shape: Annotated[Shape, ValueSpec("where the text ends", choices=get_args(Shape))] = "raw"
     heal: bool = False
     document: str = ""
     prefix_offset: int = 0
     cursor: Cursor | None = None
     prompt_ids: tuple[int, ...] = ()
     ends_at_control: bool = False
-    logprobs: int | None = None
-    rule: Rule = "match"
+    logprobs: Logprobs | None = None
+    rule: Annotated[Rule, ValueSpec("how sampled drafts are verified", choices=get_args(Rule))] = "match"
     scope: str = ""
 
     @property
     def owner(self) -> Owner:
         """The owner of the text."""
         return Owner(self.scope, self.document)
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for the first invalid field."""
+        for name in ("prefix", "suffix", "prediction"):
+            try:
+                getattr(self, name).encode("utf-8")
+            except UnicodeEncodeError as error:
+                what = f"{FIELD} contains a lone surrogate at character {error.start}"
+                raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
+        for name, spec in LIMITS.items():
+            value = getattr(self, name)
+            demand(value is None or spec.allows(value), name, spec.range)
+        demand(self.top_p > 0, "top_p", "above 0 and at most 1")
+        demand(all(self.stop), "stop", "a list of non-empty texts")
+        for name, limit in (("deadline_ms", self.deadline_ms), ("after_first_ms", self.after_first_ms)):
+            demand(limit is None or limit > 0, name, "above 0")
+        demand(self.rule == "match" or not self.heal, "rule", "match if heal is set")
+        plain = not (self.suffix or self.snippets or self.heal) and self.shape == "raw"
+        demand(plain or not self.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
+
+
+_HINTS = get_type_hints(CompletionRequest, include_extras=True)
+LIMITS: Mapping[str, ValueSpec] = {name: spec for name, hint in _HINTS.items() if (spec := declared_range(hint))}
 
 
 @dataclass(slots=True)
@@ -265,33 +302,10 @@ Event = TextEvent | RoundEvent | DoneEvent
 MIN_PROMPT = 16  # tokens of the context that a completion leaves for its prompt
 
 
-def check_request(request: CompletionRequest, context: int) -> None:
-    """Raise RequestError for the first invalid field."""
-    texts = (("prefix", request.prefix), ("suffix", request.suffix), ("prediction", request.prediction))
-    for name, text in texts:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            what = f"{FIELD} contains a lone surrogate at character {error.start}"
-            raise RequestError(Fault("invalid_text", what, "send valid text", name)) from error
-    demand(len(request.prediction) <= MAX_PREDICTION, "prediction", f"at most {MAX_PREDICTION} characters long")
+def check_length(request: CompletionRequest, context: int) -> None:
+    """Raise RequestError if the model's context leaves no room for `max_tokens`."""
     room = context - MIN_PROMPT
     demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
-    demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")
-    demand(request.top_k >= 0, "top_k", "0 (off) or more")
-    demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
-    demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
-    demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
-    demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
-    demand(all(request.stop), "stop", "a list of non-empty texts")
-    demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
-    demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
-    demand(request.after_first_ms is None or request.after_first_ms > 0, "after_first_ms", "above 0")
-    demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
-    demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
-    demand(request.rule == "match" or not request.heal, "rule", "match if heal is set")
-    plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
-    demand(plain or not request.prompt_ids, "prompt_ids", "alone: shape raw, without suffix, snippets and heal")
 
 
 def fills_in(request: CompletionRequest) -> bool:

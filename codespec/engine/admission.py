@@ -1,10 +1,10 @@
-"""Turn a request into sequences: validate it, build the prompt and set its stop conditions."""
+"""Turn a request into sequences: build the prompt and set its stop conditions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_request, demand, fills_in
+from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_length, demand, fills_in
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
@@ -44,7 +44,7 @@ class Admission:
 
         Raises RequestError with the name of the invalid field.
         """
-        check_request(request, self.context)
+        check_length(request, self.context)
         if request.temperature < COLDEST:
             request = replace(request, temperature=0.0)
         tokenizer = self.target.tokenizer

@@ -78,7 +78,7 @@ def test_who_does_not_ask_pays_nothing() -> None:
 
 @pytest.mark.parametrize("number", [-1, 21])
 def test_a_number_out_of_range_is_refused(number: int) -> None:
-    with pytest.raises(RequestError, match=r"^logprobs must be 0 to 20"):
+    with pytest.raises(RequestError, match=r"^logprobs must be between 0 and 20"):
         build(model("qwen3", "gpt2", seed=3)).complete([CompletionRequest(prefix="x", logprobs=number)])
 
 
@@ -97,7 +97,7 @@ def test_ready_made_ids_are_taken_as_they_are() -> None:
     [{"prompt_ids": (1, 10**6)}, {"prompt_ids": (-1,)}, {"prompt_ids": (1,) * 500}, {"suffix": "x"}, {"heal": True}],
 )
 def test_ready_made_ids_that_cannot_be_served(change: dict[str, object]) -> None:
-    request = replace(CompletionRequest(prefix="", prompt_ids=(1, 2)), **change)
+    engine, request = build(model("llama", "llama3", seed=2)), CompletionRequest(prefix="", prompt_ids=(1, 2))
     with pytest.raises(RequestError, match=r"^prompt_ids must be ") as caught:
-        build(model("llama", "llama3", seed=2)).complete([request])
+        engine.complete([replace(request, **change)])
     assert caught.value.field == "prompt_ids"

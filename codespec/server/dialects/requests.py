@@ -12,7 +12,7 @@ from aiohttp import web
 
 from codespec import secret_text
 from codespec.contract.limits import MAX_CHOICES, MAX_COUNT, MAX_PREDICTION, MAX_SEED
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.contract.types import LIMITS, CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
@@ -79,9 +79,9 @@ def read_sampling(
 
 SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
     "top_k": lambda fields, name: max(0, fields.whole(name, 0, -1, MAX_COUNT)),  # 0 and less: all tokens
-    "top_p": lambda fields, name: max(1e-6, fields.number(name, 1.0, 0.0, 1.0)),
-    "min_p": lambda fields, name: fields.number(name, 0.0, 0.0, 1.0),
-    "repetition_penalty": lambda fields, name: fields.number(name, 1.0, 0.01, 100.0),
+    "top_p": lambda fields, name: max(1e-6, fields.number(name, 1.0, *LIMITS["top_p"].bounds)),
+    "min_p": lambda fields, name: fields.number(name, 0.0, *LIMITS["min_p"].bounds),
+    "repetition_penalty": lambda fields, name: fields.number(name, 1.0, *LIMITS["repetition_penalty"].bounds),
     "seed": read_seed,
     "stop": lambda fields, name: fields.texts(name),
 }

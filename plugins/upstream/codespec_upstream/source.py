@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codespec.contract.hosts import is_loopback
-from codespec.contract.types import check_request
+from codespec.contract.types import check_length
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text
@@ -233,7 +233,7 @@ class Upstream(Source):
         """Give a job its sequences, and return its prompt. Raises RequestError."""
         assert self.writer is not None and self._loop is not None
         refuse_tokens(job.request)
-        check_request(job.request, self.writer.context)
+        check_length(job.request, self.writer.context)
         prompt, job.sequences = await self._loop.run_in_executor(self._builder, begin, self.writer, job)
         return prompt
 
