@@ -13,7 +13,7 @@ from aiohttp import web
 from codespec.errors import ConfigError
 from codespec.keys_file import Key, read_keys
 from codespec.proof import hash_of_key, key_id
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.logs import log
 
 OWNER = "owner"  # the account of the daemon's token

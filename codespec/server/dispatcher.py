@@ -1,25 +1,28 @@
-"""Dispatches requests to the engine, one round at a time, on the engine's thread.
+"""Requests in progress: a handle for each client on the event loop, and the dispatcher on the engine's thread.
 
-Identical requests share a job, and a newer request for a document replaces the older one. A prefetch is a
-job without a client: it continues a finished text as if the editor had accepted it. If a round fails, its jobs run
-again one at a time.
+The engine's thread only passes handles on. A slow client does not delay others, because its handle buffers its unread
+events, at most one completion.
+
+The dispatcher runs the engine one round at a time. Identical requests share a job, and a newer request for a document
+replaces the older one. A prefetch is a job without a client: it continues a finished text as if the editor had accepted
+it. If a round fails, its jobs run again one at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from codespec.contract.types import CompletionRequest, DoneEvent, Owner, TextEvent
-from codespec.engine.queue import Job, Priority, empty_completions
+from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent, TextEvent
+from codespec.engine.queue import Job, Priority, empty_completions, priority_of
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence
-from codespec.server.handles import Failed, Message, RequestHandle
 from codespec.server.logs import log_failure
-from codespec.text.edit_hunks import AnswerReader
+from codespec.text.edit_hunks import AnswerReader, Window
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -27,6 +30,124 @@ if TYPE_CHECKING:
 MAX_AGE = 60.0  # seconds
 MAX_DOCUMENTS = 32
 NOTE = "prefetched: computed before it was requested"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last message of a request that failed, possibly after a part of its text."""
+
+    error: CodespecError
+
+
+Message = Event | Failed
+
+
+class RequestHandle:
+    """One client's request: its priority, its place in the queue (`job`, which equal requests share) and its events.
+
+    `notes` explain to the client how its request was read. The handles of one request share a `batch`. The text ends
+    once it has rewritten the `window`. `arrived` is in seconds of perf_counter.
+    """
+
+    def __init__(
+        self,
+        request: CompletionRequest,
+        priority: Priority | None = None,
+        notes: Iterable[str] = (),
+        batch: object = None,
+        window: Window | None = None,
+    ) -> None:
+        self.window = window
+        self.batch = self if batch is None else batch
+        self.request = request
+        self.priority = priority_of(request) if priority is None else priority
+        self.notes = tuple(notes)
+        self.arrived = time.perf_counter()
+        self.session = ""  # the client's x-session-id: requests of one document share it
+        self.job: Job | None = None  # set and used on the engine's thread
+        self.first_text: float | None = None
+        self.ended: float | None = None  # arrival of the last message
+        self.finished: list[Completion] = []  # the completed choices
+        self.error: CodespecError | None = None
+        self._open_choices = set(range(request.n))
+        self._written = dict.fromkeys(self._open_choices, 0)  # tokens by choice
+        self._messages: deque[Message] = deque()
+        self._received = asyncio.Event()
+
+    @property
+    def owner(self) -> Owner:
+        """The client and the document being edited; "" if the client did not name one."""
+        return self.request.owner
+
+    @property
+    def over(self) -> bool:
+        """Whether the request has ended."""
+        return self.ended is not None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 until a choice is complete."""
+        return self.finished[0].stats.prompt_tokens if self.finished else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens written so far, over all choices."""
+        return sum(self._written.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether the request is still waiting for the engine."""
+        return not self.over and self.first_text is None and not (self.job and self.job.sequences)
+
+    def supersedes(self, older: RequestHandle) -> bool:
+        """Return whether it supersedes an older request for its document.
+
+        A warm-up supersedes no request for text. Edits and completions of a document do not supersede each other.
+        """
+        if not self.owner.document or self.owner != older.owner or self.batch is older.batch:
+            return False
+        kinds = {self.priority == Priority.EDIT, older.priority == Priority.EDIT}
+        return len(kinds) == 1 and self.priority <= older.priority
+
+    def push(self, messages: Iterable[Message]) -> None:
+        """Add messages from the engine's thread. Drop those that arrive after the end."""
+        for message in messages:
+            if not self.over and not (isinstance(message, DoneEvent) and message.choice not in self._open_choices):
+                self._record(message)
+                self._messages.append(message)
+        self._received.set()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield all events in order, up to the last choice's DoneEvent. Raise the error that ended the request."""
+        while self._messages or not self.over:
+            while not self._messages:
+                self._received.clear()
+                await self._received.wait()
+            message = self._messages.popleft()
+            if isinstance(message, Failed):
+                raise message.error
+            yield message
+
+    async def completions(self) -> list[Completion]:
+        """Wait for all choices and return them."""
+        done = [event.completion async for event in self.events() if isinstance(event, DoneEvent)]
+        return sorted(done, key=lambda completion: completion.choice)
+
+    def _record(self, message: Message) -> None:
+        now = time.perf_counter()
+        if isinstance(message, Failed):
+            self.error, self.ended = message.error, now
+        elif isinstance(message, DoneEvent):
+            self.finished.append(message.completion)
+            self._written[message.choice] = message.completion.stats.committed
+            self._open_choices.discard(message.choice)
+            self.ended = None if self._open_choices else now
+        elif isinstance(message, RoundEvent):
+            self._written[message.choice] += message.accepted + 1
+        elif self.first_text is None:
+            self.first_text = now
+
+
 Delivery = tuple[RequestHandle, Collection[Message]]
 
 

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.daemon import stopping
-from codespec.server.dispatcher import Delivery, Dispatcher
-from codespec.server.handles import Failed, RequestHandle
+from codespec.server.dispatcher import Delivery, Dispatcher, Failed, RequestHandle
 from codespec.server.loading import Loaded, Progress, Result, Source
 from codespec.server.logs import log_failure
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
     from codespec.engine.metrics import Metrics
     from codespec.models.slots import CacheUse
-    from codespec.server.dispatcher import Dispatcher
-    from codespec.server.handles import RequestHandle
+    from codespec.server.dispatcher import Dispatcher, RequestHandle
     from codespec.store.catalogue import Entry
     from codespec.text.tokenizer import TextTokenizer
 

@@ -16,7 +16,7 @@ import pytest
 
 from codespec.contract.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
-from codespec.server.handles import Failed, RequestHandle
+from codespec.server.dispatcher import Failed, RequestHandle
 from tests.server.test_prefetch import Harness
 
 SLOTS = [1, 3, 4, 8]  # fewer than OLDEST_SHARE, as many, more

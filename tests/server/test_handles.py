@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codespec.contract.types import CompletionRequest, TextEvent
 from codespec.engine.queue import empty_completions
 from codespec.errors import RequestError
-from codespec.server.handles import Failed, Message, RequestHandle
+from codespec.server.dispatcher import Failed, Message, RequestHandle
 
 
 def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:

@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from codespec.contract.types import CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.queue import Job, Priority, effective_priority
-from codespec.server.dispatcher import Dispatcher
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import Dispatcher, RequestHandle
 from tests.server.fakes import FakeEngine, FakeSequence, answer
 
 HANDLES = st.builds(

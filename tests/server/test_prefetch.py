@@ -10,8 +10,18 @@ import pytest
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import ServeError
-from codespec.server.dispatcher import MAX_AGE, MAX_DOCUMENTS, NOTE, Dispatcher, PrefetchCache, answers, follow_up
-from codespec.server.handles import Failed, Message, RequestHandle
+from codespec.server.dispatcher import (
+    MAX_AGE,
+    MAX_DOCUMENTS,
+    NOTE,
+    Dispatcher,
+    Failed,
+    Message,
+    PrefetchCache,
+    RequestHandle,
+    answers,
+    follow_up,
+)
 from tests.server.fakes import FakeEngine, answer
 
 REQUEST = CompletionRequest(prefix="abc", max_tokens=20, document="a", shape="auto")

@@ -26,7 +26,7 @@ from codespec.server.accounts import own_key
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import read_max_tokens
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.metrics import DaemonCollector
 from codespec.server.security import SCOPES

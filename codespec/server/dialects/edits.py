@@ -24,7 +24,7 @@ from codespec.secret_text import without_secrets
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, sse
 from codespec.text.edit_formats import EditFormat

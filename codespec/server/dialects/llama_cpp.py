@@ -29,7 +29,7 @@ from codespec.server.dialects.requests import (
     with_field_names,
     without_secrets,
 )
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 

@@ -27,7 +27,7 @@ from codespec.server.dialects.requests import (
     read_sampling,
     with_field_names,
 )
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 

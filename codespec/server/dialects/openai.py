@@ -40,7 +40,7 @@ from codespec.server.dialects.requests import (
     read_sampling,
     with_field_names,
 )
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
 from codespec.text.edit_reader import predict_region

@@ -30,7 +30,7 @@ from codespec.contract.types import (
 from codespec.errors import CodespecError
 from codespec.server.accounts import ACCOUNT
 from codespec.server.daemon import DAEMON
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.security import SCOPES
 from codespec.server.wire import StreamReply, error_body, event_stream, reply, sse

@@ -19,7 +19,7 @@ from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field
 from codespec.server.dialects.requests import read_prompt, read_sampling, with_field_names, without_secrets
-from codespec.server.handles import RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, read_fields, reply
 
