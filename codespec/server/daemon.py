@@ -77,14 +77,9 @@ class Daemon:
         return self.output.warning or self.source.warning or next(faults, "") or next(unkept, "")
 
     @property
-    def num_running(self) -> int:
-        """Number of open requests that the engine currently runs."""
-        return self.source.num_running
-
-    @property
     def num_waiting(self) -> int:
         """Number of open requests that wait for the engine."""
-        return max(0, self.num_open - self.num_running)
+        return max(0, self.num_open - self.source.num_running)
 
     def loaded(self) -> Loaded:
         """Return the engine and its model's properties. Raise ServeError if they are not available."""

@@ -138,10 +138,11 @@ class EngineThread(Source):
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return False
-        assert loaded.engine is not None
+        engine = loaded.engine
+        assert engine is not None
         if metrics is not None:
-            loaded.engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
-        self.dispatcher = Dispatcher(loaded.engine, loaded.prefetch, PREFETCH_DELAY)
+            engine.metrics, loaded = metrics, replace(loaded, metrics=metrics)
+        self.dispatcher = Dispatcher(engine, loaded.prefetch, PREFETCH_DELAY)
         self.loaded, self.state = loaded, "ready"
         self._post_to_loop(self._ready.set)
         return True

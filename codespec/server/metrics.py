@@ -142,7 +142,7 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _gauge("build_info", "The daemon's version.", 1, {"version": __version__})
     about = "The daemon's state: starting, ready, idle (models freed), failed or stopping."
     yield _gauge("state", about, 1, {"state": daemon.state})
-    yield _gauge("num_requests_running", "Requests that the engine runs.", daemon.num_running)
+    yield _gauge("num_requests_running", "Requests that the engine runs.", daemon.source.num_running)
     yield _gauge("num_requests_waiting", "Requests that wait for the engine.", daemon.num_waiting)
     yield _counters("requests_refused_total", "Requests that were refused.", "reason", daemon.metrics.refused)
 

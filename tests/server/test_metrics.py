@@ -191,7 +191,7 @@ def test_why_requests_were_cut_short_or_turned_away() -> None:
         leaving = served.open(PATH, body("leaving", max_tokens=400))
         assert wait_for(lambda: served.daemon.num_open == 1)
         leaving.close()
-        assert served.idle() and wait_for(lambda: served.daemon.num_running == 0)  # its round ends after the request
+        assert served.idle() and wait_for(lambda: served.source.num_running == 0)  # its round ends after the request
         found = Scrape(served)
     assert found.of("requests_cancelled_total", "reason") == {"superseded": 1, "disconnected": 1, "deadline": 1}
     assert found.of("requests_refused_total", "reason") == {"queue_full": 1}

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,15 +40,24 @@ FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled":
 DONE = b"data: [DONE]\n\n"
 MIN_LOGPROB = -9999.0  # JSON has no infinity
 Placed = tuple[TokenLogprob, int]  # a token and its first character in the text
-SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+SESSION = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # an x-session-id; others are ignored
+
+
+@asynccontextmanager
+async def submitted(request: web.Request, handles: Iterable[RequestHandle]) -> AsyncIterator[None]:
+    """Submit handles on their key's account. The end of the block aborts those that still run. Raise ServeError."""
+    session = request.headers.get(SESSION_HEADER, "")
+    session = session if SESSION.fullmatch(session) else ""
+    scope = await request.app[SCOPES].of(request)
+    with ExitStack() as stack:
+        for handle in handles:
+            stack.enter_context(request.app[DAEMON].submit(handle, scope, request.get(ACCOUNT), session))
+        yield
 
 
 async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> list[Completion]:
     """Return all choices of all handles, numbered consecutively."""
-    scope = await request.app[SCOPES].of(request)
-    with ExitStack() as stack:
-        for handle in handles:
-            submit(request, handle, scope, stack)
+    async with submitted(request, handles):
         done = [completion for handle in handles for completion in await handle.completions()]
     return [replace(completion, choice=number) for number, completion in enumerate(done)]
 
@@ -65,10 +74,7 @@ async def stream(
 
     An error before the first byte is raised; a later one becomes part of the stream.
     """
-    scope = await request.app[SCOPES].of(request)
-    with ExitStack() as stack:
-        for handle in handles:
-            submit(request, handle, scope, stack)
+    async with submitted(request, handles):
         try:
             async for event in _numbered(handles):
                 for piece in encode(event):
@@ -79,17 +85,6 @@ async def stream(
             last = encode_error(error)
     await response.send(last)
     return await response.end()
-
-
-def session_of(request: web.Request) -> str:
-    """Return the client's x-session-id if it is short and plain, else ""."""
-    session = request.headers.get(SESSION_HEADER, "")
-    return session if SESSION.fullmatch(session) else ""
-
-
-def submit(request: web.Request, handle: RequestHandle, scope: str, stack: ExitStack) -> None:
-    """Submit a handle on its key's account; the end of the stack aborts it if it is still running. Raise ServeError."""
-    stack.enter_context(request.app[DAEMON].submit(handle, scope, request.get(ACCOUNT), session_of(request)))
 
 
 async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:

@@ -124,7 +124,7 @@ def test_one_sentence_and_nothing_hangs(upstream: FakeServer, daemon: Served, na
     assert "\n" not in message and len(message) < 300 and "secret" not in message
     upstream.behaviour = write_answer
     assert text_of(daemon.post("/v1/codespec/complete", RAW).events) == "a + b", "the next request goes well"
-    assert wait_for(lambda: daemon.daemon.num_open == 0 and daemon.daemon.num_running == 0)
+    assert wait_for(lambda: daemon.daemon.num_open == 0 and daemon.source.num_running == 0)
 
 
 def test_a_refused_request_quotes_the_server(upstream: FakeServer, daemon: Served) -> None:
