@@ -56,6 +56,7 @@ class Parrot(TorchModel):
         self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
         self.exact = True
         self.variance = ""
+        self.kernel = ""
         self.steps = "spans"
         self._rotary = None
         self.cache = Slots(slots)  # type: ignore[assignment]
