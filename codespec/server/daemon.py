@@ -14,11 +14,10 @@ from aiohttp import web
 
 from codespec.errors import ServeError
 from codespec.json_store import Unkept
-from codespec.server.accounts import Account, Keyring
+from codespec.server.accounts import Account, Keyring, RequestMetrics
 from codespec.server.dispatcher import Failed, RequestHandle
 from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import LogOutput
-from codespec.server.metrics import RequestMetrics
 from codespec.text.edit_formats import EditFormat, find_format
 
 RETRY_SECONDS = 1  # delay before a client retries
