@@ -51,7 +51,7 @@ def test_on_equals_off(architecture: str, kind: str, dtype: str) -> None:
     assert sources["Oracle"].accepted >= 0.3 * sources["Oracle"].drafted > 0
 
 
-@every_case
+@pytest.mark.parametrize("architecture,kind,dtype", CASES[:1])
 def test_a_drafter_in_device_steps(architecture: str, kind: str, dtype: str) -> None:
     target, drafter = device_model(architecture, kind, dtype), device_model("qwen3", "llama3", dtype, seed=1)
     engine = build(target, drafter=drafter, proposers="chain", draft_tokens=3, prefill_chunk=64)
