@@ -187,19 +187,16 @@ def test_variables(name: str, value: str, words: str, command: Command, monkeypa
     ("words", "sentence"),
     [
         (["--max-tokens", "0"], "--max-tokens 0 would write nothing: choose 1 or more."),
-        (["--max-tokens", "-5"], "max_tokens must be between 0 and 2032"),
-        (["--max-tokens", "2033"], "max_tokens must be between 0 and 2032"),
         (["--max-tokens", "60", "--context", "64"], "max_tokens must be between 0 and 48 for a context of 64."),
-        (["--temperature", "-1"], "temperature must be between 0 and 100."),
         (["--temperature", "nan"], "temperature must be between 0 and 100."),
-        (["--temperature", "inf"], "temperature must be between 0 and 100."),
     ],
 )
 def test_what_only_the_model_can_judge(words: list[str], sentence: str, models: Models, command: Command) -> None:
     command("complete", "a.py:2:2", *models.flags, *words).check_mistake(sentence)
 
 
-@pytest.mark.parametrize("flag", [["--device", "cuda"], ["--device", "cuda:1"]])
-def test_cuda_without_cuda(flag: list[str], models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_without_cuda(models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    command("complete", PLACE, *models.flags, *flag).check_mistake("There is no CUDA device: use --device cpu.")
+    command("complete", PLACE, *models.flags, "--device", "cuda:1").check_mistake(
+        "There is no CUDA device: use --device cpu."
+    )

@@ -36,9 +36,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     )
     for architecture, heads, groups, size in (
         ("llama", 2, 1, 64),
-        ("llama", 4, 2, 80),
-        ("llama", 14, 7, 64),
-        ("gemma2", 3, 3, 80),
+        ("gemma2", 6, 3, 80),
     )
 }
 ODD: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,7 +54,7 @@ FORMATS = [
 ]
 
 
-def check_bits(replay: Replay, examples: int = 1, count: int = 30, chunk: int = 40) -> None:
+def check_bits(replay: Replay, examples: int = 1, count: int = 12, chunk: int = 40) -> None:
     assert replay.play(covering(replay.length)) == 0.0
     assert replay.rows == 3 * replay.length
 
@@ -77,8 +75,9 @@ def test_rounds(architecture: str, dtype: torch.dtype) -> None:
     """Fixed rounds over every position, then random rounds."""
     model = tiny_model(architecture, dtype=dtype)
     check_bits(Replay(model, 90))
-    model.allocate(2, 64)
-    assert find_variance(model) == ""
+    if architecture in BOTH:
+        model.allocate(2, 64)
+        assert find_variance(model) == ""
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -108,7 +107,7 @@ def test_every_shape_of_call(tile: str, architecture: str, dtype: torch.dtype) -
     """Even if this processor needs none of them: one number of rows is exact by construction."""
     model = tiny_model(architecture, dtype=dtype)
     model.use(TILES[tile])
-    check_bits(Replay(model, 120))
+    check_bits(Replay(model, 70))
     model.allocate(3, LONG)
     assert find_variance(model) == ""
 
@@ -120,16 +119,16 @@ def test_many_rounds(architecture: str, dtype: torch.dtype) -> None:
     check_bits(Replay(tiny_model(architecture, dtype=dtype), LONG), examples=10, count=200, chunk=300)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES, DTYPES[::-1] * 2, strict=True)], ids=name_of)
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES, DTYPES[::-1], strict=True)], ids=name_of)
 def test_beyond_one_block_of_keys(shape: str, dtype: torch.dtype) -> None:
     architecture, changes = SHAPES[shape]
-    check_bits(Replay(tiny_model(architecture, dtype=dtype, **changes), LONG), count=16, chunk=300)
+    check_bits(Replay(tiny_model(architecture, dtype=dtype, **changes), LONG), count=8, chunk=300)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [*zip(ODD, DTYPES * 2, strict=True)], ids=name_of)
 def test_sizes_that_fill_no_vector(shape: str, dtype: torch.dtype) -> None:
     architecture, changes = ODD[shape]
-    check_bits(Replay(tiny_model(architecture, dtype=dtype, **changes), 120))
+    check_bits(Replay(tiny_model(architecture, dtype=dtype, **changes), 40))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -138,12 +137,12 @@ def test_transformers_layers_where_lean_ones_would_be_chosen(dtype: torch.dtype)
     model = wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True, lean=False)  # type: ignore[arg-type]
     assert not model.spec.lean
     shaped(model)
-    check_bits(Replay(model, 120))
+    check_bits(Replay(model, 40))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*BOTH, "gpt2", "phi3"])
 def test_fast_mode_is_close(architecture: str) -> None:
-    assert Replay(tiny_model(architecture, exact=False), 120).play(covering(120)) <= 1e-5
+    assert Replay(tiny_model(architecture, exact=False), 90).play(covering(90)) <= 1e-5
 
 
 def test_a_context_shorter_than_the_check_is_checked_as_far_as_it_goes() -> None:

@@ -43,17 +43,14 @@ NAMES = {
 CHOSEN = (
     "tests/models/test_instruction_sets.py::test_the_variables_are_in_effect",
     "tests/models/test_linear.py::test_equals_linear",
-    "tests/models/test_native_linear.py::test_on_equals_off[gemma2]",
     "tests/models/test_linear.py::test_a_row_does_not_depend_on_the_others",
     "tests/models/test_linear.py::test_a_depth_that_lets_one_row_reach_another_is_padded",
     "tests/models/test_seam.py::test_ragged_chunks_equal_eager[llama]",
     "tests/models/test_span_groups.py::test_together_says_bit_for_bit_what_apart_does[llama-torch.bfloat16]",
-    "tests/startup/test_call_search.py::test_attention_that_changes_below_some_rows[torch.float32]",
+    "tests/startup/test_call_search.py::test_attention_that_changes_below_some_rows",
     "tests/models/test_exact.py::test_rounds[llama-float32]",
     "tests/models/test_exact.py::test_rounds[llama-bfloat16]",
-    "tests/models/test_exact.py::test_every_shape_of_call[16 rows-mistral-bfloat16]",
     "tests/models/test_exact.py::test_beyond_one_block_of_keys[llama groups 1 size 64-bfloat16]",
-    "tests/engine/test_lossless.py::test_full_partial_and_empty_agreement[True]",
 )
 # Products whose results depend on the number of rows, in a call shape that allows any number.
 PLANTED = """
@@ -125,11 +122,11 @@ def test_the_variables_are_in_effect(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_planted_fault_turns_a_child_red() -> None:
-    cases = tuple(f"tests/models/test_exact.py::test_rounds[llama-{dtype}]" for dtype in ("float32", "bfloat16"))
-    assert set(cases) < set(CHOSEN)
-    done = run_tests(cases, {ONEDNN: "AVX2"}, ("-c", PLANTED))
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED and "2 failed" in done.stdout, done.stdout
-    assert done.stdout.count("assert replay.play(covering(replay.length)) == 0.0") == 2, done.stdout
+    case = "tests/models/test_exact.py::test_rounds[llama-bfloat16]"
+    assert case in CHOSEN
+    done = run_tests((case,), {ONEDNN: "AVX2"}, ("-c", PLANTED))
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in done.stdout, done.stdout
+    assert "assert replay.play(covering(replay.length)) == 0.0" in done.stdout, done.stdout
 
 
 def test_a_whole_command_in_a_forced_shape(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,6 @@ from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch
 OFF = {torch.float32: 1.0 + 2.0**-19, torch.bfloat16: 1.0 + 2.0**-7}  # far below the threshold of the model check
-DTYPES = [torch.float32, torch.bfloat16]
 
 
 def product(patch: Patch, fault: Callable[[Tensor, Tensor, TiledLinear], Tensor]) -> None:
@@ -72,9 +71,7 @@ def model() -> TorchModel:
     return tiny_model("llama")
 
 
-@pytest.mark.parametrize(
-    ("most", "dtype"), [(32, torch.bfloat16), (100, torch.bfloat16), (511, torch.float32)], ids=str
-)
+@pytest.mark.parametrize(("most", "dtype"), [(100, torch.bfloat16), (511, torch.float32)], ids=str)
 def test_bits_that_change_above_some_number_of_rows(most: int, dtype: torch.dtype, monkeypatch: Patch) -> None:
     """With AMX they change above 32 rows, or above 96, or only from 100 to 128, depending on the matrix."""
     tiny_model("llama", dtype=dtype)  # find its call shape before planting the fault
@@ -139,21 +136,18 @@ def test_a_leak_where_the_depth_fills_no_tile_is_padded_away(monkeypatch: Patch)
     assert bool(variance) is not packed and (variance or plays_exactly(model))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_attention_that_changes_from_64_rows_on(dtype: torch.dtype, monkeypatch: Patch) -> None:
-    tiny_model("llama", dtype=dtype)
+def test_attention_that_changes_from_64_rows_on(monkeypatch: Patch) -> None:
+    tiny_model("llama", dtype=torch.bfloat16)
     queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] >= 64))
-    model, variance = settled(dtype)
+    model, variance = settled(torch.bfloat16)
     assert variance == "" and 0 < model.calls.max_queries <= 32
     assert plays_exactly(model)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_attention_that_changes_below_some_rows(dtype: torch.dtype, monkeypatch: Patch) -> None:
+def test_attention_that_changes_below_some_rows(model: TorchModel, monkeypatch: Patch) -> None:
     """In float32 one processor needs 4, 6 or 12 rows, depending on the head size."""
-    tiny_model("llama", dtype=dtype)
     queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] % 32 in (1, 2, 3, 4)))
-    model, variance = settled(dtype)
+    model, variance = settled()
     assert variance == "" and model.calls.queries == 8
     assert plays_exactly(model)
 
@@ -345,15 +339,14 @@ def test_activations_of_transformers_layers_are_replaced(architecture: str) -> N
     assert replace_activations(model.network) == 0, "none is left, none is wrapped twice"
 
 
-@pytest.mark.parametrize("threads", [3])
-def test_more_threads_than_one_are_exact(threads: int) -> None:
+def test_more_threads_than_one_are_exact() -> None:
     """Threads divide a row's activations at other places for each number of rows."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(3)
     try:
         for architecture in ("llama", "gpt2"):
             change = {"intermediate_size": 4864} if architecture == "llama" else {"n_inner": 4864}
-            assert plays_exactly(tiny_model(architecture, **change), 60)
+            assert plays_exactly(tiny_model(architecture, **change), 30)
     finally:
         torch.set_num_threads(before)
 

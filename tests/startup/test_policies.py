@@ -61,8 +61,9 @@ def engine(policy: str, batch: int, **settings: object) -> Engine:
     )
 
 
-@pytest.mark.parametrize(("temperature", "batch"), [(0.0, 1), (0.8, 4)])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "temperature", "batch"), [("cost+syntax", 0.0, 1), *((policy, 0.8, 4) for policy in POLICIES)]
+)
 def test_no_policy_changes_the_text(policy: str, temperature: float, batch: int) -> None:
     with_policy = engine(policy, batch)
     done = run(with_policy, requests(temperature), together=batch > 1)

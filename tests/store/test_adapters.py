@@ -75,7 +75,7 @@ def adapter(base: Path, made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the converters in this process; two tests start real ones."""
+    """Run the converters in this process; some tests start real ones."""
     monkeypatch.setattr(conversion_cache, "run_converter", convert_here)
 
 
@@ -185,6 +185,7 @@ def change_shape(adapter: Path) -> None:
     save_file(less, adapter / "adapter_model.safetensors")
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [

@@ -62,8 +62,11 @@ def test_ragged_chunks_equal_eager(architecture: str, replays: list[int]) -> Non
     assert len(replays) >= 2 * len(set(replays))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("architecture", [name for name in TRAITS if name != "gpt_oss"])
+@pytest.mark.parametrize(
+    ("architecture", "dtype"),
+    [(name, DTYPES[number % 2]) for number, name in enumerate(TRAITS) if name != "gpt_oss"],
+    ids=str,
+)
 def test_rounds_equal_a_whole_prefill_bit_for_bit(architecture: str, dtype: torch.dtype) -> None:
     model = on_device(architecture, dtype)
     replay = Replay(model, LENGTH)

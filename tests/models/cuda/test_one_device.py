@@ -24,7 +24,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ARCHITECTURES if name not in (*MIXTURES, "gptj", "bloom")},
     **{name: case for name, case in ROTARIES.items() if case[0] not in MIXTURES},
 }
-KINDS = ("llama", "gemma2", "gpt2", "opt", "longrope", "dynamic")  # of layers and positions
+KINDS = ("gemma2", "opt", "longrope")  # of layers and positions
 IDS = sample_ids(40)
 
 

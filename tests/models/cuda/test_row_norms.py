@@ -13,12 +13,12 @@ from codespec.models.transformers_loader import wrap
 from tests.models.cuda.pretended import DEVICE, pretended_device
 from tests.tiny_models import sample_ids, tiny_network
 
-NORMS = {"llama": 0, "gemma2": 9, "gemma3": 13, "phi3": 5, "gpt2": 0, "cohere": 0}
+NORMS = {"gemma3": 13, "phi3": 5, "gpt2": 0, "cohere": 0}
 CENTERED = {"cohere": 3}
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-@pytest.mark.parametrize(("architecture", "dtype"), [*zip(NORMS, DTYPES * 3, strict=True)], ids=str)
+@pytest.mark.parametrize(("architecture", "dtype"), [*zip(NORMS, DTYPES * 2, strict=True)], ids=str)
 def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: "")
     called: list[Tensor] = []

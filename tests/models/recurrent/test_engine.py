@@ -53,11 +53,11 @@ def plain(architecture: str, dtype: str = "float32") -> list[Completion]:
 
 @pytest.mark.parametrize(("architecture", "dtype"), CASES)
 def test_on_equals_off(architecture: str, dtype: str) -> None:
-    """One at a time and eight together, greedy and sampled, with drafts that are right, wrong or both."""
+    """Eight together, greedy and sampled, with drafts that are right, wrong or both; the first also one at a time."""
     target, requests, expected = model(architecture, KIND, dtype), varied_requests(), plain(architecture, dtype)
     script = (target, requests, expected)
     assert len({number for choice in expected for number in choice.token_ids}) >= 12
-    for batch in (1, 8):
+    for batch in (1, 8) if (architecture, dtype) == CASES[0] else (8,):
         troupe = Troupe(Oracle(*script), Mixed(*script), Mixed(*script, as_ids=True, seed=1), Garbage())
         done = run(build(target, troupe, max_batch=batch), requests)
         assert texts(done) == texts(expected)
@@ -186,7 +186,7 @@ def test_a_keystroke_reads_fewer_than_64_tokens_again(
     engine, fresh = build(target, context=1024), []
     text = held_out_texts()[0]
     behind = text[4000:4300] if order in ("psm", "spm") else ""
-    typed = "self._first(x)\n"
+    typed = "self.one(x)\n"
     reread = []
     for end in range(len(typed)):
         before = text[3000:4000] + typed[:end]
@@ -196,7 +196,7 @@ def test_a_keystroke_reads_fewer_than_64_tokens_again(
         reread.append(done.stats.prompt_tokens - done.stats.cached_tokens - tail)
     assert engine.target.exact and (max(reread[1:]) < NEAR) == (order != "no states kept"), reread
     assert fresh[0][1] or fresh[-1][1]
-    for before, message in fresh[::7]:
+    for before, message in fresh[::9]:
         assert keystroke(build(target, context=1024), before, behind).text == message
 
 
