@@ -27,10 +27,7 @@ from tests.random_heads import random_head, save_head
 TARGETS = (
     ("llama", "gpt2", "float32"),
     ("qwen3", "qwen", "bfloat16"),
-    ("gemma2", "metaspace-first", "float32"),
-    ("gpt2", "gpt2", "float32"),
 )
-every_target = pytest.mark.parametrize("architecture,tokenizer,dtype", TARGETS)
 every_kind = pytest.mark.parametrize("kind", get_args(Kind))
 
 

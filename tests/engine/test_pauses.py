@@ -21,7 +21,7 @@ from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine
 from tests.pairs import build, cancel, drafters, model, prompts, run, texts, varied_requests
 
-REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)[:5]]
+REQUESTS = [replace(request, max_tokens=16) for request in varied_requests(n=2)[:5]]
 
 
 def run_in_turns(engine: Engine, requests: list[CompletionRequest], seed: int) -> list[Sequence]:

@@ -21,7 +21,7 @@ from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.speculation.cost_policy import CostPolicy
 from tests.pairs import build, model, run, texts, varied_requests
 from tests.parrot import Parrot, parrot_engine
-from tests.toy_tokenizers import KINDS, toy_tokenizer
+from tests.toy_tokenizers import toy_tokenizer
 
 ARCHITECTURES = ("llama", "qwen3", "gemma3", "gpt2")
 
@@ -47,10 +47,11 @@ def edited(text: str) -> str:
     return text[:third] + "something else" + text[third : 2 * third] + text[2 * third + 3 :]
 
 
-CASES = [(number, kind, "fixed") for number, kind in enumerate(sorted(KINDS))]
+# Drafts of text in every kind of tokenizer: test_lossless.
+CASES = [(0, "gpt2", "fixed"), (1, "bytes", "fixed"), (2, "metaspace-first", "fixed"), (3, "gpt2", "cost+syntax")]
 
 
-@pytest.mark.parametrize("number,kind,policy", CASES + [(*case[:2], "cost+syntax") for case in CASES[:1]])
+@pytest.mark.parametrize("number,kind,policy", CASES)
 def test_on_equals_off(number: int, kind: str, policy: str) -> None:
     architecture = ARCHITECTURES[number % len(ARCHITECTURES)]
     target, requests, expected = model(architecture, kind), varied_requests(), plain(architecture, kind)

@@ -20,7 +20,7 @@ from tests.pairs import CONTEXT, Mixed, build, network_for, prompts, run, total,
 from tests.regret import TIE, in_ids, regret
 from tests.toy_tokenizers import toy_tokenizer
 
-TOKENS = 24
+TOKENS = 16
 
 
 def asked(target: TorchModel) -> list[CompletionRequest]:

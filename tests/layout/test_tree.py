@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def functions(path: Path) -> list[tuple[str, int]]:
+    """Return a file's functions with their numbers of lines."""
+    return [
+        (node.name, (node.end_lineno or 0) - node.lineno + 1)
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -58,17 +69,10 @@ def test_module(path: Path) -> None:
 def test_sizes(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").count("\n")
     assert lines <= MAX_FILE, f"{lines} lines: split it by noun"
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= MAX_FUNCTION, f"{node.name} is {length} lines long"
+    for name, length in functions(path):
+        assert length <= MAX_FUNCTION, f"{name} is {length} lines long"
 
 
 def test_median_function_is_small() -> None:
-    lengths = sorted(
-        (node.end_lineno or 0) - node.lineno + 1
-        for path in SOURCES
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    lengths = sorted(length for path in SOURCES for _, length in functions(path))
     assert lengths[len(lengths) // 2] <= 10

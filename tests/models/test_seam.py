@@ -63,7 +63,7 @@ def test_variants_equal_eager(variant: str) -> None:
     check(architecture, LENGTH, **changes)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize("architecture", ["qwen2", "gpt_oss"])
 def test_beyond_one_block_of_keys_equals_eager(architecture: str) -> None:
     replay = Replay(tiny_model(architecture), LONG, eager_logits(architecture, LONG))
     assert replay.play(covering(LONG)) <= 1e-4
