@@ -83,7 +83,17 @@ def renamed_name(change: Change) -> Renamed | None:
     if len(pairs) != 1:
         return None
     ((old, new),) = pairs
-    return Renamed(old, new, places) if _NAME.fullmatch(old) and _NAME.fullmatch(new) else None
+    are_names = _NAME.fullmatch(old) and _NAME.fullmatch(new)
+    return Renamed(old, new, places) if are_names and not means_another_value(old, new) else None
+
+
+def means_another_value(old: str, new: str) -> bool:
+    """Return whether a new name says that the value is another one: unused (`_` or `_old`), or several instead of one.
+
+    The other places then stay or become other expressions (lab/LOG.md).
+    """
+    one, several = sorted((old, new), key=len)
+    return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 
 
 async def _same_names(
@@ -96,7 +106,7 @@ async def _same_names(
         if line in rows and not change.row <= row < change.row + _height(change.new):
             places += [starts[row] + column for column in rows[line]]
     names = await ask(renamed.old, renamed.new, places)
-    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change.language, names):
+    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change, names):
         return []
     texts = dict.fromkeys(names.starts, renamed.new)
     texts |= dict.fromkeys(names.shorthands, f"{renamed.old}: {renamed.new}")
@@ -124,15 +134,18 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
     return [Hunk(at, at + 1, lines[at], changed[at]) for at in sorted(changed, key=lambda place: (place < row, place))]
 
 
-def is_offered(language: str, names: SameName) -> bool:
+def is_offered(change: Change, names: SameName) -> bool:
     """Return whether renames of that kind are right at 90 % of their places, between releases of packages (lab/LOG.md).
 
     A changed use often refers to something else from then on. One changed binding of several mostly makes two variables
-    of one. A member is also used where its class is not seen. After a changed import in Python, a third of the places
-    are gone: it often is another one.
+    of one. A member is also used where its class is not seen. In Python, a third of the places are gone after a changed
+    import, which often is another one, and a class that is renamed often is a new base of the old one.
     """
+    in_python = change.language == "python"
+    if in_python and change.new.lstrip().startswith("class "):
+        return False
     is_own = names.declared and names.bindings == 0
-    return is_own and names.kind in ("local", "module", *(() if language == "python" else ("import",)))
+    return is_own and names.kind in ("local", "module", *(() if in_python else ("import",)))
 
 
 def split_rows(text: str) -> list[str]:

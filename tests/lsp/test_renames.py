@@ -55,6 +55,29 @@ def test_a_renamed_parameter_is_offered_in_its_function() -> None:
     assert typist.hunks()[0] == (2, 3, "    return w * h\n", "    return width * h\n")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "offered"),
+    [
+        ("scheme", "_scheme", False),
+        ("hash", "_", False),
+        ("column", "columns", False),
+        ("fields", "field", False),
+        ("_scheme", "scheme", True),
+        ("succes", "success", True),
+        ("type", "type_", True),
+    ],
+)
+def test_a_name_of_another_value_is_no_rename(old: str, new: str, offered: bool) -> None:
+    typist = Typist(f"def f({old}):\n    return {old}\n").change(0, old, new)
+    assert typist.rows() == ([(1, f"    return {new}\n")] if offered else [])
+
+
+def test_a_renamed_class_of_python_is_none() -> None:
+    assert Typist("class A:\n    pass\n\n\nA()\n").change(0, "A", "Base").rows() == []
+    typist = Typist("def a():\n    pass\n\n\na()\n").change(0, "a", "base")
+    assert typist.rows() == [(4, "base()\n")]
+
+
 def test_a_name_typed_letter_by_letter_is_one_rename() -> None:
     typist = Typist(AREA).change(0, "w", "").change(0, "(,", "(wi,").change(0, "(wi", "(width")
     assert typist.rows() == [(2, "    return width * h\n")]

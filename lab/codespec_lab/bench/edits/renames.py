@@ -76,7 +76,7 @@ def try_renames(package: str, pair: FilePair) -> Iterator[Tried]:
         for hunk in hunks_of(text, dict.fromkeys(found.starts if found else (), renamed.new), renamed.old, change.row):
             judged.append(_judge(pair, hunk, renamed) if hunk.start_row != change.row else renamed.old)
         right, wrong, gone = (judged.count(answer) for answer in (renamed.new, renamed.old, ""))
-        kind, offered = (_kind(found), is_offered(pair.language, found)) if found else ("", False)
+        kind, offered = (_kind(found), is_offered(change, found)) if found else ("", False)
         yield Tried(package, pair.language, kind, offered, right, wrong, gone, len(others))
 
 
