@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
     from codespec.pair.report import PairReport
-    from codespec.pair.sample import Sample
 
 
 def add_parser(commands: Any) -> None:
@@ -45,9 +43,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
+    from codespec.pair.sample import find_sample
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
-    report = check_pair(target, drafter, choose_sample(options.files))
+    report = check_pair(target, drafter, find_sample(options.files))
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:
@@ -55,21 +54,6 @@ def run(options: argparse.Namespace) -> int:
     if report.problem:
         raise PairError(report.problem)
     return 0
-
-
-def choose_sample(files: Sequence[Path] | None) -> Sample:
-    """Return the named files, else the source files here.
-
-    Without either, return standard library files that no shipped model was trained on.
-    """
-    from codespec.pair.sample import MIN_BYTES, held_out_files, library_sample, named_sample, own_sample
-
-    if files:
-        return named_sample(files)
-    own = own_sample(Path.cwd())
-    if own.size >= MIN_BYTES:
-        return own
-    return library_sample(held_out_files())
 
 
 def render(report: PairReport) -> list[str]:

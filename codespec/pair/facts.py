@@ -7,8 +7,7 @@ rollback) has `reasons`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from codespec.errors import Fault, ModelError, TokenizerError
@@ -46,12 +45,6 @@ class ModelFacts:
         return source_quantization(self.config) or self.weights.dtype
 
     @property
-    def vocab_rows(self) -> int | None:
-        """Rows of the embedding according to config.json."""
-        value = text_config(self.config).get("vocab_size")
-        return value if isinstance(value, int) else None
-
-    @property
     def template(self) -> FimTemplate | FimMissing | None:
         """The fill-in-the-middle template; None without a usable tokenizer."""
         return None if self.tokenizer is None else find_template(self.tokenizer)
@@ -63,44 +56,31 @@ def read_facts(model: ModelRef) -> ModelFacts:
     config = read_json(folder / "config.json")
     if not config:
         raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
-    weights = _weights(folder, config)
-    tokenizer, lossy = _tokenizer(folder)
-    source = model.path if model.form == "gguf" else None
-    file_bytes = source.stat().st_size if source and source.is_file() else 0
-    facts = ModelFacts(model.name, config, weights, tokenizer, (), file_bytes)
-    reasons = (why_unsuitable(config), lossy, _overflow(facts))
-    return replace(facts, reasons=tuple(reason for reason in reasons if reason is not None))
-
-
-def _weights(folder: Path, config: Mapping[str, Any]) -> Weights:
-    """Return the count and format of the weights; those of a GGUF file are known without a folder that holds them."""
-    if count := source_parameters(config):
-        return Weights(count, source_quantization(config))
-    check_claims(folder)
-    return read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings")))
-
-
-def _tokenizer(folder: Path) -> tuple[TextTokenizer | None, Fault | None]:
-    """Return the tokenizer, or None and the reason for rejecting it.
-
-    Raises ModelError for files that are missing or not JSON.
-    """
+    if count := source_parameters(config):  # a GGUF file's, known without a folder that holds the weights
+        weights = Weights(count, source_quantization(config))
+    else:
+        check_claims(folder)
+        weights = read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings")))
     if not read_json(folder / "tokenizer.json"):
         raise ModelError(f"{folder} has no tokenizer.json", "add one, or give a complete Hugging Face model folder")
     for name in ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json"):
         read_json(folder / name)
+    tokenizer, lossy = None, None
     try:
-        return TextTokenizer.from_folder(folder), None
+        tokenizer = TextTokenizer.from_folder(folder)
     except TokenizerError as error:
-        return None, error.fault
+        lossy = error.fault
+    reasons = (why_unsuitable(config), lossy, _overflow(tokenizer, text_config(config).get("vocab_size")))
+    file_bytes = model.path.stat().st_size if model.form == "gguf" and model.path is not None else 0
+    return ModelFacts(
+        model.name, config, weights, tokenizer, tuple(reason for reason in reasons if reason is not None), file_bytes
+    )
 
 
-def _overflow(facts: ModelFacts) -> Fault | None:
-    """Return why ordinary text can have ids outside the embedding; None if it can't."""
-    if facts.tokenizer is None or facts.vocab_rows is None:
+def _overflow(tokenizer: TextTokenizer | None, rows: object) -> Fault | None:
+    """Return why ordinary text can have ids outside an embedding of so many rows; None if it can't."""
+    if tokenizer is None or not isinstance(rows, int) or not any(tokenizer.token_bytes[rows:]):
         return None
-    last = max((number for number, data in enumerate(facts.tokenizer.token_bytes) if data), default=-1)
-    if last < facts.vocab_rows:
-        return None
-    what = f"the tokenizer has ids up to {last}, and the model has {facts.vocab_rows} rows"
+    last = max(number for number, data in enumerate(tokenizer.token_bytes) if data)
+    what = f"the tokenizer has ids up to {last}, and the model has {rows} rows"
     return Fault("tokenizer_foreign", what, "take the model's own tokenizer")

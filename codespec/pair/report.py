@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,21 +46,23 @@ class PairReport:
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
     """Compare two models by their files and on the sample text."""
-    sides, mine, other = {"target": target, "drafter": drafter}, target.tokenizer, drafter.tokenizer
+    sides = {"target": target, "drafter": drafter}
     faults = [
         side.reasons[0].within(f"The {role} {side.name} can't be used") for role, side in sides.items() if side.reasons
     ]
     findings, drafts = [describe(role, side) for role, side in sides.items()], tuple[PerfectDrafts, ...]()
     findings.append(_check_size(target, drafter))
+    mine, other = target.tokenizer, drafter.tokenizer
     if mine is not None and other is not None:
         texts = tokenize_texts(mine, other, [text for _, text in sample.texts])
         drafts = tuple(measure_perfect_drafts(mine, other, texts, tokens) for tokens in LENGTHS)
+        findings.append(check_fill_in(target))
+        lacks = drafter.template
+        if isinstance(lacks, FimMissing) and not isinstance(target.template, FimMissing):
+            message = f"the drafter does not see the text after the cursor ({lacks.reason})"
+            findings.append(warning("drafter-fill", message, "choose a drafter with FIM tokens"))
         shared = mine.fingerprint == other.fingerprint
-        findings += [
-            *_check_templates(target, drafter),
-            _check_tokens(texts, len(sample.texts) - len(texts), shared),
-            _check_drafts(drafts),
-        ]
+        findings += [_check_tokens(texts, len(sample.texts) - len(texts), shared), _check_drafts(drafts)]
     return PairReport(faults[0] if faults else None, sample, tuple(findings), drafts)
 
 
@@ -80,19 +82,10 @@ def check_fill_in(target: ModelFacts) -> Finding:
     """Check whether the target is trained to fill in the middle; if not, the text after the cursor is ignored."""
     template = target.template
     if template is None or isinstance(template, FimMissing):
-        reason = template.reason if template else "it has no usable tokenizer"
-        fix = "choose a target with FIM tokens"
-        return warning("fill-in", f"the text after the cursor is not used ({reason})", fix)
+        message = f"the text after the cursor is not used ({template.reason if template else 'no usable tokenizer'})"
+        return warning("fill-in", message, "choose a target with FIM tokens")
     others = "" if template.separator_id is not None else "; without other files, because it has no file separator"
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
-
-
-def _check_templates(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
-    yield check_fill_in(target)
-    lacks = drafter.template
-    if isinstance(lacks, FimMissing) and not isinstance(target.template, FimMissing):
-        message = f"the drafter does not see the text after the cursor ({lacks.reason})"
-        yield warning("drafter-fill", message, "choose a drafter with FIM tokens")
 
 
 def _check_size(target: ModelFacts, drafter: ModelFacts) -> Finding:

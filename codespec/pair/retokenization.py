@@ -74,13 +74,20 @@ def measure_perfect_drafts(
     at = _positions(texts, tokens, positions)
     if target.fingerprint == drafter.fingerprint:
         return PerfectDrafts(tokens, len(at), tokens * len(at), tokens * len(at))
+    bytes_per_token = sum(len(text.data) for text in texts) / max(1, sum(len(text.ids) for text in texts))
+    size = max(1, round(tokens * bytes_per_token))
     windows = [tail_window(text.data[max(0, start - _WINDOW) : start]) for text, _, start in at]
-    drafts = _perfect_drafts(drafter, texts, at, windows, tokens)
+    ahead = [text.data[start : start + 2 * size + 64] for text, _, start in at]
+    drafts = []
+    for ids, data in zip(retokenize_batch(drafter, list(zip(windows, ahead, strict=True))), ahead, strict=True):
+        ends = accumulate(len(drafter.token_bytes[number]) for number in ids)
+        drafts.append(data[: next((end for end in ends if end >= size), complete_utf8_length(data))])
     drafted = accepted = 0
     candidates = retokenize_batch(target, list(zip(windows, drafts, strict=True)))
     for (text, index, _), ids in zip(at, candidates, strict=True):
+        pairs = list(zip(ids, text.ids[index : index + len(ids)], strict=False))
         drafted += len(ids)
-        accepted += _count_equal(ids, text.ids[index : index + len(ids)])
+        accepted += next((n for n, (one, other) in enumerate(pairs) if one != other), len(pairs))
     return PerfectDrafts(tokens, len(at), drafted, accepted)
 
 
@@ -90,31 +97,5 @@ def _positions(texts: Sequence[TokenizedText], tokens: int, most: int) -> list[t
     Excludes positions inside a character, where a drafter has to wait.
     """
     every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
-    chosen = every[:: max(1, -(-len(every) // most))]
-    found = [(text, index, text.ends[index - 1]) for text, index in chosen]
+    found = [(text, index, text.ends[index - 1]) for text, index in every[:: max(1, -(-len(every) // most))]]
     return [(text, index, start) for text, index, start in found if text.data[start] & 0xC0 != 0x80]
-
-
-def _perfect_drafts(
-    drafter: TextTokenizer,
-    texts: Sequence[TokenizedText],
-    at: Sequence[tuple[TokenizedText, int, int]],
-    windows: Sequence[bytes],
-    tokens: int,
-) -> list[bytes]:
-    """Return the true text after each position, up to the drafter token that reaches an average draft's size."""
-    total = sum(len(text.ids) for text in texts)
-    size = max(1, round(tokens * sum(len(text.data) for text in texts) / max(1, total)))
-    ahead = [text.data[start : start + 2 * size + 64] for text, _, start in at]
-    units = retokenize_batch(drafter, list(zip(windows, ahead, strict=True)))
-    drafts = []
-    for ids, text in zip(units, ahead, strict=True):
-        ends = accumulate(len(drafter.token_bytes[number]) for number in ids)
-        end = next((end for end in ends if end >= size), complete_utf8_length(text))
-        drafts.append(text[:end])
-    return drafts
-
-
-def _count_equal(ids: Sequence[int], canonical: Sequence[int]) -> int:
-    differing = (n for n, (a, b) in enumerate(zip(ids, canonical, strict=False)) if a != b)
-    return next(differing, min(len(ids), len(canonical)))

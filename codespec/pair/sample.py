@@ -1,49 +1,45 @@
-"""Collect the sample text for a pair: named files, or source files in a folder, bounded and in a fixed order."""
+"""Find the text that a pair is measured on: named files, or source files in a folder, bounded and in a fixed order."""
 
 from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from codespec.errors import ConfigError
 from codespec.regular_file import NotUtf8, decode_text
 from codespec.text.align import complete_utf8_length
 
-SampleSource = Literal["named files", "files here", "standard library"]
-
 MAX_FILES, MAX_BYTES, MAX_OF_ONE = 40, 400_000, 32_000
 MIN_BYTES = 4_000  # minimum for a meaningful measurement
 _MAX_FOLDERS, _MAX_FOUND = 2_000, 4_000
-_SUFFIXES = frozenset(
-    f".{name}"
-    for name in (
-        "py", "pyi", "js", "mjs", "cjs", "jsx", "ts", "tsx", "go", "rs", "c", "h", "cc", "cpp", "hpp", "java", "kt",
-        "swift", "cs", "rb", "php", "lua", "sh",
-    )
-)  # fmt: skip
+_LANGUAGES = "py pyi js mjs cjs jsx ts tsx go rs c h cc cpp hpp java kt swift cs rb php lua sh"
+_SUFFIXES = frozenset(f".{name}" for name in _LANGUAGES.split())
 _SKIPPED = frozenset({"node_modules", "venv", "env", "__pycache__", "site-packages", "build", "dist"})
-# No bundled model was trained on these packages of the standard library; training excludes them, so the list may only
-# grow.
-HELD_OUT_STDLIB = ("asyncio", "email", "xml", "unittest")
-_TESTS = {"test", "tests", "__pycache__"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Texts by file name, and their source."""
 
-    source: SampleSource
+    source: str
     texts: tuple[tuple[str, str], ...]
 
     @property
     def size(self) -> int:
         """Size of the text in bytes."""
         return sum(len(text.encode("utf-8")) for _, text in self.texts)
+
+
+def find_sample(named: Iterable[Path] | None = None) -> Sample:
+    """Return the named files, else the source files here, else some of the standard library's. Raises ConfigError."""
+    if named:
+        return named_sample(named)
+    own = own_sample(Path.cwd())
+    return own if own.size >= MIN_BYTES else own_sample(Path(sysconfig.get_path("stdlib")), "standard library")
 
 
 def named_sample(files: Iterable[Path]) -> Sample:
@@ -66,14 +62,15 @@ def named_sample(files: Iterable[Path]) -> Sample:
     return Sample("named files", tuple(texts))
 
 
-def own_sample(root: Path) -> Sample:
+def own_sample(root: Path, source: str = "files here") -> Sample:
     """Return at most MAX_FILES source files in a folder, evenly spaced in the sorted list."""
-    return _spread([(str(file.relative_to(root)), file) for file in source_files(root)], "files here")
-
-
-def library_sample(files: Sequence[tuple[str, Path]]) -> Sample:
-    """Return a sample of the machine's own standard library, given as (name, path) pairs."""
-    return _spread(files, "standard library")
+    files, texts = source_files(root), []
+    count = min(len(files), MAX_FILES)
+    for file in (files[place * len(files) // count] for place in range(count)):
+        with suppress(OSError, NotUtf8):  # the sample can do without it
+            if text := _read(file, min(MAX_OF_ONE, MAX_BYTES // count)) if file.is_file() else "":
+                texts.append((str(file.relative_to(root)), text))
+    return Sample(source, tuple(texts))
 
 
 def source_files(root: Path) -> list[Path]:
@@ -93,16 +90,6 @@ def source_files(root: Path) -> list[Path]:
     return found
 
 
-def _spread(files: Sequence[tuple[str, Path]], source: SampleSource) -> Sample:
-    count = min(len(files), MAX_FILES)
-    share = min(MAX_OF_ONE, MAX_BYTES // max(1, count))
-    texts = []
-    for name, file in (files[place * len(files) // count] for place in range(count)):
-        with suppress(OSError, NotUtf8):  # the sample can do without it
-            texts.append((name, _read(file, share) if file.is_file() else ""))
-    return Sample(source, tuple((name, text) for name, text in texts if text))
-
-
 def _read(file: Path, most: int) -> str:
     """Read at most `most` bytes of a UTF-8 text, cut at the end of a line."""
     with file.open("rb") as stream:
@@ -114,14 +101,3 @@ def _read(file: Path, most: int) -> str:
     if "\0" in text:
         raise NotUtf8(f"byte {data.index(0)}")
     return text
-
-
-def held_out_files() -> list[tuple[str, Path]]:
-    """Return the held-out files with their paths relative to the standard library, in a fixed order."""
-    root = Path(sysconfig.get_path("stdlib"))
-    return [
-        (str(path.relative_to(root)), path)
-        for name in HELD_OUT_STDLIB
-        for path in sorted((root / name).rglob("*.py"))
-        if not _TESTS & set(path.relative_to(root).parts)
-    ]

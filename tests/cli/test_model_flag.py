@@ -117,7 +117,7 @@ def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Mode
 def test_the_doctor_says_which_model_and_why(
     command: Command, own_file: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.cli.checks.models.choose_sample", lambda _: toy_sample("x"))  # measured elsewhere
+    monkeypatch.setattr("codespec.cli.checks.models.find_sample", lambda: toy_sample("x"))  # measured elsewhere
 
     def look(*words: str) -> dict[str, str]:
         return lines_of(command("doctor", "--no-probe", *words))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from codespec_lab.corpus.standard_library import held_out_files
 
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.pair.sample import held_out_files
 from tests.full.report import write_report
 
 pytestmark = pytest.mark.full

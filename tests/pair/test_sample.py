@@ -8,7 +8,7 @@ import pytest
 
 from codespec.errors import ConfigError
 from codespec.pair import sample
-from codespec.pair.sample import library_sample, named_sample, own_sample
+from codespec.pair.sample import named_sample, own_sample
 
 
 def names(found: sample.Sample) -> list[str]:
@@ -56,7 +56,6 @@ def test_named_files_are_taken_as_they_are(tmp_path: Path) -> None:
     file.write_text("é" * 50_000)
     found = named_sample([file])
     assert found.source == "named files" and found.size == 100_000
-    assert library_sample([("lib", file)]).source == "standard library"
 
 
 @pytest.mark.parametrize("data", [b"a\xff", b"a\0b"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from codespec.cli.check import choose_sample
 from codespec.cli.checks.machine import gigabytes
 from codespec.cli.checks.seen import Seen
 from codespec.cli.options import choose_config
@@ -16,6 +15,7 @@ from codespec.contract.engine_config import EngineConfig
 from codespec.errors import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_fill_in, check_pair, describe
+from codespec.pair.sample import find_sample
 from codespec.store.catalogue import BYTES, room
 from codespec.store.choice import offer_note
 from codespec.store.machine import (
@@ -77,7 +77,7 @@ def _look_at(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
 def check_together(seen: Seen) -> Iterator[Finding]:
     """Yield the verdict of `codespec check` for the pair."""
     assert seen.target is not None and seen.drafter is not None
-    report = check_pair(seen.target, seen.drafter, choose_sample(None))
+    report = check_pair(seen.target, seen.drafter, find_sample())
     if report.problem:
         yield from_fault("pair", report.problem)
     else:

@@ -22,7 +22,6 @@ from codespec.models.loader import load_model
 from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from codespec.models.torch_loader import DTYPES
-from codespec.pair.sample import held_out_files
 from codespec.regular_file import NotUtf8, read_text
 from codespec.store.machine import machine_memory
 from codespec.store.processor import processor
@@ -34,6 +33,7 @@ from codespec_lab.bench.quality.scenario import labels
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import DivergenceBench
 from codespec_lab.bench.sites import spread_numbers
+from codespec_lab.corpus.standard_library import held_out_files
 
 WINDOW, PIECE = 512, 128  # most ids of a window; rows of a forward
 STDLIB = "held-out parts of the standard library"

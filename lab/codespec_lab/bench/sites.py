@@ -21,11 +21,11 @@ from codespec_grammars import find_language
 
 from codespec.contract.types import CompletionRequest, Snippet
 from codespec.errors import ConfigError
-from codespec.pair.sample import HELD_OUT_STDLIB
 from codespec.regular_file import NotUtf8, decode_text
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread
 from codespec_lab.corpus.held_out import HeldOut, read_held_out
+from codespec_lab.corpus.standard_library import HELD_OUT_STDLIB
 
 HELD_OUT = Path(".train/held_out.jsonl.gz")
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from codespec.errors import TrainingError
-from codespec.pair.sample import held_out_files
 from codespec_lab.corpus.documents import Document, read_documents
 from codespec_lab.corpus.sources import LANGUAGES
+from codespec_lab.corpus.standard_library import held_out_files
 
 LIBRARY = "stdlib"  # a separate package and row, because its texts depend on the machine's Python
 

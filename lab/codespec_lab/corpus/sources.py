@@ -17,7 +17,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from codespec.errors import TrainingError
-from codespec.pair.sample import HELD_OUT_STDLIB
+from codespec_lab.corpus.standard_library import HELD_OUT_STDLIB
 
 PERMISSIVE = frozenset(
     {
@@ -109,7 +109,7 @@ _BUILT_FOLDERS = [
     "tests",
 ]
 _BUILT_NAMES = (".d.ts", ".min.js", ".bundle.js", ".umd.js", ".pb.go", "_pb2.py")
-# Never trained on, like the packages of `codespec.pair.sample`: whole projects, by their names in the registries
+# Never trained on, like the packages of `standard_library`: whole projects, by their names in the registries
 # (`packages.toml` fetches them). Benchmarks cut their prompts from these, so the list may only grow.
 HELD_OUT_PROJECTS = frozenset(
     {

@@ -11,8 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from codespec.errors import TrainingError
-from codespec.pair.sample import held_out_files
 from codespec_lab.corpus.documents import CORPUS_NAME, HELD_OUT_NAME, MANIFEST_NAME, Document, read_documents
+from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.export import export_model, model_card
 from codespec_lab.training.llama import LlamaShape

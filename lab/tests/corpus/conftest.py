@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codespec_lab.corpus.documents import Document
-
-from codespec.pair.sample import held_out_files
+from codespec_lab.corpus.standard_library import held_out_files
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ import pytest
 from codespec_lab.corpus.build import build_corpus
 from codespec_lab.corpus.documents import read_documents
 from codespec_lab.corpus.sources import installed_packages, npm_packages, permissive_licence, stdlib_package
+from codespec_lab.corpus.standard_library import HELD_OUT_STDLIB, held_out_files
 
 from codespec.errors import TrainingError
-from codespec.pair.sample import HELD_OUT_STDLIB, held_out_files
 
 GPL = "License :: OSI Approved :: GNU General Public License v3 (GPLv3)"
 MIT = "License :: OSI Approved :: MIT License"

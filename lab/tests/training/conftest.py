@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 from codespec_lab.corpus.documents import Document
+from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training.llama import LlamaShape
 from codespec_lab.training.pretrain import Recipe
 from codespec_lab.training.run import Budget
 from codespec_lab.training.tokenizer_training import train_drafter_tokenizer, train_target_tokenizer
 from tokenizers import Tokenizer
-
-from codespec.pair.sample import held_out_files
 
 VOCABULARY = 512
 

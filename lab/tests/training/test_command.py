@@ -11,6 +11,7 @@ import pytest
 import torch
 from codespec_lab.commands.train import add_train_arguments
 from codespec_lab.corpus.sources import Package
+from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training import command, pair
 from codespec_lab.training.llama import LlamaShape
 from codespec_lab.training.pretrain import Recipe
@@ -21,7 +22,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from codespec.contract.engine_config import SHIPPED
 from codespec.errors import TrainingError
-from codespec.pair.sample import held_out_files
 
 
 def run(*words: str) -> int:

@@ -12,10 +12,10 @@ import pytest
 from codespec_lab.commands.train import add_train_arguments
 from codespec_lab.corpus import gaps
 from codespec_lab.corpus.documents import Document, write_documents
+from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training import command, scores
 
 from codespec.errors import ModelError, TrainingError
-from codespec.pair.sample import held_out_files
 from codespec.store.processor import processor
 from tests.cli.conftest import write_model
 

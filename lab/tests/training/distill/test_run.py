@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training.distill import acceptance, loop, places, stages
 from codespec_lab.training.distill.acceptance import Comparison
 from codespec_lab.training.distill.run import distill
@@ -29,7 +30,6 @@ from codespec.contract.engine_config import SHIPPED
 from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError
-from codespec.pair.sample import held_out_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 # Few positions, short texts and small steps, by module; the measured gains are chance, so no gain is required.
