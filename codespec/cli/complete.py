@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from codespec.cli.daemon_call import Address, find_address
-from codespec.cli.options import SETTINGS, add_engine_options, engine_config, load_engine
+from codespec.cli.options import SETTINGS, add_engine_options, choose_config, load_engine
 from codespec.cli.parser import Parser
 from codespec.client.daemon_client import Found, completion_body
 from codespec.contract.engine_config import EngineConfig
@@ -99,10 +99,11 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
     if address and found:
         say(*found.daemon["notes"])
         return _events(address, request)
-    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
+    choice = choose_config(options, **(PLAIN if options.no_speculation else {}))
+    say(*choice.notes)
     if reason:
         say(f"loading the models here: {reason}")
-    return load_and_complete(config, request)
+    return load_and_complete(choice.config, request)
 
 
 def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:

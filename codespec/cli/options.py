@@ -15,7 +15,7 @@ from codespec.errors import ConfigError, install_mend
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
 from codespec.store.machine import has_native, require_kernels
-from codespec.store.resolve import check_models
+from codespec.store.resolve import check_models, open_pair
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -82,11 +82,15 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """Build an engine. Raise ConfigError if the installation lacks the engine's packages."""
+    """Build an engine. Raise ConfigError if the installation lacks the engine's packages.
+
+    Raise ModelError for a missing model before torch is imported, which takes seconds.
+    """
+    pair = open_pair(config)
     require_engine(config)
     from codespec.engine.build import build_engine
 
-    return build_engine(config)
+    return build_engine(config, pair=pair)
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:

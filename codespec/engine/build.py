@@ -11,6 +11,7 @@ from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import load_parts, prepare
 from codespec.store.choice import resolve_engine
+from codespec.store.resolve import PairFiles
 
 if TYPE_CHECKING:
     from codespec.models.heads.checkpoint import LoadedHead
@@ -31,9 +32,14 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
     return build_engine(resolve_engine(values))
 
 
-def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
-    """Load the configured models and build the engine. `tell` is called with the name of each phase."""
-    return Engine(**load_parts(config, tell))
+def build_engine(
+    config: EngineConfig, tell: Callable[[str], None] = lambda phase: None, pair: PairFiles | None = None
+) -> Engine:
+    """Load the configured models and build the engine. `tell` is called with the name of each phase.
+
+    `pair`: the models' files, if they are open already.
+    """
+    return Engine(**load_parts(config, tell, pair))
 
 
 def assemble(

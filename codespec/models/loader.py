@@ -13,9 +13,7 @@ from typing import Any
 from codespec.errors import ModelError, install_mend
 from codespec.models.language_model import LanguageModel
 from codespec.store.machine import require_kernels
-from codespec.store.resolve import resolve
-
-NATIVE = "native"
+from codespec.store.resolve import NATIVE, ModelFiles, resolve
 
 
 def load_model(
@@ -25,19 +23,35 @@ def load_model(
     dtype: str = "float32",
     exact: bool = True,
 ) -> LanguageModel:
-    """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id.
+    """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
+    _check_device(device, dtype)  # before a file is converted
+    return load_files(resolve(name).open(dtype), device=device, dtype=dtype, exact=exact)
 
-    Slots are allocated later. Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
+
+def load_files(
+    files: ModelFiles,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    exact: bool = True,
+) -> LanguageModel:
+    """Load a model whose files are open for this number format. Slots are allocated later.
+
+    Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
     folder, an architecture that fails the check of its attention, an unknown dtype or device. With dtype "native" the
     kernels compute whole steps of a Llama-shaped model, and the products alone of any other.
     """
+    _check_device(device, dtype)
     if dtype == NATIVE:
-        if device not in ("cpu", "auto"):
-            raise ModelError("dtype native is for a CPU", "use dtype bfloat16")
-        return _load_native(name, exact)
-    from codespec.models.torch_loader import load_torch_model
+        return _load_native(files, exact)
+    from codespec.models.torch_loader import load_torch_files
 
-    return load_torch_model(name, device=device, dtype=dtype, exact=exact)
+    return load_torch_files(files, device=device, dtype=dtype, exact=exact)
+
+
+def _check_device(device: str, dtype: str) -> None:
+    if dtype == NATIVE and device not in ("cpu", "auto"):
+        raise ModelError("dtype native is for a CPU", "use dtype bfloat16")
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -47,7 +61,7 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
 
 def weights_folder(name: str, dtype: str) -> Path:
     """Return the folder, or the GGUF file, whose weights a model reads in a number format."""
-    return resolve(name).source() if dtype == NATIVE else resolve(name).folder(dtype)
+    return resolve(name).open(dtype).path
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
@@ -66,16 +80,17 @@ def model_facts(model: LanguageModel) -> dict[str, Any]:
     }
 
 
-def _load_native(name: str, exact: bool) -> LanguageModel:
+def _load_native(files: ModelFiles, exact: bool) -> LanguageModel:
     require_kernels()
     from codespec.models.native.model import load_native_model
     from codespec.models.native.weights import Unsupported
 
     try:
-        return load_native_model(resolve(name), exact)
+        return load_native_model(files, exact)
     except Unsupported as unsupported:
         if importlib.util.find_spec("torch") is None:
             raise ModelError(unsupported.fault.what, f"for torch, {install_mend('torch')}") from unsupported
-    from codespec.models.torch_loader import load_torch_model
+    from codespec.models.torch_loader import load_torch_files
 
-    return load_torch_model(name, dtype=NATIVE, exact=exact)
+    floats = files if files.path.is_dir() else files.ref.open("float32")
+    return load_torch_files(floats, dtype=NATIVE, exact=exact)

@@ -8,7 +8,7 @@ from codespec.errors import ModelError
 from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.torch_model import TorchModel
 from codespec.models.transformers_loader import load_float_model
-from codespec.store.resolve import check_folder, resolve
+from codespec.store.resolve import ModelFiles, resolve
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "native": torch.float32}
 
@@ -20,17 +20,26 @@ def load_torch_model(
     dtype: str = "float32",
     exact: bool = True,
 ) -> TorchModel:
-    """Load a model as `codespec.models.loader.load_model` does, to be computed by torch.
+    """Load a model as `codespec.models.loader.load_model` does, to be computed by torch."""
+    return load_torch_files(resolve(name).open("float32"), device=device, dtype=dtype, exact=exact)
+
+
+def load_torch_files(
+    files: ModelFiles,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    exact: bool = True,
+) -> TorchModel:
+    """Load the float weights of a folder as `codespec.models.loader.load_files` does.
 
     With dtype "native" the native kernels compute its products, on a CPU.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known", f"use one of {', '.join(DTYPES)}")
     where = find_device(device)
-    folder = resolve(name).folder(dtype)
-    check_folder(folder)
-    model = load_float_model(folder, name, where, dtype, exact)
-    model.folder = folder
+    model = load_float_model(files.path, files.ref.name, where, dtype, exact)
+    model.folder = files.path
     return model
 
 

@@ -15,7 +15,7 @@ from codespec.errors import CodespecError, ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
 from codespec.store.pulled import find_pulled
-from codespec.store.resolve import resolve
+from codespec.store.resolve import open_pair
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -166,15 +166,13 @@ def loader(
             progress.phase = phase
 
         report("finding the models")
-        for name, dtype in _named(config):
-            model = resolve(name)
-            model.source() if dtype == "native" else model.folder(dtype)
+        pair = open_pair(config)
         report("loading the engine's packages")
         check_packages()
         from codespec.engine.build import build_engine
 
         report("loading the models")
-        engine = build_engine(config, report)
+        engine = build_engine(config, report, pair)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded.of(
             engine,
@@ -189,12 +187,6 @@ def loader(
         )
 
     return load
-
-
-def _named(config: EngineConfig) -> list[tuple[str, str]]:
-    """Return the models to load, with their number formats."""
-    pairs = ((config.target, config.dtype), (config.drafter, config.drafter_dtype))
-    return [(name, dtype) for name, dtype in pairs if name != "none"]
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.language_model import CAPACITY_UNIT, LanguageModel
-from codespec.models.loader import load_drafter, load_model
+from codespec.models.loader import load_files
 from codespec.models.memory_plan import Need, make_room
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
@@ -26,6 +26,7 @@ from codespec.store.machine import (
     context_room,
     machine_memory,
 )
+from codespec.store.resolve import PairFiles, open_pair
 
 if TYPE_CHECKING:
     from codespec.models.heads.checkpoint import LoadedHead
@@ -59,15 +60,19 @@ class Parts(TypedDict):
     notes: list[str]
 
 
-def load_parts(config: EngineConfig, tell: Callable[[str], None]) -> Parts:
-    """Load the configured models and prepare them. `tell` is called with the name of each phase."""
+def load_parts(config: EngineConfig, tell: Callable[[str], None], pair: PairFiles | None = None) -> Parts:
+    """Load the configured models and prepare them. `tell` is called with the name of each phase.
+
+    `pair`: the models' files, if they are open already.
+    """
+    pair = pair or open_pair(config)
     exact = config.mode == "exact"
-    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact)
+    target = load_files(pair.target, device=config.device, dtype=config.dtype, exact=exact)
     target.use_threads(max(1, config.threads))
     drafter = None
-    if config.drafter != "none" and config.asks_drafter:
+    if pair.drafter is not None:  # its tokens are verified by the target, so it need not be batch-invariant
         where = config.device if config.drafter_device == "same" else config.drafter_device
-        drafter = load_drafter(config.drafter, where, config.drafter_dtype)
+        drafter = load_files(pair.drafter, device=where, dtype=config.drafter_dtype, exact=False)
     head = _load_head(target, config)
     parts = prepare(target, drafter, config, tell, head)
     if note := offer_note(config):

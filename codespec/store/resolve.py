@@ -7,9 +7,10 @@ a project is never used instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
@@ -25,9 +26,10 @@ from codespec.store.conversions import (
     texts_of,
 )  # fmt: skip
 from codespec.store.pulled import find_pulled
-from codespec.store.weights import read_header
+from codespec.store.weights import Layout, read_layout
 from codespec.text.control_tokens import read_json
 
+NATIVE = "native"
 ANY = "any"  # number format for callers that read only the configuration and the tokenizer
 # Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
@@ -60,9 +62,15 @@ class ModelRef:
         if self.form == "adapter":
             check_adapter(self.path)
             return
-        check_folder(self.path)
-        for name in ("config.json", "tokenizer.json"):
-            read_json(self.path / name)  # the loader reads them too, but later
+        ModelFiles.of(self, self.path)
+        read_json(self.path / "tokenizer.json")  # the loader reads it too, but later
+
+    def open(self, dtype: str) -> ModelFiles:
+        """Return the files to load for a number format, checked. Raises ModelError.
+
+        The native kernels read a GGUF file's own bits; for other formats it is converted once, as an adapter is merged.
+        """
+        return ModelFiles.of(self, self.source() if dtype == NATIVE else self.folder(dtype))
 
     def folder(self, dtype: str = ANY) -> Path:
         """Return the folder of the model in a number format. Raises ModelError if the hub does not give it.
@@ -108,6 +116,50 @@ class ModelRef:
         return merge_adapter(folder, SHIPPED / self.entry.adapter) if self.entry and self.entry.adapter else folder
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of a model that is about to be loaded, opened once: every later step reads what is here.
+
+    path     its GGUF file, or the folder of its float weights
+    config   the folder's config.json; {} for a GGUF file
+    layouts  the tensors of each of the folder's weight files, as `read_layout` returns them
+    """
+
+    ref: ModelRef
+    path: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+    layouts: Mapping[Path, Layout] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ref: ModelRef, path: Path) -> ModelFiles:
+        """Open a file, or a folder. Raises ModelError for one without configuration or weights, or a truncated file."""
+        if path.is_file():
+            return cls(ref, path)
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{path} has no config.json", "give a folder in the Hugging Face layout")
+        weights = sorted(path.glob("*.safetensors"))  # includes files beside the model's own
+        if not weights:
+            fix = "convert the model (pickled weights are not read)"
+            raise ModelError(f"{path} has no *.safetensors weights", fix)
+        layouts = {file: read_layout(file) for file in weights}
+        return cls(ref, path, read_json(path / "config.json"), layouts)
+
+
+@dataclass(frozen=True, slots=True)
+class PairFiles:
+    """The files of the configured target, and of its drafter if there is one."""
+
+    target: ModelFiles
+    drafter: ModelFiles | None
+
+
+def open_pair(config: EngineConfig) -> PairFiles:
+    """Resolve the configured models and open their files. Raises ModelError."""
+    drafts = config.drafter != "none" and config.asks_drafter
+    target = resolve(config.target).open(config.dtype)
+    return PairFiles(target, resolve(config.drafter).open(config.drafter_dtype) if drafts else None)
+
+
 def resolve(name: str) -> ModelRef:
     """Resolve a name without querying the hub or its cache.
 
@@ -144,17 +196,6 @@ def check_models(config: EngineConfig) -> None:
     for name in (config.target, config.drafter if config.asks_drafter else "none"):
         if name != "none":
             resolve(name).check()
-
-
-def check_folder(folder: Path) -> None:
-    """Raise ModelError for a folder without configuration or weights, and for truncated files."""
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
-    weights = sorted(folder.glob("*.safetensors"))  # includes files beside the model's own
-    if not weights:
-        raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
-    for file in weights:
-        read_header(file)
 
 
 def _missing(name: str, path: Path) -> ModelError:

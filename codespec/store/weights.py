@@ -62,6 +62,9 @@ class StoredTensor:
         return _BUFFER.search(self.name) is not None and (len(self.shape) > 1 or not self.name.endswith(".bias"))
 
 
+Layout = list[tuple[int, StoredTensor]]  # tensors, each with the offset of its first byte
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Number of parameters, tied ones counted once, and their most common format ("BF16")."""
@@ -110,7 +113,7 @@ def read_header(file: Path) -> list[StoredTensor]:
     return [tensor for _, tensor in read_layout(file)]
 
 
-def read_layout(file: Path) -> list[tuple[int, StoredTensor]]:
+def read_layout(file: Path) -> Layout:
     """Return the tensors of one file, each with the offset of its first byte.
 
     Raises ModelError unless they are contiguous, each as long as its shape requires, and end at the end of the file.

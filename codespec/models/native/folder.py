@@ -13,6 +13,7 @@ from codespec_native.library import Floats
 
 from codespec.models.native.weights import BF16, F16, F32, Shape, Stored, broken, refused
 from codespec.store.model_config import NATIVE_TYPES
+from codespec.store.resolve import ModelFiles
 from codespec.store.weights import StoredTensor, read_layout, weight_files
 
 Json = Mapping[str, Any]
@@ -100,14 +101,15 @@ def _llama3_factors(rotary: Json, base: float, rotated: int) -> Floats:
     return (1 / (share + (1 - share) / factor)).astype(np.float32)
 
 
-def map_tensors(folder: Path) -> dict[str, Stored]:
+def map_tensors(files: ModelFiles) -> dict[str, Stored]:
     """Map a folder's weights and return them by the names that GGUF gives them. Raises ModelError."""
-    names = {there: here for here, there in OUTER.items()}
+    folder, names = files.path, {there: here for here, there in OUTER.items()}
     tensors: dict[str, Stored] = {}
     for file in weight_files(folder):
+        layout = files.layouts[file] if file in files.layouts else read_layout(file)
         with file.open("rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        for start, tensor in read_layout(file):
+        for start, tensor in layout:
             if tensor.is_buffer:
                 continue
             if tensor.dtype not in FORMATS:

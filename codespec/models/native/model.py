@@ -27,8 +27,7 @@ from codespec.models.native import gguf
 from codespec.models.native.weights import Reader, Shape, load_weights
 from codespec.models.rows import Rows, kept_rows
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer, share_tokenizer
-from codespec.store.resolve import ModelRef, check_folder
-from codespec.text.control_tokens import read_json
+from codespec.store.resolve import ModelFiles
 from codespec.text.tokenizer import TextTokenizer
 
 SMALL = 20_000_000  # weights in matrices up to which one thread computes a step sooner than several
@@ -127,12 +126,12 @@ def forced_path() -> int:
         raise ModelError(f"{PATH} = {name!r} can't run on this processor", f"use {', '.join(paths())}") from error
 
 
-def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
+def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
     """Load a GGUF file, or a folder with float weights. Raises ModelError for one that the kernels can't compute."""
-    source, pool = model.source(), Pool(os.cpu_count() or 1)
+    name, source, pool = files.ref.name, files.path, Pool(os.cpu_count() or 1)
     try:
         if source.is_file():
-            demand_memory(model.name, source.stat().st_size)
+            demand_memory(name, source.stat().st_size)
             header = read_header(source)
             check_kind(header)
             shape, architecture = gguf.read_shape(header), header.text("general.architecture")
@@ -141,10 +140,8 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
                 partial(share_tokenizer, source, partial(_tokenizer_of, header)),
             )
         else:
-            check_folder(source)
-            config = read_json(source / "config.json")
-            shape, architecture = folders.read_shape(source, config), str(config["model_type"])
-            tensors, read_tokenizer = folders.map_tensors(source), partial(load_tokenizer, source)
+            shape, architecture = folders.read_shape(source, files.config), str(files.config["model_type"])
+            tensors, read_tokenizer = folders.map_tensors(files), partial(load_tokenizer, source)
         with ThreadPoolExecutor(1) as beside, _no_collection():  # packing holds no interpreter lock
             packed = beside.submit(load_weights, shape, Reader(source, tensors, pool))
             tokenizer = read_tokenizer()
@@ -152,7 +149,7 @@ def load_native_model(model: ModelRef, exact: bool) -> NativeModel:
     except NativeError as error:
         raise ModelError(f"{source} can't be loaded ({error})", "use dtype bfloat16") from error
     check_tokenizer(tokenizer, len(weights.embedding), source)
-    loaded = NativeModel(model.name, architecture, shape, weights, tokenizer, exact)
+    loaded = NativeModel(name, architecture, shape, weights, tokenizer, exact)
     loaded.folder = source
     return loaded
 

@@ -11,7 +11,7 @@ import torch
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.errors import ModelError
-from codespec.models import loader, torch_loader, transformers_loader
+from codespec.models import torch_loader, transformers_loader
 from codespec.models.attention import register
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.invariant_linear import InvariantLinear
@@ -74,12 +74,11 @@ def test_the_drafter_goes_where_it_is_told(
 ) -> None:
     seen = []
 
-    def loaded(name: str, *, device: str, exact: bool, **_: object) -> mock.Mock:
+    def loaded(files: object, *, device: str, exact: bool, **_: object) -> mock.Mock:
         seen.append((device, exact))
         return mock.Mock()
 
-    for module in (parts, loader):  # drafters are loaded in the second
-        monkeypatch.setattr(module, "load_model", loaded)
+    monkeypatch.setattr(parts, "load_files", loaded)
     monkeypatch.setattr(parts, "prepare", lambda *_: {"notes": []})
     parts.load_parts(EngineConfig(device=device, drafter_device=asked), print)
     assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"
