@@ -188,12 +188,13 @@ class EditHistory:
         at = edit.row - first
         between = new[:at] + edit.old + new[at + len(edit.new) :]  # before this edit
         at = entry.row - first
-        old = between[:at] + entry.old + between[at + len(entry.new) :]
+        above, below = between[:at], between[at + len(entry.new) :]
+        old = above + entry.old + below
         jumped = max(abs(len("".join(edit.old)) - len("".join(edit.new))), abs(edit.grown)) > 1
         if (first, len(between)) == (entry.row, len(entry.new)):
             self.undone = jumped and new in (entry.old, *entry.states)
         else:
-            entry.states.clear()
+            entry.states = deque((above + state + below for state in entry.states), maxlen=MAX_STATES)
         entry.row, entry.old, entry.new, entry.time = first, old, new, now
         entry.states.append(new)
         entry.after = _around(document, edit)

@@ -7,6 +7,7 @@ from codespec_lsp.documents import Document
 from codespec_lsp.edit_filter import is_typed_along
 from codespec_lsp.edit_history import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, line_edit
 
+from codespec.edit_rules import is_revert
 from tests.lsp.conversation import URI
 
 ROWS = "".join(f"row {number}\n" for number in range(100))
@@ -64,6 +65,20 @@ def test_what_was_undone_leaves_nothing() -> None:
     typist.replace(60, 0, 0, "x", wait=2.0)
     typist.replace(3, 0, 4, "", wait=20.0)
     assert typist.changes == [(60, "row 60\n", "xrow 60\n")] and typist.history.undone
+
+
+def test_each_step_of_a_merged_change_is_an_earlier_text() -> None:
+    typist = Typist(ROWS.replace("row 12\n", "row 11\n"))
+    rows = ["row 10\n", "row 11\n"]
+    for start, end, text in ((10, 12, ""), (12, 12, "".join(rows))):  # two rows are moved below another row 11
+        edit = typist.document.buffer.replace(TextPosition(start, 0), TextPosition(end, 0), text)
+        lines = line_edit(typist.document, edit)
+        assert lines is not None
+        typist.history.edited(typist.document, lines)
+    assert len(typist.changes) == 1
+    states = typist.history.states(URI)
+    assert is_revert(12, rows, [], states), "the second step alone"
+    assert not is_revert(12, rows[1:], [], states) and not is_revert(17, ["row 17\n"], [], states)
 
 
 def test_blank_old_and_large_changes_are_dropped() -> None:
