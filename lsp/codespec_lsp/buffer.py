@@ -6,8 +6,9 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, TypeVar
 
+Text = TypeVar("Text", str, list[str])
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 ROWS = 256  # rows joined at a time
 MAX_PLACES = 8
@@ -38,13 +39,17 @@ class Edit:
     def least(self) -> Edit:
         """Return the edit without the common prefix and suffix of both texts, which leaves the typed text."""
         removed, text = self.removed, self.text
-        same = _common(removed, text)
-        removed, text = removed[same:], text[same:]
-        end = _common(removed[::-1], text[::-1])
-        return Edit(self.start + same, removed[: len(removed) - end], text[: len(text) - end], self.row)
+        same, end = common_ends(removed, text)
+        return Edit(self.start + same, removed[same : len(removed) - end], text[same : len(text) - end], self.row)
 
 
-def _common(text: str, other: str) -> int:
+def common_ends(first: Text, second: Text) -> tuple[int, int]:
+    """Return the lengths of the common prefix of two texts or lists of lines, and of the common suffix after it."""
+    same = _common(first, second)
+    return same, _common(first[same:][::-1], second[same:][::-1])
+
+
+def _common(text: Text, other: Text) -> int:
     """Return the length of the common prefix.
 
     Halves are compared as wholes: a client that sends the whole text for each key may have opened a file of megabytes.
@@ -166,6 +171,11 @@ class Buffer:
         self._line_end = _vim_line_end(text) if self._of_vim else ""
         self._newlines_only = self._line_end.endswith("\n")
         self.lines = split_lines(text, self._newlines_only)
+
+    def whole_lines(self, text: str) -> list[str]:
+        """Split whole lines, of which the last one may end the document."""
+        lines = self.split(text)
+        return lines if lines[-1] else lines[:-1]
 
     def split(self, text: str) -> list[str]:
         """Split a text into lines as this document's client does."""

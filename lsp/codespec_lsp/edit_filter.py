@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from codespec.edit_rules import changes_white_space, is_revert
 from codespec.secret_text import secret_rows
-from codespec_lsp.buffer import Buffer
+from codespec_lsp.buffer import Buffer, common_ends
 from codespec_lsp.edit_history import EditHistory, LineEdit, Lines
 from codespec_lsp.edit_types import Hunk
 
@@ -60,12 +60,7 @@ def rebased(hunk: Hunk, edit: LineEdit) -> Hunk | None:
 
 def is_typed_along(old: str, new: str, now: str) -> bool:
     """Return whether `now` is a text between `old` and `new`: some of the new text typed, some of the old deleted."""
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
+    start, end = common_ends(old, new)
     removed, written = old[start : len(old) - end], new[start : len(new) - end]
     if len(now) < start + end or now[:start] != old[:start] or now[len(now) - end :] != old[len(old) - end :]:
         return False
@@ -89,7 +84,7 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
     """Return one sentence that explains why a hunk is never shown, or ""."""
     if not 0 <= hunk.start_row <= hunk.end_row <= len(buffer.lines):
         return "The edit lies outside the document."
-    old, new = _lines(buffer, hunk.old), _lines(buffer, hunk.new)
+    old, new = buffer.whole_lines(hunk.old), buffer.whole_lines(hunk.new)
     if buffer.lines[hunk.start_row : hunk.end_row] != old:
         return "The edit belongs to an earlier text."
     if changes_white_space(old, new):
@@ -108,8 +103,3 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
 def is_insertion_above(hunk: Hunk, cursor_row: int) -> bool:
     """Return whether a hunk only adds lines above the cursor, which models repeat from below."""
     return hunk.start_row == hunk.end_row <= cursor_row
-
-
-def _lines(buffer: Buffer, text: str) -> Lines:
-    lines = buffer.split(text)
-    return lines if lines[-1] else lines[:-1]

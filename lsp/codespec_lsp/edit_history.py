@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from codespec_lsp.buffer import Edit
+from codespec_lsp.buffer import Edit, common_ends
 from codespec_lsp.documents import Document
 from codespec_lsp.edit_types import Change
 
@@ -56,12 +56,7 @@ def line_edit(document: Document, edit: Edit) -> LineEdit | None:
     old = buffer.split(lines[start.row][: start.column] + edit.removed + lines[end.row][end.column :])
     if not old[-1] and end.row < len(lines) - 1:
         old.pop()
-    first = 0
-    while first < min(len(old), len(new)) and old[first] == new[first]:
-        first += 1
-    last = 0
-    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
-        last += 1
+    first, last = common_ends(old, new)
     return LineEdit(start.row + first, old[first : len(old) - last], new[first : len(new) - last])
 
 

@@ -193,8 +193,7 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
                     continue
                 if old and not old[-1]:  # the empty row after the last line break
                     old.pop()
-                new = buffer.split(text.replace("\n", buffer.newline))
-                hunks += split_hunk(first, old, new if new[-1] else new[:-1])
+                hunks += split_hunk(first, old, buffer.whole_lines(text.replace("\n", buffer.newline)))
     return hunks
 
 
@@ -205,8 +204,7 @@ def _rows_text(lines: Sequence[str]) -> str:
 
 def _before(change: Change, buffer: Buffer, first: int, last: int) -> str | None:
     """Return the rows from `first` to `last` as they were before the last change, or None if that is unknown."""
-    new = buffer.split(change.new)
-    new = new if new[-1] else new[:-1]
+    new = buffer.whole_lines(change.new)
     end = change.row + len(new)
     if change.row < first or end > last or buffer.lines[change.row : end] != new:
         return None
