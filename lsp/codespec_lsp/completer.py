@@ -19,7 +19,7 @@ from codespec_lsp.prompt import TextAround
 # Seconds that a completion continues without a waiting request. If the user types the suggested text, the client
 # requests again: VS Code 50 ms after a change, Neovim 200 ms.
 AFTER_CANCEL, AFTER_EDIT = 0.15, 0.4
-MORE_EVERY = 0.1  # minimum seconds between two `more` notifications
+MORE_EVERY = 0.1  # minimum seconds from an answer or a `more` notification to the next one
 RECENT = 0.3  # seconds within which a request counts as triggered by the last change
 
 
@@ -33,8 +33,9 @@ class PendingRequest:
 
     `received` is the clock's time, `offset` the cursor in code points. `selected`: an item of the client's completion
     list is selected, and the prompt continues after that item. `edit_range` is the range that an inline item replaces,
-    `word` the one that a list item replaces. `resumes`: the request continues a stopped completion. `in_magic`: the
-    cursor is in a magic of a notebook cell.
+    `word` the one that a list item replaces. `grows`: the client extends what it shows, so the first text that can be
+    shown is an answer. `resumes`: the request continues a stopped completion. `in_magic`: the cursor is in a magic of a
+    notebook cell.
     """
 
     document: Document
@@ -46,6 +47,7 @@ class PendingRequest:
     word: EditRange
     explicit: bool = False
     selected: bool = False
+    grows: bool = False
     resumes: bool = False
     in_magic: bool = False
     superseded: bool = False
@@ -95,7 +97,7 @@ class DocumentState:
     answered: PendingRequest | None = None
     shown: Suggestion | None = None
     notified: bool = False  # the client was notified of more text and has sent no request since
-    notified_at: float = 0.0
+    extended_at: float = 0.0  # time of the last answer or notification
     notify_later: asyncio.TimerHandle | None = None
 
     def follows_notification(self, request: PendingRequest) -> bool:
@@ -270,22 +272,23 @@ class Completer:
     ) -> None:
         """Wait until the completion is complete or the budget is spent.
 
-        If the completion was shown before, any text that can be shown is enough. Raises ContentModified.
+        Any text that can be shown is enough if the client extends it later, or if the completion was shown before. For
+        other clients the first words would stay on the screen for as long as the user rests. Raises ContentModified.
         """
         recent = request.received - request.document.changed < RECENT and not request.explicit
         end = (request.document.changed if recent else request.received) + budget
         alternatives = state.alternatives if several > 1 else []
-        known = state.shown is not None and state.shown.completion is completion
+        any_text = request.grows or (state.shown is not None and state.shown.completion is completion)
 
         def listen() -> None:
-            if known or not completion.growing:  # otherwise another piece changes nothing
+            if any_text or not completion.growing:  # otherwise another piece changes nothing
                 request.wake.set()
 
         completion.listeners.append(listen)
         for alternative in alternatives:
             alternative.listeners.append(request.wake.set)
         try:
-            while not self._enough(request, completion, alternatives, known):
+            while not self._enough(request, completion, alternatives, any_text):
                 left = end - self._clock()
                 if left <= 0:
                     self._counters.cut_by_the_clock += 1
@@ -299,7 +302,7 @@ class Completer:
 
     @staticmethod
     def _enough(
-        request: PendingRequest, completion: CachedCompletion, alternatives: list[CachedCompletion], known: bool
+        request: PendingRequest, completion: CachedCompletion, alternatives: list[CachedCompletion], any_text: bool
     ) -> bool:
         if request.stale:
             raise ContentModified
@@ -307,7 +310,7 @@ class Completer:
             return False
         if not completion.growing:
             return True
-        return known and bool(Suggestion.of(completion, request.prompt).shown)
+        return any_text and bool(Suggestion.of(completion, request.prompt).shown)
 
     def _suggestions(
         self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, most: int
@@ -318,7 +321,7 @@ class Completer:
             suggestion = Suggestion.of(each, request.prompt)
             if suggestion.shown and not any(suggestion.shown == other.shown for other in suggestions):
                 suggestions.append(suggestion)
-        state.answered = request
+        state.answered, state.extended_at = request, self._clock()
         state.shown = suggestions[0] if suggestions else Suggestion(completion, "", "")
         return suggestions[:most]
 
@@ -332,13 +335,13 @@ class Completer:
         shown = Suggestion.of(completion, state.answered.prompt).shown
         if len(shown) <= len(state.shown.shown) or (state.notified and not completion.done):
             return
-        wait = state.notified_at + MORE_EVERY - self._clock()
+        wait = state.extended_at + MORE_EVERY - self._clock()
         if wait > 0 and not completion.done:
             if state.notify_later is None:
                 loop = asyncio.get_running_loop()
                 state.notify_later = loop.call_later(wait, self._grown_later, document, completion)
             return
-        state.notified, state.notified_at = self._tell_more(document), self._clock()
+        state.notified, state.extended_at = self._tell_more(document), self._clock()
 
     def _grown_later(self, document: Document, completion: CachedCompletion) -> None:
         state = self._states.get(document.uri)

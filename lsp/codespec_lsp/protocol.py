@@ -145,7 +145,11 @@ def _change(value: Any) -> dict[str, Any]:
 def _context(value: Any) -> dict[str, Any]:
     """Read the context of an inline completion. Missing means automatic; 0 meant invoked in the protocol's draft."""
     selected = record(range=span, text=text)
-    context = record(triggerKind=maybe(number), selectedCompletionInfo=lambda it: selected(it) if it else None)(value)
+    context = record(
+        triggerKind=maybe(number),
+        selectedCompletionInfo=lambda it: selected(it) if it else None,
+        whole=lambda whole: whole is True,
+    )(value)
     kind = context.get("triggerKind", AUTOMATIC)
     return {**context, "triggerKind": INVOKED if kind in (0, INVOKED) else AUTOMATIC}
 
@@ -164,6 +168,8 @@ def _capabilities(value: Any) -> dict[str, Any]:
     if _part(value, "notebookDocument") is not None:
         capabilities["notebookDocument"] = {"synchronization": {}}
     capabilities["workspace"] = {"configuration": (_part(value, "workspace") or {}).get("configuration") is True}
+    ours = _part(_part(value, "experimental"), "codespec") or {}
+    capabilities["experimental"] = {"codespec": {"more": ours.get("more") is True}}
     return capabilities
 
 
@@ -267,8 +273,8 @@ class LspProtocol(LanguageServerProtocol):
     def structure_message(self, data: dict[str, Any]) -> Any:
         """Convert a message to an lsprotocol object, or to one with plain JSON parameters. Raises JsonRpcException.
 
-        Parameters stay plain JSON for document messages, whose versions may exceed lsprotocol's limit, and for messages
-        without a reader.
+        Parameters stay plain JSON for document messages, whose versions may exceed lsprotocol's limit, for completions,
+        whose context has a field of ours, and for messages without a reader.
         """
         method, params = data.get("method"), data.get("params")
         if method is None:
@@ -287,7 +293,7 @@ class LspProtocol(LanguageServerProtocol):
             return JsonRPCNotification(method, "2.0", read)
         if method == types.INITIALIZE and self._server.copilot:
             read["capabilities"].pop("general", None)  # the position encodings
-        if method in EDITS and "id" in data:
+        if method in (*COMPLETIONS, *EDITS) and "id" in data:
             return JsonRPCRequestMessage(data["id"], method, "2.0", read)
         return super().structure_message({**data, "params": read})
 
@@ -358,18 +364,25 @@ class LspProtocol(LanguageServerProtocol):
         self._request_futures.pop(msg_id, None)
         self._send_response(msg_id, None, modified().to_response_error())
 
-    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> PendingRequest | None:
-        session, uri = self._server.session, params.text_document.uri
-        if isinstance(params, types.InlineCompletionParams):
-            explicit = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
-            return session.receive(uri, params.position, explicit, params.context.selected_completion_info)
-        return session.receive(uri, params.position, explicit=False)
+    def _take(self, params: Mapping[str, Any]) -> PendingRequest | None:
+        """Capture a completion request. An item of a completion list, which has no context, is not extended later."""
+        context = params.get("context", {"whole": True})
+        explicit, selected = context.get("triggerKind") == INVOKED, context.get("selectedCompletionInfo")
+        if selected is not None:
+            start, end = (_position(selected["range"][side]) for side in ("start", "end"))
+            selected = types.SelectedCompletionInfo(types.Range(start, end), selected["text"])
+        uri, here = params["textDocument"]["uri"], _position(params["position"])
+        return self._server.session.receive(uri, here, explicit, selected, whole=context["whole"])
 
     def _take_edit(self, params: dict[str, Any]) -> EditRequest | None:
         uri, at = params["textDocument"]["uri"], params["position"]
         problems = [(each["range"]["start"]["line"], each["message"]) for each in params.get("diagnostics", ())]
         place = (at["line"], at["character"])
         return self._server.session.edits.receive(uri, place, params.get("trigger", ""), problems)
+
+
+def _position(at: Mapping[str, int]) -> types.Position:
+    return types.Position(at["line"], at["character"])
 
 
 def modified() -> JsonRpcException:

@@ -174,6 +174,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     session.encoding = cast(Encoding, str(getattr(encoding, "value", encoding)))
     client = params.client_info.name if params.client_info else ""
     session.vim = client in VIMS
+    session.shows_more = _plain(params.capabilities.experimental)["codespec"]["more"]
     session.use_folders([folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""])
     options = params.initialization_options
     if options is not None:

@@ -63,6 +63,7 @@ class Session:
     ) -> None:
         self.settings = EditorSettings()
         self.encoding: Encoding = "utf-16"
+        self.shows_more = False  # whether the client extends what it shows, after a `more` notification
         self.vim = False  # whether the client is Vim or Neovim, which count and display a \r as a character
         self.documents = Documents()
         self.exclusions = Exclusions()
@@ -235,8 +236,13 @@ class Session:
         position: types.Position,
         explicit: bool,
         selected: types.SelectedCompletionInfo | None = None,
+        *,
+        whole: bool = False,
     ) -> PendingRequest | None:
-        """Create a request; None if the document is not open or the selected text is too long to repeat."""
+        """Create a request; None if the document is not open or the selected text is too long to repeat.
+
+        `whole`: what is answered can't be extended later.
+        """
         document = self.documents.get(canonical(uri))
         if document is None:
             self.status.document(NOT_OPEN)
@@ -269,6 +275,7 @@ class Session:
             word,
             explicit,
             selected=selected is not None,
+            grows=self.shows_more and self.settings.more and not explicit and not whole,
             in_magic=document.is_cell and is_magic(document.language_id, buffer, here.row),
         )
         self.completer.receive(request)

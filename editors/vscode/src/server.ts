@@ -20,6 +20,7 @@ import {
   LanguageClient,
   type LanguageClientOptions,
   type Middleware,
+  type StaticFeature,
 } from "vscode-languageclient/node";
 import type { Explained } from "./explanation.ts";
 import { type Found, findServer } from "./find_server.ts";
@@ -34,6 +35,16 @@ import { versionFault } from "./versions.ts";
 const START_MS = 60_000; // a program that is not a language server never answers
 const STOP_MS = 2000;
 const MISSING = "The codespec server is not installed: install it, or set codespec.command.";
+
+/** `MoreGate` extends what is shown, so the server may answer with the first words. */
+const SHOWS_MORE: StaticFeature = {
+  fillClientCapabilities(capabilities) {
+    capabilities.experimental = { codespec: { more: true } };
+  },
+  initialize() {},
+  getState: () => ({ kind: "static" }),
+  clear() {},
+};
 
 /** Errors of the client go to the log; the extension reports problems in one sentence. */
 class Client extends LanguageClient {
@@ -199,6 +210,7 @@ export class Server {
     const client = new Client("codespec", "codespec", () => Promise.resolve(child), this.options());
     const life: Life = { path, child, client, words: "" };
     this.life = life;
+    client.registerFeature(SHOWS_MORE);
     readLines(child.stderr!, (line) => (life.words = line));
     child.once("close", (code, signal) => void this.next(() => this.ended(life, signal ?? `exit code ${code}`)));
     client.onNotification("didChangeStatus", (status: Told) => this.listener.told(status));

@@ -152,7 +152,7 @@ function M.question(explicit, done)
     return function() end
   end
   local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
-  params.context = { triggerKind = explicit and INVOKED or AUTOMATIC }
+  params.context = { triggerKind = explicit and INVOKED or AUTOMATIC, whole = true } -- a menu's entry is not extended
   native.aside(function()
     request = server.request(METHOD, params, function(err, result)
       request = nil

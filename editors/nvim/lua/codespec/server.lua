@@ -179,6 +179,7 @@ function M.config(command, options, handlers, connect)
   local settings = require('codespec.config').server_settings(options)
   local capabilities = vim.lsp.protocol.make_client_capabilities()
   capabilities.textDocument.inlineCompletion = { dynamicRegistration = false }
+  capabilities.experimental = { codespec = { more = true } } -- `ghost.more` extends what is shown
   return {
     name = NAME,
     cmd = function(dispatchers)

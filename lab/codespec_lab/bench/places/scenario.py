@@ -97,7 +97,7 @@ async def _show(desktop: Desktop, place: Place) -> tuple[str, dict[str, Any]]:
             while proxy.warm_ups == warm_ups:
                 await asyncio.sleep(0.02)
     sent = time.perf_counter()
-    reply = await editor.complete(place, where)[1]
+    reply = await editor.complete(place, where, whole=True)[1]
     items = reply["result"]["items"] if "result" in reply else []
     editor.close(place)
     for file in place.beside:

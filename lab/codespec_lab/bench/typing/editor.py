@@ -159,8 +159,9 @@ class Editor:
 
     async def start(self) -> None:
         """Perform VS Code's handshake."""
-        inline = {"textDocument": {"inlineCompletion": {"dynamicRegistration": True}}}
-        await self.request("initialize", {"processId": os.getpid(), "rootUri": None, "capabilities": inline})
+        inline = {"inlineCompletion": {"dynamicRegistration": True}}
+        capabilities = {"textDocument": inline, "experimental": {"codespec": {"more": True}}}
+        await self.request("initialize", {"processId": os.getpid(), "rootUri": None, "capabilities": capabilities})
         self.notify("initialized", {})
 
     def configure(self, **settings: Any) -> None:
@@ -186,9 +187,15 @@ class Editor:
         document = {"uri": site.uri, "version": version}
         self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
 
-    def complete(self, site: TypingSite, position: Mapping[str, int]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """Request inline completions. Return the request's number and its future reply."""
-        params = {"textDocument": {"uri": site.uri}, "position": position, "context": {"triggerKind": AUTOMATIC}}
+    def complete(
+        self, site: TypingSite, position: Mapping[str, int], *, whole: bool = False
+    ) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Request inline completions. Return the request's number and its future reply.
+
+        The reply may have only the first words, and `on_more` follows, unless `whole` text is demanded.
+        """
+        context = {"triggerKind": AUTOMATIC, "whole": whole}
+        params = {"textDocument": {"uri": site.uri}, "position": position, "context": context}
         return self._begin("textDocument/inlineCompletion", params)
 
     def cancel(self, number: int) -> None:

@@ -271,7 +271,7 @@ async def complete_unhurried(editor: Editor, site: TypingSite, at: int) -> str:
     editor.open(site, site.after(at))
     try:
         where = position(site, at)
-        reply = await editor.complete(site, where)[1]
+        reply = await editor.complete(site, where, whole=True)[1]
         items = reply["result"]["items"] if "result" in reply else []
         return shown_text(items[0], where) if items else ""
     finally:
