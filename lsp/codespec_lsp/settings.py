@@ -40,7 +40,7 @@ class EditorSettings:
     next_edit_budget_ms: int = setting(
         1500, "the longest time from a request for an edit to its answer", least=20, most=60_000
     )
-    more: bool = setting(True, "show the first words of a completion early, or at the deadline, and extend them")
+    more: bool = setting(True, "show a completion's first words early, then extend them")
     snippets: bool = setting(
         True,
         "send snippets of open files and signatures from imported ones to the model, and whole files to the daemon, to "
