@@ -29,7 +29,7 @@ BODY = {
     "text": SOURCE,
     "places": [2],
     "cursor": {"row": 1, "column": 4},
-    "history": [{"path": "a.py", "row": 5, "old": "    width = 2\n", "new": "    width = 3\n"}],
+    "history": [{"path": "a.py", "row": 9, "old": "show(3)\n", "new": "show(4)\n"}],
 }
 
 
