@@ -242,11 +242,6 @@ class Queue:
         return [(oldest, choice) for choice in oldest.runnable] if its_quantum else []
 
 
-def priority_of(request: CompletionRequest) -> Priority:
-    """Return the priority of a client's completion or warm-up."""
-    return Priority.INTERACTIVE if request.max_tokens else Priority.WARM_UP
-
-
 def effective_priority(job: Job) -> Priority:
     """Return a job's priority. An edit or a warm-up that has waited AGING rounds counts as a completion."""
     aged = job.priority in (Priority.EDIT, Priority.WARM_UP) and job.rounds_waited >= AGING

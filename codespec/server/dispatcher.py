@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent, TextEvent
-from codespec.engine.queue import Job, Priority, empty_completions, priority_of
+from codespec.engine.queue import Job, Priority, empty_completions
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence
 from codespec.server.logs import log_failure
@@ -60,7 +60,8 @@ class RequestHandle:
         self.window = window
         self.batch = self if batch is None else batch
         self.request = request
-        self.priority = priority_of(request) if priority is None else priority
+        usual = Priority.INTERACTIVE if request.max_tokens else Priority.WARM_UP
+        self.priority = usual if priority is None else priority
         self.notes = tuple(notes)
         self.arrived = time.perf_counter()
         self.session = ""  # the client's x-session-id: requests of one document share it
