@@ -20,8 +20,8 @@ from codespec.engine.queue import Job, Queue, share_rows
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import ChainProposer, Proposer
-from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
-from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.sequence import Draft, Sequence, Verdict
+from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
 from codespec.startup.prompt_budget import ReadingSpeed
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
@@ -40,7 +40,7 @@ class Engine:
         self,
         target: LanguageModel,
         proposer: Proposer | None,
-        policy: DraftLengthPolicy,
+        policy: DraftPolicy,
         *,
         context: int,
         prompt_budget: int = 0,
@@ -197,24 +197,25 @@ class Engine:
         """
         record = RoundRecord()
         with record.timed("schedule"):
-            caps = self._caps(sequences)
+            plan = self._plan(sequences)
         with record.timed("propose"):
-            drafts = self.proposer.propose(sequences, caps)
+            drafts = self.proposer.propose(sequences, plan.caps)
         with record.timed("retokenize"):
-            proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
-            turns = self._trim(sequences, proposed)
+            proposed = to_candidates(self.target.tokenizer, sequences, drafts, plan.caps)
+            candidates = keep_drawn(proposed, plan.trim(proposed))
+            turns = [Turn(sequence, sequence.feed, own) for sequence, own in zip(sequences, candidates, strict=True)]
         with record.timed("verify"):
             verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
         with record.timed("commit"):
             tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
-        self.policy.timed(record.propose, record.verify)
+        rounds = [(t.sequence, t.candidates, v) for t, v in zip(turns, verdicts, strict=True) if v is not None]
+        self.policy.observe(StepResults(rounds, record.propose, record.verify))
         self._book(record, turns, tokens)
 
-    def _caps(self, sequences: list[Sequence]) -> list[Cap]:
-        """Return the draft limit of each sequence in target tokens.
+    def _plan(self, sequences: list[Sequence]) -> DraftPlan:
+        """Return the policy's plan, its caps limited to what the requests still need apart from their bonus tokens.
 
-        It is the policy's cap, limited to what the request still needs apart from its bonus token. It is 0 during
-        prefill and below the warm-up context.
+        A cap is 0 during prefill and below the warm-up context.
         """
         for sequence in sequences:
             speculates = self._speculates(sequence)
@@ -223,24 +224,19 @@ class Engine:
             if speculates and not sequence.num_generated:
                 for source in self.proposer.warm_for(sequence.request.owner):
                     sequence.outlook.read_by.setdefault(source, sequence.stats.cached_tokens)
-        wanted = self.policy.caps(sequences)
-        return [
+        plan = self.policy.plan(sequences)
+        caps = [
             cap if cap.tokens <= sequence.room else replace(cap, tokens=sequence.room)
-            for sequence, cap in zip(sequences, wanted, strict=True)
+            for sequence, cap in zip(sequences, plan.caps, strict=True)
         ]
-
-    def _trim(self, sequences: list[Sequence], proposed: list[Candidates]) -> list[Turn]:
-        """Return the turns of this step: each sequence's fed ids and its trimmed candidates."""
-        candidates = keep_drawn(proposed, self.policy.trim(sequences, proposed))
-        return [Turn(sequence, sequence.feed, own) for sequence, own in zip(sequences, candidates, strict=True)]
+        return replace(plan, caps=caps)
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
-        """Commit a verdict and update metrics, policy and proposer. Return the number of committed tokens."""
+        """Commit a verdict and count it. Return the number of committed tokens."""
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
         self.metrics.count_round(turn.sequence, turn.candidates, taken)
-        self.policy.observe(turn.sequence, turn.candidates, verdict)
         return len(taken.committed)
 
     def _speculates(self, sequence: Sequence) -> bool:
@@ -285,10 +281,9 @@ class Engine:
                 self._finish(turn.sequence, turn.sequence.finish_reason)
 
     def _plain_round(self, turns: list[Turn]) -> float:
-        """Return the seconds of a plain round (one token per sequence), or 0 without a cost table."""
-        costs = self.policy.costs
+        """Return the seconds of a plain round (one token per sequence), or 0 if the policy knows no costs."""
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
-        return costs.plain(len(turns), length) if costs else 0.0
+        return self.policy.seconds(len(turns), len(turns), length)
 
 
 class Batch:

@@ -123,10 +123,6 @@ class CostTable:
     draft: float = 0.0
     whole: tuple[str, ...] = ()
 
-    def plain(self, batch: int, context: float) -> float:
-        """Return the seconds of a round without drafts."""
-        return self.target.seconds(batch, batch, context)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the table as plain JSON values."""
         return asdict(self)
@@ -222,7 +218,8 @@ class StepCosts:
         drafted = range(rows, rows + max(batch * self.tokens, self.most) + 1)
         extra = tuple(table.target.seconds(more, batch, context) - before for more in drafted)
         forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in table.drafters.items()}
-        return StepCost(False, batch, context, table.plain(batch, context), table.draft, extra, forwards)
+        plain = table.target.seconds(batch, batch, context)
+        return StepCost(False, batch, context, plain, table.draft, extra, forwards)
 
 
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:

@@ -16,7 +16,7 @@ from functools import partial
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel
 from codespec.speculation.cost_model import CostTable, RunningCosts, StepCosts, best_lengths
-from codespec.speculation.policy import DraftLengthPolicy, follow_syntax
+from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResults, follow_syntax
 
 UNITS = 1.2  # initial estimate of drafter tokens per target token
 MEMORY = 0.98  # decay of that ratio per draft, and of the speedup estimate per step
@@ -99,8 +99,8 @@ class Throughput:
         return True
 
 
-class CostPolicy(DraftLengthPolicy):
-    """Draft-length policy based on a cost table and learned acceptance.
+class CostPolicy(DraftPolicy):
+    """Draft policy based on a cost table and learned acceptance.
 
     `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
     `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
@@ -123,7 +123,6 @@ class CostPolicy(DraftLengthPolicy):
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
         self.follows_syntax = syntax
-        self.costs: CostTable | None = costs
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
         self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
@@ -134,17 +133,22 @@ class CostPolicy(DraftLengthPolicy):
         self._units = dict.fromkeys(costs.drafters, UNITS)
         self._step = self._steps.of(1, 1, 0, False, 1.0)
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Return a cap for each sequence, with one per proposer in `by_source`."""
-        deciding = [s for s in sequences if s.feed == s.num_pending]
-        batch, rows = max(1, len(deciding)), max(1, sum(s.feed for s in sequences))
-        context = sum(len(s.ids) for s in deciding) / batch
-        self._step = self._steps.of(rows, batch, context, bool(deciding), self._throughput.speedup)
+    def plan(self, batch: Batch) -> DraftPlan:
+        """Return a cap for each sequence, with one per proposer in `by_source`, and how to trim the drafts."""
+        deciding = [s for s in batch if s.feed == s.num_pending]
+        count, rows = max(1, len(deciding)), max(1, sum(s.feed for s in batch))
+        context = sum(len(s.ids) for s in deciding) / count
+        self._step = self._steps.of(rows, count, context, bool(deciding), self._throughput.speedup)
         if self.follows_syntax:
-            follow_syntax(sequences)
-        return [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in sequences]
+            follow_syntax(batch)
+        caps = [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in batch]
+        return DraftPlan(caps, partial(self._trim, batch))
 
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
+    def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
+        """Return the cost of a target's forward by the current table."""
+        return self._table.target.seconds(rows, batch, context)
+
+    def _trim(self, sequences: Batch, candidates: list[Candidates]) -> list[Candidates]:
         """Keep the positions that pay over the whole batch. Charges every draft's cost to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
         most = [self._max_rows(s, c) for s, c in drafted]
@@ -162,12 +166,22 @@ class CostPolicy(DraftLengthPolicy):
         kept = {s: self._cut(s, c, n, top) for (s, c), n, top in zip(drafted, lengths, most, strict=True)}
         return [kept.get(s) or self._cut(s, c, 0, 0) for s, c in zip(sequences, candidates, strict=True)]
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learn from the verified tokens, and from the first trimmed token if the target's next token decides it."""
-        self._throughput.earn(len(verdict.committed))
-        self._losses.written += len(verdict.committed)
-        if not candidates.source:
-            return
+    def observe(self, results: StepResults) -> None:
+        """Learn from the verified tokens, and update the running costs with the step's times, if enabled."""
+        for sequence, candidates, verdict in results.rounds:
+            self._throughput.earn(len(verdict.committed))
+            self._losses.written += len(verdict.committed)
+            if candidates.source:
+                self._learn(sequence, candidates, verdict)
+        rows, verify, draft = self._modelled
+        if self._running and rows and results.verifying:
+            times = (verify, results.verifying), (draft, results.drafting)
+            if self._running.took(rows, *times):
+                self._table = self._running.fitted()
+                self._steps = StepCosts(self._table, self._tokens, self._steps.most)
+
+    def _learn(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """Learn from a draft, and from its first trimmed token if the target's next token decides it."""
         source = candidates.source
         accepted, judged = verdict.accepted, len(candidates.ids)
         if candidates.left_out and accepted == judged:
@@ -180,13 +194,6 @@ class CostPolicy(DraftLengthPolicy):
         if source in self._units:
             ratio = candidates.units / (len(candidates.ids) + len(candidates.left_out))
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
-
-    def timed(self, drafting: float, verifying: float) -> None:
-        """Update the running costs with the last step's times, if enabled."""
-        rows, verify, draft = self._modelled
-        if self._running and rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
-            self._table = self.costs = self._running.fitted()
-            self._steps = StepCosts(self._table, self._tokens, self._steps.most)
 
     def close(self) -> None:
         """Save the learned state."""

@@ -1,16 +1,33 @@
-"""The draft-length policy interface, and the simple policies that use neither probabilities nor costs.
+"""Draft policies: how far to draft in each step. A new policy is one class, tried without any other change:
 
-These are a fixed length, a table by syntax, and user caps over any policy. The cost policy is in `cost_policy`.
+    # wide.py
+    from codespec.speculation.policy import DraftPlan, DraftPolicy, lookup_cap
+
+    class Wide(DraftPolicy):
+        name = "wide"
+        length = 8
+
+        def plan(self, batch):  # before the drafts: a cap for each text, in tokens
+            return DraftPlan([lookup_cap(self.length) for _ in batch])
+
+        def observe(self, results):  # after the target's verdicts
+            accepted = [verdict.accepted for _, candidates, verdict in results.rounds if candidates.ids]
+            self.length = max(1, min(16, 2 + max(accepted, default=self.length)))
+
+`codespec bench policy --policy-file wide.py` compares it with the others on the same recorded completions. No text
+depends on a policy, because the target verifies all drafts. The default is in `cost_policy`; here are a fixed length, a
+table by syntax, and user caps over any policy.
 """
 
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
-from codespec.speculation.cost_model import CostTable
+
+Batch = collections.abc.Sequence[Sequence]
 
 LIKELY = 0.4  # lookup confidence for an 8-byte match: its first token is right in 6 of 10 cases (lab/LOG.md)
 WARM_UP = 100
@@ -19,43 +36,66 @@ ELSEWHERE = 3  # our choice: the table has no entry
 TRIGGERS = b"-=*"
 
 
-class DraftLengthPolicy:
-    """Caps drafts before drafting, trims them across the batch after retokenization, and learns from verdicts.
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """A policy's plan for one step: how far each sequence of the batch is drafted.
 
-    `follows_syntax` is whether it uses syntax contexts (`Sequence.follow_syntax`). `costs` is its cost table, if any.
-    All methods except `caps` have defaults that suit a policy that neither trims nor learns.
+    `caps` holds a limit per sequence. The engine lowers it to what the request still needs. `trim` cuts the drafts of
+    the whole batch after retokenization and gives reasons; by default it keeps them all.
+    """
+
+    caps: list[Cap]
+    trim: Callable[[list[Candidates]], list[Candidates]] = list
+
+
+@dataclass(frozen=True, slots=True)
+class StepResults:
+    """The results of one step, after the commit.
+
+    `rounds` holds every decided sequence with its verified candidates, which may be empty. `drafting` and `verifying`
+    are the step's seconds, 0 if they were not measured.
+    """
+
+    rounds: list[tuple[Sequence, Candidates, Verdict]]
+    drafting: float = 0.0
+    verifying: float = 0.0
+
+
+class DraftPolicy:
+    """Plans drafts and learns from their results. Only `plan` is required.
+
+    `follows_syntax` is whether it uses syntax contexts (`Sequence.follow_syntax`).
     """
 
     name: str
     follows_syntax = False
-    costs: CostTable | None = None
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Return each sequence's cap. The engine lowers it to what the request still needs."""
+    def plan(self, batch: Batch) -> DraftPlan:
+        """Return the plan for a step of these sequences. A sequence without `room` may not draft in it."""
         raise NotImplementedError
 
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """Return the candidates worth verifying, one entry per sequence."""
-        return candidates
+    def observe(self, results: StepResults) -> None:
+        """Learn from the results of the last planned step."""
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learn from one round of a sequence, with or without a draft. Called after the commit."""
+    def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
+        """Return the cost of a target's forward with `rows` rows from `batch` sequences, or 0 if it is unknown.
 
-    def timed(self, drafting: float, verifying: float) -> None:
-        """Learn from the seconds that the last step's drafting and verify took."""
+        `context` is the average length of the sequences in tokens.
+        """
+        return 0.0
 
     def close(self) -> None:
         """Save the learned state, if configured."""
 
 
-def follow_syntax(sequences: collections.abc.Sequence[Sequence]) -> None:
+def follow_syntax(batch: Batch) -> None:
     """Update the syntax context of every sequence that may draft."""
-    for sequence in sequences:
+    for sequence in batch:
         if sequence.room:
             sequence.follow_syntax()
 
 
-def blind_cap(tokens: int) -> Cap:
+def lookup_cap(tokens: int) -> Cap:
     """Return the cap for a policy without probabilities.
 
     It excludes short lookup matches, which would cost more than they gain.
@@ -63,17 +103,17 @@ def blind_cap(tokens: int) -> Cap:
     return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
 
 
-class FixedLength(DraftLengthPolicy):
+class FixedLength(DraftPolicy):
     """Always drafts `tokens` target tokens; uses only likely lookups."""
 
     name = "fixed"
 
     def __init__(self, tokens: int) -> None:
-        self.cap = blind_cap(tokens)
+        self.cap = lookup_cap(tokens)
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+    def plan(self, batch: Batch) -> DraftPlan:
         """Return the same cap for all sequences."""
-        return [self.cap] * len(sequences)
+        return DraftPlan([self.cap] * len(batch))
 
 
 class Ds4Table(FixedLength):
@@ -85,10 +125,10 @@ class Ds4Table(FixedLength):
     name = "ds4-80"
     follows_syntax = True
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+    def plan(self, batch: Batch) -> DraftPlan:
         """Return the table's cap for each sequence, or ELSEWHERE if the table has none."""
-        follow_syntax(sequences)
-        return [blind_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in sequences]
+        follow_syntax(batch)
+        return DraftPlan([lookup_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in batch])
 
 
 def _tabled(sequence: Sequence) -> int:
@@ -98,29 +138,24 @@ def _tabled(sequence: Sequence) -> int:
     return MARKED if sequence.outlook.context == "comment" or (tip and tip in TRIGGERS) else ELSEWHERE
 
 
-class WrappedPolicy(DraftLengthPolicy):
+class WrappedPolicy(DraftPolicy):
     """Another policy whose methods a subclass may change or watch. By default all go to `policy`."""
 
-    def __init__(self, policy: DraftLengthPolicy) -> None:
-        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
+    def __init__(self, policy: DraftPolicy) -> None:
+        self.name, self.follows_syntax = policy.name, policy.follows_syntax
         self.policy = policy
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+    def plan(self, batch: Batch) -> DraftPlan:
         """Delegate to the policy."""
-        return self.policy.caps(sequences)
+        return self.policy.plan(batch)
 
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
+    def observe(self, results: StepResults) -> None:
         """Delegate to the policy."""
-        return self.policy.trim(sequences, candidates)
+        self.policy.observe(results)
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+    def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
         """Delegate to the policy."""
-        self.policy.observe(sequence, candidates, verdict)
-
-    def timed(self, drafting: float, verifying: float) -> None:
-        """Delegate to the policy, and take over its costs."""
-        self.policy.timed(drafting, verifying)
-        self.costs = self.policy.costs
+        return self.policy.seconds(rows, batch, context)
 
     def close(self) -> None:
         """Delegate to the policy."""
@@ -130,15 +165,16 @@ class WrappedPolicy(DraftLengthPolicy):
 class UserCapped(WrappedPolicy):
     """Another policy limited by user caps, by `class` or `language.class`. The language's cap takes precedence."""
 
-    def __init__(self, policy: DraftLengthPolicy, limits: Mapping[str, int]) -> None:
+    def __init__(self, policy: DraftPolicy, limits: Mapping[str, int]) -> None:
         super().__init__(policy)
         self.follows_syntax = True
         self._limits = dict(limits)
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Return the policy's caps, limited to the user's."""
-        follow_syntax(sequences)
-        return [self._limited(s, cap) for s, cap in zip(sequences, super().caps(sequences), strict=True)]
+    def plan(self, batch: Batch) -> DraftPlan:
+        """Return the policy's plan, limited to the user's caps."""
+        follow_syntax(batch)
+        plan = self.policy.plan(batch)
+        return replace(plan, caps=[self._limited(s, cap) for s, cap in zip(batch, plan.caps, strict=True)])
 
     def _limited(self, sequence: Sequence, cap: Cap) -> Cap:
         outlook = sequence.outlook

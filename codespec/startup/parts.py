@@ -14,7 +14,7 @@ from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
-from codespec.speculation.policy import DraftLengthPolicy
+from codespec.speculation.policy import DraftPolicy
 from codespec.startup.prompt_budget import ReadingSpeed, find_reading, prompt_budget
 from codespec.startup.tuning import MAX_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
 from codespec.store.choice import offer_note
@@ -48,7 +48,7 @@ class Parts(TypedDict):
 
     target: LanguageModel
     proposer: Proposer | None
-    policy: DraftLengthPolicy
+    policy: DraftPolicy
     context: int
     prompt_budget: int
     reading: ReadingSpeed | None
@@ -106,7 +106,7 @@ def prepare(
     budget = prompt_budget(reading, config.first_answer_ms, context)
     proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
-    tuned = tune(config, policy.costs, most)
+    tuned = tune(config, policy.seconds, most)
     return Parts(
         target=target,
         proposer=proposer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,12 +21,7 @@ from codespec.proposers.base import Proposer
 from codespec.speculation.acceptance_model import Learned
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import (
-    DraftLengthPolicy,
-    Ds4Table,
-    FixedLength,
-    UserCapped,
-)
+from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength, UserCapped
 from codespec.startup.costs import kept_table, price
 from codespec.startup.timing import SHORT, Shape, empty_slots, kept_file, time_forward
 from codespec.store.processor import processor
@@ -40,6 +35,7 @@ FREE = 1.5  # a step counts as cheap up to this multiple of one row's cost
 THREADS_VERSION = 1  # of the measurement of threads; others are not loaded
 TURN = 5  # forwards with one thread count before the next takes its turn
 CLEARLY = 0.9
+Seconds = Callable[[float, int, float], float]
 _CHOSEN: list[int] = []  # thread count chosen in this process
 
 
@@ -51,11 +47,14 @@ class Tuning:
     chunk: int
 
 
-def tune(config: EngineConfig, costs: CostTable | None, slots: int) -> Tuning:
-    """Return the settings, with open ones derived from measured costs, or the usual values without costs."""
-    if costs is None:
+def tune(config: EngineConfig, seconds: Seconds, slots: int) -> Tuning:
+    """Return the settings, with open ones derived from measured costs, or the usual values without costs.
+
+    `seconds` returns the cost of a target's forward by rows, batch and context (`DraftPolicy.seconds`).
+    """
+    if not seconds(1, 1, SHORT):
         return Tuning(config.max_batch or min(USUAL_BATCH, slots), config.prefill_chunk or USUAL_CHUNK)
-    return Tuning(config.max_batch or _batch(costs, slots), config.prefill_chunk or _chunk(costs))
+    return Tuning(config.max_batch or _batch(seconds, slots), config.prefill_chunk or _chunk(seconds))
 
 
 def longest_draft(most: int, costs: CostTable | None) -> int:
@@ -76,19 +75,19 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
     return MAX_BATCH if MAX_BATCH * slot_bytes <= room else USUAL_BATCH
 
 
-def _batch(costs: CostTable, slots: int) -> int:
+def _batch(seconds: Seconds, slots: int) -> int:
     batch = min(USUAL_BATCH, slots)
     while 2 * batch <= min(MAX_BATCH, slots):
-        one, twice = (costs.plain(size, SHORT) / size for size in (batch, 2 * batch))
+        one, twice = (seconds(size, size, SHORT) / size for size in (batch, 2 * batch))
         if twice > PAYS * one:
             break
         batch *= 2
     return batch
 
 
-def _chunk(costs: CostTable) -> int:
+def _chunk(seconds: Seconds) -> int:
     chunk = MAX_CHUNK
-    while chunk > MIN_CHUNK and costs.target.seconds(chunk) > STALL:
+    while chunk > MIN_CHUNK and seconds(chunk, 1, 0) > STALL:
         chunk //= 2
     return chunk
 
@@ -99,14 +98,14 @@ def choose_policy(
     target: LanguageModel,
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
-) -> DraftLengthPolicy:
+) -> DraftPolicy:
     """Return the configured policy. Messages for the user go to `notes`.
 
     The models' slots must be free, because the models are timed.
     """
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
-    policy: DraftLengthPolicy
+    policy: DraftPolicy
     if name.startswith("cost"):
         policy = _cost_policy(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
     elif name == "fixed":

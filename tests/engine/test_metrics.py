@@ -83,7 +83,7 @@ def complete(sizes: tuple[int, ...] | None, count: int = 1, tokens: int = 13) ->
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     engine = parrot_engine(parrot, Prompter(parrot, sizes) if sizes else None)
     policy = CostPolicy(table(), ("scripted",))
-    policy.caps, policy.trim = FixedLength(8).caps, FixedLength(8).trim  # type: ignore[method-assign]
+    policy.plan = FixedLength(8).plan  # type: ignore[method-assign]
     engine.policy = policy
     done = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=tokens) for _ in range(count)])
     return done, engine.metrics
@@ -103,7 +103,7 @@ def test_plain_cost_is_one_round_a_token() -> None:
 def test_a_batch_pays_a_round_together() -> None:
     """With three at a time, each request's plain round is the batch's, and together they need no more rounds."""
     done, metrics = complete(None, count=3)
-    alone = 12 * (table().plain(3, 0) * 1000)
+    alone = 12 * (table().target.seconds(3, 3, 0) * 1000)
     assert [choice.stats.plain_ms for choice in done] == [pytest.approx(alone)] * 3
     assert metrics.plain_s * 1000 == pytest.approx(alone) and metrics.goodput_tokens == 36
 
@@ -122,9 +122,9 @@ def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
 
 
 def test_where_no_table_is_nothing_is_claimed() -> None:
-    assert FixedLength(3).costs is None and UserCapped(FixedLength(3), {}).costs is None
+    assert FixedLength(3).seconds(1) == UserCapped(FixedLength(3), {}).seconds(1) == 0
     rule = CostPolicy(table(), ("suffix",))
-    assert UserCapped(rule, {"comment": 1}).costs is rule.costs is not None
+    assert UserCapped(rule, {"comment": 1}).seconds(2, 1, 5) == rule.seconds(2, 1, 5) > rule.seconds(1) > 0
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     stats = parrot_engine(parrot).complete([CompletionRequest(prefix=PREFIX, max_tokens=5)])[0].stats
     assert stats.plain_ms == stats.decode_ms == 0

@@ -8,7 +8,8 @@ from dataclasses import fields
 import pytest
 
 from codespec.contract.types import Completion, CompletionRequest, Counts, Stats
-from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.sequence import Candidates, Cap, Sequence
+from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
 from tests.pairs import CAP, Garbage, Mixed, Silent, Troupe, build, model, run, total, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
@@ -88,35 +89,31 @@ def test_cached_tokens_are_counted() -> None:
     assert counted == [0, len(PREFIX) - 1], "the last prompt token is always computed"
 
 
-class Noting:
+class Noting(DraftPolicy):
     """A policy that drafts six tokens and keeps two, and records its calls."""
 
     name = "noting"
-    follows_syntax = False
-    costs = None
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
         self.steps = 0
 
-    def caps(self, sequences: list[Sequence]) -> list[Cap]:
-        return [Cap(CAP + 1)] * len(sequences)
+    def plan(self, batch: Several[Sequence]) -> DraftPlan:
+        return DraftPlan([Cap(CAP + 1)] * len(batch), self._trim)
 
-    def trim(self, sequences: Several[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        return [Candidates(found.ids[:2], found.source, "trimmed") for found in candidates]
-
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        self.seen.append((len(candidates.ids), verdict.accepted))
-
-    def timed(self, drafting: float, verifying: float) -> None:
-        assert verifying > 0.0 <= drafting
+    def observe(self, results: StepResults) -> None:
+        self.seen += [(len(candidates.ids), verdict.accepted) for _, candidates, verdict in results.rounds]
+        assert results.verifying > 0.0 <= results.drafting
         self.steps += 1
+
+    def _trim(self, candidates: list[Candidates]) -> list[Candidates]:
+        return [Candidates(found.ids[:2], found.source, "trimmed") for found in candidates]
 
 
 def test_the_policy_trims_and_learns() -> None:
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     engine = parrot_engine(parrot, Prompter(parrot, (6,)))
-    engine.policy = policy = Noting()  # type: ignore[assignment]
+    engine.policy = policy = Noting()
     stats = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])[0].stats
     assert stats.drafted == 2 * stats.rounds == 8
     assert policy.seen == [(2, 2)] * 4 and policy.steps >= 4

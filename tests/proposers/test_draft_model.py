@@ -11,6 +11,7 @@ import codespec.engine.candidates
 from codespec.contract.types import CompletionRequest
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.speculation.policy import DraftPlan
 from tests.kin import cousin, sibling, turned_bytes
 from tests.pairs import build, cancel, model, prompts, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
@@ -80,7 +81,7 @@ def test_a_draft_stops_where_the_drafter_is_unsure(monkeypatch: pytest.MonkeyPat
     seen = drafts_of(monkeypatch)
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     stopping = build(target, drafter=drafter)
-    monkeypatch.setattr(stopping.policy, "caps", lambda sequences: [Cap(8, 0.05)] * len(sequences))
+    monkeypatch.setattr(stopping.policy, "plan", lambda batch: DraftPlan([Cap(8, 0.05)] * len(batch)))
     run(stopping, varied_requests(n=1)[:4])
     spoken = [draft for _, _, draft in seen if draft.text]
     assert len(spoken) >= 20
@@ -97,7 +98,7 @@ def test_a_drafter_without_a_chain_keeps_to_its_own_cap(monkeypatch: pytest.Monk
     """The cost policy gives each proposer a cap of its own, which also decides after each unit whether to continue."""
     engine = build(model("llama", "gpt2"), drafter=model("qwen3", "llama2", seed=1))
     own = Cap(8, by_source={"draft_model": Cap(8, min_confidence=1.1)})
-    monkeypatch.setattr(engine.policy, "caps", lambda sequences: [own] * len(sequences))
+    monkeypatch.setattr(engine.policy, "plan", lambda batch: DraftPlan([own] * len(batch)))
     seen = drafts_of(monkeypatch)
     run(engine, varied_requests(n=1)[:2])
     assert {len(draft.ends) for _, _, draft in seen if draft.text} == {1}

@@ -128,7 +128,7 @@ def test_who_weighs_no_chances_takes_no_short_match() -> None:
     short, long = sequence("1234567 x 1234567"), sequence("12345678 x 12345678")
     short.ids = long.ids = [1] * WARM_UP
     for policy in (FixedLength(5), Ds4Table(5)):
-        drafts = SuffixProposer().propose([short, long], policy.caps([short, long]))
+        drafts = SuffixProposer().propose([short, long], policy.plan([short, long]).caps)
         assert not drafts[0].text and drafts[1].text.startswith(b" x 1")
 
 
@@ -144,8 +144,8 @@ def test_a_draft_under_a_smaller_cap_is_the_longer_one_cut(prefix: str, tokens: 
 
 def test_policies() -> None:
     sequences = [sequence("a"), sequence("b")]
-    assert [(cap.tokens, cap.of("draft_model").min_confidence) for cap in FixedLength(5).caps(sequences)] == [
+    assert [(cap.tokens, cap.of("draft_model").min_confidence) for cap in FixedLength(5).plan(sequences).caps] == [
         (5, 0.0)
     ] * 2
     candidates = [Candidates((1, 2), "suffix")]
-    assert FixedLength(1).trim(sequences, candidates) == candidates
+    assert FixedLength(1).plan(sequences).trim(candidates) == candidates

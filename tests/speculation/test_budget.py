@@ -15,6 +15,7 @@ from codespec.speculation import cost_policy as budget
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_model import CostTable, StepCost
 from codespec.speculation.cost_policy import CostPolicy, Losses
+from codespec.speculation.policy import StepResults
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
@@ -40,19 +41,20 @@ def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], rig
     made, spent, rows = sequence(max_tokens=10 * rounds + 100), 0.0, 0
     made.outlook.read_by["draft_model"] = 1000  # nothing to read
     for turn in range(rounds):
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         source, draft = found[turn % len(found)], Candidates()
         own = cap.of(source)
         if own.tokens and own.goes_on((0.95,)):
             draft = drafted(source, own.tokens, 0.95)
             spent += own.tokens * costs.drafters[source].seconds(1) if source in costs.drafters else 0.0
             spent += costs.draft
-        (kept,) = rule.trim([made], [draft])
+        (kept,) = plan.trim([draft])
         spent += costs.target.seconds(1 + len(kept.ids)) - costs.target.seconds(1)
         rows += len(kept.ids)
         judged = verdict(kept, right)
         grow(made, judged)
-        rule.observe(made, kept, judged)
+        rule.observe(StepResults([(made, kept, judged)]))
     return spent, rows
 
 
@@ -89,15 +91,17 @@ def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
         text.outlook.read_by["draft_model"] = 1000
     for turn in range(LENGTH):
         source = found[turn % len(found)]
-        caps = [cap.of(source) for cap in rule.caps(texts)]
+        plan = rule.plan(texts)
+        caps = [cap.of(source) for cap in plan.caps]
         own = [cap.tokens if cap.goes_on((0.95,)) else 0 for cap in caps]
         drafts = [drafted(source, tokens, 0.95) if tokens else Candidates() for tokens in own]
-        kept = rule.trim(texts, drafts)
+        kept = plan.trim(drafts)
         rows = batch + sum(len(one.ids) for one in kept)
-        spent += (costs.target.seconds(rows, batch) - costs.target.seconds(batch, batch)) / costs.plain(batch, 0)
+        plain = costs.target.seconds(batch, batch)
+        spent += (costs.target.seconds(rows, batch) - plain) / plain
         for text, one in zip(texts, kept, strict=True):
             grow(text, verdict(one, 0))
-            rule.observe(text, one, verdict(one, 0))
+            rule.observe(StepResults([(text, one, verdict(one, 0))]))
     assert spent <= (budget.TEXT + budget.TEXT_SHARE * LENGTH) * 1.001
     losses = batch * spent  # in rounds of one text
     assert losses <= (budget.BUDGET + (budget.SHARE + budget.EXPLORE) * batch * LENGTH) * 1.001 + batch
@@ -139,11 +143,12 @@ def test_a_text_that_lost_all_is_asked_again_later() -> None:
     made.outlook.lost = budget.TEXT + 10.5 * budget.TEXT_SHARE
     asked = []
     for _ in range(20):
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         asked.append(bool(cap.tokens))
-        (none,) = rule.trim([made], [Candidates()])
+        (none,) = plan.trim([Candidates()])
         grow(made, verdict(none, 0))
-        rule.observe(made, none, verdict(none, 0))
+        rule.observe(StepResults([(made, none, verdict(none, 0))]))
     assert asked == [False] * 11 + [True] * 9
 
 
@@ -153,10 +158,10 @@ def test_a_lookup_wins_by_being_judged_alone() -> None:
     rule = CostPolicy(costs, ("suffix",), syntax=False, acceptance=confident())
     made = sequence()
     made.outlook.lost = budget.TEXT + 1.0
-    rule.caps([made])
-    (kept,) = rule.trim([made], [drafted("suffix")])
+    plan = rule.plan([made])
+    (kept,) = plan.trim([drafted("suffix")])
     assert kept.ids == () and len(kept.left_out) == 8
-    rule.observe(made, kept, verdict(kept, 8))
+    rule.observe(StepResults([(made, kept, verdict(kept, 8))]))
     assert made.outlook.lost == budget.TEXT
 
 

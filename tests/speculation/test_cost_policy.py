@@ -9,6 +9,7 @@ from codespec.speculation import cost_policy
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_model import CostTable, best_lengths
 from codespec.speculation.cost_policy import TEXT, CostPolicy
+from codespec.speculation.policy import StepResults
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
@@ -27,15 +28,16 @@ def play(
     made = sequence(context, "python", max_tokens=10 * rounds + 100)
     lengths = []
     for _ in range(rounds):
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         own = cap.of("suffix")
         found = Candidates()
         if own.tokens and own.goes_on((0.9,)):
             found = drafted("suffix")
-        (kept,) = rule.trim([made], [found])
+        (kept,) = plan.trim([found])
         judged = verdict(kept, right)
         grow(made, judged)
-        rule.observe(made, kept, judged)
+        rule.observe(StepResults([(made, kept, judged)]))
         lengths.append(len(kept.ids))
     return lengths
 
@@ -67,9 +69,9 @@ def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
     reads.cached, reads.feed = 0, 64
     for turn in range(200):
         made = sequence(max_tokens=1000)
-        rule.caps([reads if turn % 4 == 0 else made])
-        rule.trim([reads if turn % 4 == 0 else made], [Candidates()])
-        rule.timed(0.0, truth.target.seconds(reads.feed if turn % 4 == 0 else 1))
+        plan = rule.plan([reads if turn % 4 == 0 else made])
+        plan.trim([Candidates()])
+        rule.observe(StepResults([], 0.0, truth.target.seconds(reads.feed if turn % 4 == 0 else 1)))
     assert play(rule, 60, right=8)[-20:] == [8] * 20 and sum(play(CostPolicy(wrong, ("suffix",)), 60, right=8)) == 0
     rule.close()
     assert kept[0].target.seconds(2) < 0.5 * wrong.target.seconds(2), "the next start begins with it"
@@ -87,7 +89,8 @@ def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
         rule = CostPolicy(table(0.1, unit), CHAIN)
         made = sequence()
         made.outlook.read_by["draft_model"] = len(made.ids)
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         assert bool(cap.of("draft_model").tokens) == asked
         assert cap.of("suffix").tokens == 16
 
@@ -95,7 +98,7 @@ def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
 def test_reading_a_long_prompt_is_a_cost() -> None:
     """The same drafter on the same text: not worth a prefill of 400 tokens for two more tokens, worth it for 500."""
     rule = CostPolicy(table(0.1, 0.1), CHAIN)
-    tokens = {n: rule.caps([sequence(length=400, max_tokens=n)])[0].of("draft_model").tokens for n in (3, 500)}
+    tokens = {n: rule.plan([sequence(length=400, max_tokens=n)]).caps[0].of("draft_model").tokens for n in (3, 500)}
     assert tokens[3] == 0 < tokens[500]
 
 
@@ -103,7 +106,7 @@ def test_an_unsure_drafter_stops() -> None:
     rule = CostPolicy(table(0.1, 0.2), CHAIN)
     made = sequence("closing", "python")
     made.outlook.read_by["draft_model"] = len(made.ids)
-    cap = rule.caps([made])[0].of("draft_model")
+    cap = rule.plan([made]).caps[0].of("draft_model")
     assert cap.goes_on([0.99]) and cap.goes_on([0.99, 0.99]) and not cap.goes_on([0.05])
     assert not cap.goes_on([0.5] * 6)
 
@@ -112,7 +115,7 @@ def test_an_unsure_drafter_stops() -> None:
 def test_drafts_may_be_short(longest: int) -> None:
     made = sequence()
     made.outlook.read_by["draft_model"], made.outlook.lost = len(made.ids), -8.0
-    cap = CostPolicy(table(0.1, 0.05), CHAIN, tokens=longest).caps([made])[0].of("draft_model")
+    cap = CostPolicy(table(0.1, 0.05), CHAIN, tokens=longest).plan([made]).caps[0].of("draft_model")
     assert cap.tokens == longest and cap.goes_on([0.99])
 
 
@@ -125,7 +128,7 @@ def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
     rule = CostPolicy(table(0.1, 0.05), CHAIN, syntax=False, acceptance=survival)
     made = sequence()
     made.outlook.read_by["draft_model"] = len(made.ids)
-    cap = rule.caps([made])[0].of("suffix")
+    cap = rule.plan([made]).caps[0].of("suffix")
     assert cap.goes_on((0.95,)) and not cap.goes_on((0.4,))
 
 
@@ -135,20 +138,21 @@ def test_zero_is_tried_again_within_a_budget() -> None:
     asked, made = 0, sequence()
     for turn in range(3000):
         made = made if turn % 100 else sequence(max_tokens=1000)
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         found = drafted("draft_model", 1) if cap.tokens else Candidates()
-        (kept,) = rule.trim([made], [found])
+        (kept,) = plan.trim([found])
         asked += bool(found.ids)
         judged = verdict(kept, 0)
         grow(made, judged)
-        rule.observe(made, kept, judged)
+        rule.observe(StepResults([(made, kept, judged)]))
     assert 3 <= asked <= 3000 * 0.02 / 0.5
 
 
 def test_nothing_is_asked_where_there_is_no_room() -> None:
     made = sequence()
     made.room = 0
-    assert CostPolicy(table(), ("suffix",)).caps([made]) == [Cap(0)]
+    assert CostPolicy(table(), ("suffix",)).plan([made]).caps == [Cap(0)]
 
 
 def test_a_context_sets_the_length_and_only_where_syntax_is_followed() -> None:
@@ -161,7 +165,7 @@ def test_a_context_sets_the_length_and_only_where_syntax_is_followed() -> None:
         made = sequence(context, "python")
         made.outlook.read_by["draft_model"] = len(made.ids)
         policy = CostPolicy(table(0.1, 0.32), CHAIN, syntax=syntax, acceptance=acceptance)
-        return policy.caps([made])[0].of("draft_model").tokens
+        return policy.plan([made]).caps[0].of("draft_model").tokens
 
     assert asked("closing", True) > asked("string", True) == 0
     assert asked("closing", False) == asked("string", False)
@@ -176,8 +180,8 @@ def test_across_a_batch_the_likelier_rows_go_first() -> None:
     sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
     for made in sequences:
         made.outlook.lost = -8.0  # a text whose drafts were accepted
-    rule.caps(sequences)
-    kept = rule.trim(sequences, [drafted("suffix"), drafted("suffix"), Candidates()])
+    plan = rule.plan(sequences)
+    kept = plan.trim([drafted("suffix"), drafted("suffix"), Candidates()])
     assert len(kept[1].ids) > len(kept[0].ids) and kept[2].ids == ()
     assert all(len(k.ids) + len(k.left_out) == 8 for k in kept[:2])
 
@@ -188,15 +192,15 @@ def test_decisions_are_explained_to_those_who_listen() -> None:
     made = sequence("arguments", "python")
     made.listening = True
     made.outlook.lost = TEXT - 0.5
-    rule.caps([made])
-    (kept,) = rule.trim([made], [drafted("suffix")])
+    plan = rule.plan([made])
+    (kept,) = plan.trim([drafted("suffix")])
     assert (
         len(kept.ids) == 1
         and kept.reason.startswith("arguments: suffix 0.")
         and f"→ {len(kept.ids)}; a longer one" in kept.reason
     )
     assert "(n=" in kept.reason
-    (none,) = rule.trim([made], [Candidates()])
+    (none,) = plan.trim([Candidates()])
     assert "→ 0; nothing found" in none.reason
 
 

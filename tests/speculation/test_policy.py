@@ -19,7 +19,7 @@ from tests.speculation.sequences import sequence, table
 def test_the_table_of_issue_80(context: str, tip: bytes, tokens: int) -> None:
     made = sequence(context)
     made.context = tip
-    assert Ds4Table(16).caps([made])[0].tokens == tokens
+    assert Ds4Table(16).plan([made]).caps[0].tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,8 @@ def test_a_users_number_is_a_hard_cap(context: str, language: str, most: int) ->
     for inner in (FixedLength(9), CostPolicy(table(0.0), ("suffix",), tokens=9)):
         made = sequence(context, language)
         policy = UserCapped(inner, limits)
-        (cap,) = policy.caps([made])
+        plan = policy.plan([made])
+        (cap,) = plan.caps
         assert (
             cap.tokens == cap.of("suffix").tokens == most
             and made.room == 63
@@ -44,4 +45,4 @@ def test_a_users_number_is_a_hard_cap(context: str, language: str, most: int) ->
 def test_the_table_of_issue_80_waits_for_context(tokens: int, cap: int) -> None:
     made = sequence("comment")
     made.context, made.ids = b"# ", [1] * tokens
-    assert Ds4Table(16).caps([made])[0].tokens == cap
+    assert Ds4Table(16).plan([made]).caps[0].tokens == cap

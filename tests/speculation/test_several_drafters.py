@@ -8,6 +8,7 @@ from codespec.sequence import Candidates
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_model import CostTable, StepCosts
 from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import StepResults
 from tests.speculation.sequences import drafted, forward, grow, sequence, table, verdict
 
 HEADS = ("eagle3", "dflash")
@@ -34,7 +35,8 @@ def asked(costs: CostTable, model: AcceptanceModel) -> dict[str, int]:
     made = sequence()
     for source in HEADS:
         made.outlook.read_by[source] = len(made.ids)
-    (cap,) = rule.caps([made])
+    plan = rule.plan([made])
+    (cap,) = plan.caps
     return {source: cap.of(source).tokens for source in HEADS}
 
 
@@ -54,14 +56,15 @@ def test_another_one_is_tried_now_and_then() -> None:
     for _ in range(1500):
         for source in HEADS:
             made.outlook.read_by[source] = len(made.ids)
-        (cap,) = rule.caps([made])
+        plan = rule.plan([made])
+        (cap,) = plan.caps
         source = next((one for one in HEADS if cap.of(one).tokens), "")
         tried += source == "eagle3"
         found = drafted(source, min(8, cap.of(source).tokens)) if source else Candidates()
-        (kept,) = rule.trim([made], [found])
+        (kept,) = plan.trim([found])
         judged = verdict(kept, min(6, len(kept.ids) + len(kept.left_out)))
         grow(made, judged)
-        rule.observe(made, kept, judged)
+        rule.observe(StepResults([(made, kept, judged)]))
     assert 0 < tried < 150
 
 
@@ -74,7 +77,7 @@ def test_a_whole_draft_is_paid_once() -> None:
         rule = CostPolicy(two_heads(0.05, 0.05), (source,), syntax=False, acceptance=taught({source: 6}))
         made = sequence()
         made.outlook.read_by[source] = len(made.ids)
-        rule.caps([made])
-        rule.trim([made], [drafted(source, 8)])
+        plan = rule.plan([made])
+        plan.trim([drafted(source, 8)])
         lost[source] = made.outlook.lost
     assert lost["eagle3"] >= 8 * 0.05 and 0.05 <= lost["dflash"] < 0.15

@@ -16,6 +16,7 @@ from codespec.contract.engine_config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
+from codespec.speculation.policy import FixedLength
 from codespec.startup import parts, tuning
 from codespec.startup.tuning import choose_threads, find_threads, largest_batch, longest_draft, tune
 from tests.pairs import build, model
@@ -41,18 +42,18 @@ def test_drafts_are_long_where_rows_are_nearly_free() -> None:
 
 def test_chunks_are_as_large_as_others_can_wait() -> None:
     config = EngineConfig()
-    assert tune(config, table((1, 1), (64, 20)), 8).chunk == 512
-    assert tune(config, table((1, 10), (64, 100)), 8).chunk == 128
-    assert tune(config, table((1, 100), (64, 900)), 8).chunk == 64
-    assert tune(config, None, 8).chunk == 256
-    assert tune(EngineConfig(prefill_chunk=48), DEAR, 8).chunk == 48
+    assert tune(config, table((1, 1), (64, 20)).target.seconds, 8).chunk == 512
+    assert tune(config, table((1, 10), (64, 100)).target.seconds, 8).chunk == 128
+    assert tune(config, table((1, 100), (64, 900)).target.seconds, 8).chunk == 64
+    assert tune(config, FixedLength(0).seconds, 8).chunk == 256
+    assert tune(EngineConfig(prefill_chunk=48), DEAR.target.seconds, 8).chunk == 48
 
 
 def test_more_run_at_once_where_that_is_clearly_cheaper() -> None:
     config = EngineConfig()
-    assert tune(config, TILED, 16).batch == 16 and tune(config, TILED, 8).batch == 8
-    assert tune(config, DEAR, 16).batch == 8 and tune(config, None, 16).batch == 8
-    assert tune(EngineConfig(max_batch=3), TILED, 3).batch == 3
+    assert tune(config, TILED.target.seconds, 16).batch == 16 and tune(config, TILED.target.seconds, 8).batch == 8
+    assert tune(config, DEAR.target.seconds, 16).batch == 8 and tune(config, FixedLength(0).seconds, 16).batch == 8
+    assert tune(EngineConfig(max_batch=3), TILED.target.seconds, 3).batch == 3
 
 
 def test_more_at_once_must_fit_into_memory() -> None:

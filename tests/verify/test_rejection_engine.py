@@ -27,7 +27,7 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
-from codespec.speculation.policy import FixedLength
+from codespec.speculation.policy import DraftPlan, FixedLength
 from codespec.verify.sampling import probabilities
 from tests.kin import cousin
 from tests.pairs import build, model, texts, total
@@ -61,7 +61,10 @@ class Bigram(Parrot):
 class Trimming(FixedLength):
     """Drops drafted tokens of low confidence, and everything after them."""
 
-    def trim(self, sequences: Sequence[Text], candidates: list[Candidates]) -> list[Candidates]:
+    def plan(self, batch: Sequence[Text]) -> DraftPlan:
+        return replace(super().plan(batch), trim=self._trim)
+
+    def _trim(self, candidates: list[Candidates]) -> list[Candidates]:
         """With a drafter that samples, this depends on the drawn tokens."""
         found = []
         for own in candidates:

@@ -73,6 +73,7 @@ class PolicyBench(Bench):
     tokens: int = number(64, "target tokens a place (64)", name="max-tokens")
     measured: int = number(12, "places timed by the real engine (12)", name="measure", parse=count_or_zero)
     target_shape: str = shape_flag(PADDED)
+    policy_file: Path | None = path("a Python file with a policy to compare (see codespec/speculation/policy.py)")
 
     def prepared(self, flags: Mapping[str, Any]) -> Bench:
         """Refuse two sources of sites."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from codespec.speculation.cost_model import CostTable
-from codespec.speculation.policy import WrappedPolicy
+from codespec.speculation.policy import StepResults, WrappedPolicy
 from codespec.startup.costs import table_of
 from codespec.startup.timing import Shape, measure
 from codespec_lab.bench.pair import Pair
@@ -62,8 +62,9 @@ class Prices:
 class WatchedPolicy(WrappedPolicy):
     """Wraps a policy and passes its decisions on unchanged; subclasses record its rounds."""
 
-    def timed(self, drafting: float, verifying: float) -> None:
-        """Do nothing: recorded steps are priced with a table, and the time to repeat them is meaningless."""
+    def observe(self, results: StepResults) -> None:
+        """Leave out the times: recorded steps are priced with a table, and the time to repeat them is meaningless."""
+        super().observe(StepResults(results.rounds))
 
     def close(self) -> None:
         """Do nothing."""

@@ -18,7 +18,7 @@ from codespec.contract.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.base import ChainProposer
-from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.speculation.policy import DraftPolicy, FixedLength
 from codespec.startup.tuning import MAX_CHUNK, choose_policy
 from codespec_lab.bench.harness import first_difference
 from codespec_lab.bench.pair import Pair
@@ -94,7 +94,7 @@ class Ours:
             return None
         return ChainProposer([part for part in self._pair.proposers() if part.name in self._wanted])
 
-    def _new_policy(self, config: EngineConfig) -> DraftLengthPolicy:
+    def _new_policy(self, config: EngineConfig) -> DraftPolicy:
         """Return a policy that has not learned from the texts shown before."""
         if not self._speculate:
             return FixedLength(0)

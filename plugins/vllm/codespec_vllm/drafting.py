@@ -11,7 +11,7 @@ from codespec.engine.candidates import to_candidates
 from codespec.proposers.base import Proposer
 from codespec.sequence import Candidates, Sequence
 from codespec.speculation.cost_model import ForwardCost
-from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.speculation.policy import DraftPolicy, FixedLength, StepResults
 from codespec.text.tokenizer import TextTokenizer
 from codespec_vllm.parts import cost_policy
 from codespec_vllm.rows import Ids, Rows
@@ -35,7 +35,7 @@ class Drafting:
         tokens: int,
         longest: int,
     ) -> None:
-        self.policy: DraftLengthPolicy = FixedLength(tokens if settings.policy == "fixed" else 0)
+        self.policy: DraftPolicy = FixedLength(tokens if settings.policy == "fixed" else 0)
         self._tokenizer, self._proposer, self._costs = tokenizer, proposer, costs
         self._tokens, self._longest, self._max_rows = tokens, longest, settings.max_rows
         self._rows = Rows(tokenizer, share=bool(settings.share))
@@ -51,10 +51,12 @@ class Drafting:
         following = self._rows.follow(batch, fresh)
         for row in following.ended:
             self._proposer.release(row.sequence)
-        for row, verdict in following.verdicts:
-            self.policy.observe(row.sequence, row.candidates, verdict)
-        if batch and self._returned and not following.ended and len(following.verdicts) == len(batch):
-            self._learn(len(batch), began - self._returned)  # no prefill and no idle time in between
+        whole = batch and self._returned and not following.ended and len(following.verdicts) == len(batch)
+        seconds = began - self._returned if whole else 0.0  # of one step, without prefill and idle time
+        rounds = [(row.sequence, row.candidates, verdict) for row, verdict in following.verdicts]
+        self.policy.observe(StepResults(rounds, self._drafted if whole else 0.0, seconds))
+        if whole:
+            self._learn(len(batch), seconds)
         rows = [row for row in following.rows if row is not None]
         drafts = self._draft([row.sequence for row in rows]) if rows else []
         for row, found in zip(rows, drafts, strict=True):
@@ -69,8 +71,7 @@ class Drafting:
         self._returned = 0.0
 
     def _learn(self, rows: int, seconds: float) -> None:
-        """Learn the cost of rows from the time between two calls, in which vLLM ran one step without prefill."""
-        self.policy.timed(self._drafted, seconds)
+        """Learn the cost of rows from the first steps, of which vLLM ran each in this time."""
         if self._plain is not None:
             self._plain.append((rows, seconds))
             if len(self._plain) == PLAIN_STEPS:
@@ -80,9 +81,10 @@ class Drafting:
     def _draft(self, sequences: list[Sequence]) -> list[Candidates]:
         for sequence in sequences:
             sequence.room = max(0, min(self._tokens, self._longest - len(sequence.ids) - 1))
-        wanted = zip(sequences, self.policy.caps(sequences), strict=True)
+        plan = self.policy.plan(sequences)
+        wanted = zip(sequences, plan.caps, strict=True)
         caps = [replace(cap, tokens=min(cap.tokens, sequence.room)) for sequence, cap in wanted]
         began = time.perf_counter()
         drafts = self._proposer.propose(sequences, caps)
         self._drafted = time.perf_counter() - began
-        return self.policy.trim(sequences, to_candidates(self._tokenizer, sequences, drafts, caps))
+        return plan.trim(to_candidates(self._tokenizer, sequences, drafts, caps))

@@ -27,10 +27,10 @@ from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
-from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
+from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
+from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults, UserCapped
 from codespec.startup.batch_invariance import MIN_LENGTH
 from codespec.startup.calls import choose_calls
 from codespec.startup.costs import measure_table
@@ -65,21 +65,22 @@ WHOLE_PROMPT = 1 << 20  # tokens a step: one step prefills all prompts, as in th
 class RoundLog(WatchedPolicy):
     """A policy whose rounds are logged step by step."""
 
-    def __init__(self, policy: DraftLengthPolicy) -> None:
+    def __init__(self, policy: DraftPolicy) -> None:
         super().__init__(policy)
         self.steps: list[StepRounds] = []
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Begin a step and return the policy's caps."""
-        self.steps.append(StepRounds(sum(len(sequence.ids) for sequence in sequences) / len(sequences)))
-        return super().caps(sequences)
+    def plan(self, batch: collections.abc.Sequence[Sequence]) -> DraftPlan:
+        """Begin a step and return the policy's plan."""
+        self.steps.append(StepRounds(sum(len(sequence.ids) for sequence in batch) / len(batch)))
+        return super().plan(batch)
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Pass the verdict to the policy and log the round."""
-        super().observe(sequence, candidates, verdict)
-        drafted = len(candidates.ids)
-        source = candidates.source if drafted or candidates.units else ""
-        self.steps[-1].rounds.append(Round(source, drafted, min(verdict.accepted, drafted), candidates.units))
+    def observe(self, results: StepResults) -> None:
+        """Pass the results to the policy and log the rounds."""
+        super().observe(results)
+        for _, candidates, verdict in results.rounds:
+            drafted = len(candidates.ids)
+            source = candidates.source if drafted or candidates.units else ""
+            self.steps[-1].rounds.append(Round(source, drafted, min(verdict.accepted, drafted), candidates.units))
 
 
 class Spoiler(ChainProposer):
@@ -284,7 +285,7 @@ class OwnContestant(Contestant):
         self.plain = not sources
         self.sources = sources
         self._models = models
-        self._policy: DraftLengthPolicy | None = None
+        self._policy: DraftPolicy | None = None
 
     def variants(self) -> list[Variant]:
         """Return the target and drafter in each format, with each thread count."""
@@ -331,7 +332,7 @@ class OwnContestant(Contestant):
         chain = ChainProposer(parts)
         return Spoiler(chain) if self.name == NEVER_RIGHT else chain
 
-    def _new_policy(self, pair: Pair, variant: Variant) -> DraftLengthPolicy:
+    def _new_policy(self, pair: Pair, variant: Variant) -> DraftPolicy:
         config = self._models.config
         if not self.sources:
             return FixedLength(0)

@@ -14,7 +14,7 @@ from codespec.engine.candidates import to_candidates
 from codespec.engine.commit import commit
 from codespec.proposers.base import Proposer
 from codespec.sequence import Sequence, Verdict
-from codespec.speculation.policy import blind_cap
+from codespec.speculation.policy import lookup_cap
 from codespec.text.filters import StopFinder
 from codespec.text.tokenizer import TextTokenizer
 
@@ -46,7 +46,7 @@ def replay_answer(
     sequence = Sequence(wanted, 0, [end], context, b"", True, frozenset({end}), StopFinder())
     rounds = drafted = 0
     while sequence.finish_reason is None:
-        caps = [blind_cap(width)]
+        caps = [lookup_cap(width)]
         drafts = proposer.propose([sequence], caps)
         candidates = to_candidates(tokenizer, [sequence], drafts, caps)[0]
         coming = ids[sequence.num_generated :]

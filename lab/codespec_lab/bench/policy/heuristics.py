@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codespec.sequence import Candidates, Cap, Sequence, Verdict
-from codespec.speculation.policy import FixedLength, blind_cap
+from codespec.sequence import Cap
+from codespec.speculation.policy import FixedLength, StepResults, lookup_cap
 
 
 class ConfidenceStopped(FixedLength):
@@ -28,8 +28,9 @@ class PlusTwoMinusOne(FixedLength):
         super().__init__(min(begin, tokens))
         self._most = tokens
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+    def observe(self, results: StepResults) -> None:
         """Adapt the length."""
-        if candidates.ids:
-            change = 2 if verdict.accepted == len(candidates.ids) else -1
-            self.cap = blind_cap(min(self._most, max(1, self.cap.tokens + change)))
+        for _, candidates, verdict in results.rounds:
+            if candidates.ids:
+                change = 2 if verdict.accepted == len(candidates.ids) else -1
+                self.cap = lookup_cap(min(self._most, max(1, self.cap.tokens + change)))

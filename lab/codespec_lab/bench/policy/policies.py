@@ -6,16 +6,19 @@ cheaper, so the distance to it is the possible gain. All drive the real engine t
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from codespec.errors import ConfigError
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap
 from codespec.sequence import Sequence as Text
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftLengthPolicy, Ds4Table, FixedLength
+from codespec.speculation.policy import DraftPlan, DraftPolicy, Ds4Table, FixedLength
 from codespec_lab.bench.pair import LONGEST, Pair
 from codespec_lab.bench.policy.heuristics import ConfidenceStopped, PlusTwoMinusOne
 from codespec_lab.bench.policy.recording import RecordedDraft, Recording
@@ -26,9 +29,10 @@ FOLDS = 5
 CHAIN = (SuffixProposer.name, DraftModel.name)
 LOOKUP = (SuffixProposer.name,)
 LENGTHS = range(1, LONGEST + 1)
+OWN = "own"  # prefix of a user's policy
 
 Groups = list[list[Recording]]
-Make = Callable[[Sequence[Recording]], DraftLengthPolicy]
+Make = Callable[[Sequence[Recording]], DraftPolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,22 @@ def rows_of_thumb() -> list[PolicyRow]:
         PolicyRow("confidence:0.4", lambda _: ConfidenceStopped(LONGEST, 0.4)),
         PolicyRow("ds4-80", lambda _: Ds4Table(LONGEST)),
     ]
+
+
+def own_row(file: Path) -> PolicyRow:
+    """Return the row of a user's policy: the class that inherits from DraftPolicy in a Python file, which is run.
+
+    Raises ConfigError if the file can't be read or parsed, or does not define exactly one such class.
+    """
+    try:
+        names = runpy.run_path(str(file))
+    except (OSError, SyntaxError) as error:
+        raise ConfigError(f"The policy file {file} can't be run ({error}). Give a Python file.") from error
+    own = [kind for kind in names.values() if isinstance(kind, type) and kind.__module__ == names["__name__"]]
+    policies = [kind for kind in own if issubclass(kind, DraftPolicy)]
+    if len(policies) != 1:
+        raise ConfigError(f"{file} defines {len(policies)} subclasses of DraftPolicy. Define exactly one.")
+    return PolicyRow(f"{OWN} {policies[0].name}", lambda _: policies[0]())
 
 
 def cost_rows(pair: Pair, prices: Prices, recordings: Sequence[Recording]) -> list[PolicyRow]:
@@ -212,13 +232,14 @@ class Oracle(FixedLength):
         super().__init__(LONGEST)
         self._plans = {recording.prompt_ids: planner.plan(recording)[0] for recording in recordings}
 
-    def caps(self, sequences: Sequence[Text]) -> list[Cap]:
-        """Return the plan's caps."""
-        return [_cap(self._move(sequence)) for sequence in sequences]
+    def plan(self, batch: Sequence[Text]) -> DraftPlan:
+        """Return the recordings' moves as caps, and cut the candidates to the moves' lengths."""
+        moves = [self._move(sequence) for sequence in batch]
 
-    def trim(self, sequences: Sequence[Text], candidates: list[Candidates]) -> list[Candidates]:
-        """Return the candidates cut to the plan's lengths."""
-        return [replace(c, ids=c.ids[: self._move(s).tokens]) for s, c in zip(sequences, candidates, strict=True)]
+        def trim(candidates: list[Candidates]) -> list[Candidates]:
+            return [replace(c, ids=c.ids[: move.tokens]) for c, move in zip(candidates, moves, strict=True)]
+
+        return DraftPlan([_cap(move) for move in moves], trim)
 
     def _move(self, sequence: Text) -> Move:
         return self._plans[tuple(sequence.prompt_ids)].get(sequence.num_generated, Move())

@@ -21,8 +21,8 @@ from codespec.proposers.base import NOTHING, ChainProposer, Proposer, budget_byt
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
 from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer
-from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
-from codespec.speculation.policy import DraftLengthPolicy
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
 from codespec.startup.tuning import USUAL_CHUNK
 from codespec_lab.bench.harness import refuse_mismatches
 from codespec_lab.bench.pair import Pair
@@ -62,24 +62,25 @@ class Trace:
 class TracedPolicy(WatchedPolicy):
     """A policy whose rounds go into a trace."""
 
-    def __init__(self, policy: DraftLengthPolicy, trace: Trace) -> None:
+    def __init__(self, policy: DraftPolicy, trace: Trace) -> None:
         super().__init__(policy)
         self._trace = trace
         self._positions: dict[Sequence, int] = {}
 
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """Begin a step and return the policy's caps."""
-        self._positions = {sequence: sequence.num_generated for sequence in sequences}
-        return super().caps(sequences)
+    def plan(self, batch: collections.abc.Sequence[Sequence]) -> DraftPlan:
+        """Begin a step and return the policy's plan."""
+        self._positions = {sequence: sequence.num_generated for sequence in batch}
+        return super().plan(batch)
 
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Pass the verdict to the policy and trace the round."""
-        super().observe(sequence, candidates, verdict)
-        position, drafted = self._positions[sequence], len(candidates.ids)
-        committed = sequence.num_generated - position
-        source, accepted = candidates.source if drafted else "", min(verdict.accepted, committed)
-        played = Round(self._trace.recordings[sequence], position, source, drafted, accepted, committed)
-        self._trace.steps[-1].rounds.append(played)
+    def observe(self, results: StepResults) -> None:
+        """Pass the results to the policy and trace the rounds."""
+        super().observe(results)
+        for sequence, candidates, verdict in results.rounds:
+            position, drafted = self._positions[sequence], len(candidates.ids)
+            committed = sequence.num_generated - position
+            source, accepted = candidates.source if drafted else "", min(verdict.accepted, committed)
+            played = Round(self._trace.recordings[sequence], position, source, drafted, accepted, committed)
+            self._trace.steps[-1].rounds.append(played)
 
 
 class ReplayTarget(TorchModel):
@@ -238,7 +239,7 @@ def _cut(draft: Draft, units: int) -> Draft:
 
 def replay(
     pair: Pair,
-    groups: Iterable[tuple[DraftLengthPolicy, collections.abc.Sequence[Recording]]],
+    groups: Iterable[tuple[DraftPolicy, collections.abc.Sequence[Recording]]],
     *,
     batch: int = 1,
     sources: collections.abc.Sequence[str] = (SuffixProposer.name, DraftModel.name),

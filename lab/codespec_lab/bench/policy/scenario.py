@@ -18,11 +18,13 @@ from codespec_lab.bench.harness import Figures, Scenario, first_difference
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.policy.policies import (
     FOLDS,
+    OWN,
     PolicyRow,
     by_file,
     by_fold,
     cost_rows,
     oracle_row,
+    own_row,
     play,
     rows_of_thumb,
 )
@@ -85,6 +87,7 @@ class Timed:
 
 def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
     """Return all figures as plain JSON values. Progress goes to stderr."""
+    own = [own_row(bench.policy_file)] if bench.policy_file is not None else []
     sites, note = _sites(bench)
     pair = load_pair(bench.config, BATCH, LONGEST)
     progress = ProgressBar("record", len(sites))
@@ -98,7 +101,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
         "note": "; ".join(dict.fromkeys(filter(None, [note, *pair.notes]))),
         "prompts": _prompt_facts(recordings),
         "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
-        "tables": {bench.target_shape: _section(pair, recordings, bench)},
+        "tables": {bench.target_shape: _section(pair, recordings, bench, own)},
     }
 
 
@@ -131,10 +134,12 @@ def _prompt_facts(recordings: Sequence[Recording]) -> dict[str, Any]:
     }
 
 
-def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench) -> dict[str, Any]:
+def _section(
+    pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, own: Sequence[PolicyRow]
+) -> dict[str, Any]:
     """Return all figures of the policies."""
     prices = Prices(measure_costs(pair))
-    rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
+    rows = [*rows_of_thumb(), *own, *cost_rows(pair, prices, recordings)]
     progress = ProgressBar("replay", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
     found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
     for batch in BATCHES:
@@ -145,7 +150,7 @@ def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench) ->
     found["unguessable"] = _unguessable(pair, rows, recordings, prices, progress.advance)
     if bench.measured:
         fixed = best_of(alone, "fixed")
-        chosen = [row for row in rows if row.name in (*TIMED, fixed)]
+        chosen = [row for row in rows if row.name in (*TIMED, fixed) or row in own]
         some = [recordings[number] for number in spread_numbers(len(recordings), bench.measured)]
         found["measured"] = _measured(pair, chosen, some, prices, fixed)
     return found
@@ -241,7 +246,8 @@ def report(found: Figures) -> list[str]:
 
 def chosen_rows(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the policies to show; the JSON has all fixed lengths."""
-    return ("off", summary["best_fixed"], summary["best_lookup"], *RULES, *LEARNERS, "oracle")
+    own = (name for name in summary["policies"] if name.startswith(OWN))
+    return ("off", summary["best_fixed"], summary["best_lookup"], *RULES, *own, *LEARNERS, "oracle")
 
 
 def _section_lines(section: Mapping[str, Any]) -> list[str]:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftLengthPolicy, FixedLength
+from codespec.speculation.policy import DraftPolicy, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, recordings, replayed
 from tests.speculation.sequences import forward, table
 
-BARE: dict[str, Callable[[CostTable], DraftLengthPolicy]] = {
+BARE: dict[str, Callable[[CostTable], DraftPolicy]] = {
     "off": lambda _: FixedLength(0),
     "fixed:2": lambda _: FixedLength(2),
     "fixed:16": lambda _: FixedLength(16),
@@ -26,7 +26,7 @@ BARE: dict[str, Callable[[CostTable], DraftLengthPolicy]] = {
 }
 
 
-def seconds(kind: str, policy: DraftLengthPolicy, prices: Prices) -> float:
+def seconds(kind: str, policy: DraftPolicy, prices: Prices) -> float:
     return sum(prices.step(step) for step in replayed(kind, policy))
 
 

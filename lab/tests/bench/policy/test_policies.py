@@ -1,19 +1,24 @@
-"""Folds keep projects apart: no policy learns from the project on which it is tested."""
+"""Folds keep projects apart: no policy learns from the project on which it is tested. A user's policy is a file."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from pathlib import Path
 from unittest import mock
 
+import pytest
 from codespec_lab.bench.policy import policies
-from codespec_lab.bench.policy.policies import FOLDS, by_file, by_fold, learned_elsewhere
+from codespec_lab.bench.policy.policies import FOLDS, by_file, by_fold, learned_elsewhere, own_row
 from codespec_lab.bench.policy.recording import Recording
 from codespec_lab.bench.sites import Site
 from codespec_lab.bench.steps import Prices
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.tests.bench.policy.tiny import pair, recordings
+from codespec.errors import ConfigError
+from codespec.speculation import policy as documented
+from lab.tests.bench.policy.tiny import pair, real_rounds, recordings, replayed, rounds_of
 from tests.speculation.sequences import table
 
 NAMES = st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from("xyz")), min_size=1, max_size=40)
@@ -55,3 +60,26 @@ def test_nothing_is_learned_from_a_project_itself() -> None:
     projects = {recording.site.project for recording in recordings("bytes")}
     assert set(learned) == projects and len(seen) == 3
     assert all(len(projects - others) == 1 for others in seen) and all(known["counters"] for known in learned.values())
+
+
+def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
+    """The module's docstring has a whole file: it drafts, learns from its results, and changes no text."""
+    lines = inspect.getdoc(documented).split("\n\n", 1)[1].split("`codespec bench")[0]  # type: ignore[union-attr]
+    file = tmp_path / "wide.py"
+    file.write_text(inspect.cleandoc(lines), encoding="utf-8")
+    row = own_row(file)
+    assert row.name == "own wide" and len(lines.split("\n")) <= 16
+    rounds = [rounds_of(replayed("bytes", row.make([])), recording) for recording in recordings("bytes")]
+    assert rounds == real_rounds("bytes", row.make([]))
+    assert len({drafted for own in rounds for _, drafted, _ in own}) > 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("class Broken(", "can't be run"), ("x = 1", "defines 0 subclasses"), (None, "can't be run")],
+)
+def test_a_file_without_a_policy_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        own_row(tmp_path / "own.py")

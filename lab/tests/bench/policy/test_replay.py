@@ -17,13 +17,13 @@ from codespec.errors import MismatchError
 from codespec.models.rows import Rows
 from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftLengthPolicy, Ds4Table, FixedLength
+from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, sites
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import prompts
 from tests.speculation.sequences import table
 
-POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
+POLICIES: dict[str, Callable[[], DraftPolicy]] = {
     "off": lambda: FixedLength(0),
     "fixed:3": lambda: FixedLength(3),
     "fixed:16": lambda: FixedLength(16),

@@ -14,7 +14,7 @@ from codespec.contract.types import RoundEvent
 from codespec.engine.engine import Engine
 from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import ChainProposer
-from codespec.speculation.policy import DraftLengthPolicy
+from codespec.speculation.policy import DraftPolicy
 from tests.kin import cousin, sibling
 from tests.pairs import model, prompts
 
@@ -63,7 +63,7 @@ def recordings(kind: str) -> tuple[Recording, ...]:
     return tuple(record(pair(kind), sites(), TOKENS, lambda: None))
 
 
-def replayed(kind: str, policy: DraftLengthPolicy, batch: int = 1) -> list[ReplayedStep]:
+def replayed(kind: str, policy: DraftPolicy, batch: int = 1) -> list[ReplayedStep]:
     """All recordings under one policy."""
     return replay(pair(kind), [(policy, recordings(kind))], batch=batch)
 
@@ -74,7 +74,7 @@ def rounds_of(steps: Sequence[ReplayedStep], recording: Recording) -> Rounds:
     return [(played.source, played.drafted, played.accepted) for played in rounds]
 
 
-def real_rounds(kind: str, policy: DraftLengthPolicy) -> list[Rounds]:
+def real_rounds(kind: str, policy: DraftPolicy) -> list[Rounds]:
     """Return the real engine's rounds at the same sites, one after another; check that the texts are equal."""
     made, found = pair(kind), []
     allocate(made)
