@@ -25,7 +25,7 @@ from typing import Any, Literal
 FIELD = "\0"  # stands for the name of the field in a fault's `what`
 
 
-def install_mend(extras: str = "", flags: str = "", folder: str = ".") -> str:
+def install_fix(extras: str = "", flags: str = "", folder: str = ".") -> str:
     """Return the installation command for a missing package, as the end of a sentence.
 
     `folder` is the package's folder in the checkout.

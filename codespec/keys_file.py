@@ -128,13 +128,13 @@ def _checked(values: dict[str, Any], where: str) -> Key:
     for name, pattern in (("name", _NAME), ("sha256", _HASH), ("created", _DATE)):
         value = values.get(name, "")
         if not isinstance(value, str) or not (pattern.fullmatch(value) or (name == "created" and not value)):
-            raise ConfigError(f"{where} has no valid {name}", _MENDS[name])
+            raise ConfigError(f"{where} has no valid {name}", _FIXES[name])
     if values["name"] in RESERVED:
         raise ConfigError(f"{where} is named {values['name']}, a name of the daemon's own", "choose another name")
     return Key(**values)
 
 
-_MENDS = {
+_FIXES = {
     "name": "use up to 64 letters, digits and . _ @ + -, beginning with a letter or digit",
     "sha256": "use the 64 hexadecimal digits that `codespec keys add` writes",
     "created": "write a date as 2026-11-26",

@@ -42,7 +42,7 @@ def make_dist(folder: Path) -> list[Path]:
     """
     if shutil.which("npm") is None:
         raise DistError("dist: building the extension needs npm: install node 20 or newer.")
-    epoch = _said("git", "log", "-1", "--format=%ct")
+    epoch = _logged("git", "log", "-1", "--format=%ct")
     os.environ |= {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC"}  # hatchling and vsce take file times from these
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -109,7 +109,7 @@ def archive(plugin: Path, licence: Path, epoch: int) -> bytes:
     return packed.getvalue()
 
 
-def _said(*command: str) -> str:
+def _logged(*command: str) -> str:
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
         raise DistError("dist: git can't read HEAD here: build from a clone with at least one commit.")

@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 from typing import Any
 
-from codespec.errors import ConfigError, install_mend
+from codespec.errors import ConfigError, install_fix
 from codespec.store.choice import model_name
 
 
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
     if importlib.util.find_spec("pygls") is None:
-        raise ConfigError("pygls is not installed", install_mend())
+        raise ConfigError("pygls is not installed", install_fix())
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
 

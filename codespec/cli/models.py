@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from codespec.errors import install_mend
+from codespec.errors import install_fix
 from codespec.store import pull as pulls
 from codespec.store.catalogue import (
     OWN_DRAFTERS,
@@ -138,7 +138,7 @@ def _convert(name: str) -> None:
     if here.dtype == "native" or (here.entry is None and is_native(name)):
         return
     if importlib.util.find_spec("torch") is None:
-        say(f"{name} needs torch: {install_mend('torch')}")
+        say(f"{name} needs torch: {install_fix('torch')}")
     else:
         here.folder(here.dtype)
 

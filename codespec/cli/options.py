@@ -11,7 +11,7 @@ from codespec.cli.parser import Parser
 from codespec.contract.declared import declared, plain
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.levels import RENAMED_VALUES, Settings, read_caps
-from codespec.errors import ConfigError, install_mend
+from codespec.errors import ConfigError, install_fix
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
 from codespec.store.machine import has_native, require_kernels
@@ -113,13 +113,13 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
 def require_aiohttp() -> None:
     """Raise ConfigError if the daemon's package is not installed."""
     if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError("aiohttp is not installed", install_mend())
+        raise ConfigError("aiohttp is not installed", install_fix())
 
 
 def require_engine(config: EngineConfig) -> None:
     """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
     if importlib.util.find_spec("numpy") is None:
-        raise ConfigError("numpy is not installed", install_mend())
+        raise ConfigError("numpy is not installed", install_fix())
     if not config.needs_torch:
         require_kernels()
     else:
@@ -141,7 +141,7 @@ def require_torch() -> None:
         if importlib.util.find_spec("transformers") is None:  # its import takes seconds
             raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed", install_mend("torch")) from error
+        raise ConfigError(f"{error.name} is not installed", install_fix("torch")) from error
     except (ImportError, OSError) as error:
-        fix = install_mend("torch", flags="--force-reinstall")
+        fix = install_fix("torch", flags="--force-reinstall")
         raise ConfigError(f"torch is installed but does not load ({error})", fix) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
-from codespec.errors import ConfigError, install_mend
+from codespec.errors import ConfigError, install_fix
 
 if TYPE_CHECKING:
     from codespec.contract.serve_config import ServeConfig
@@ -63,7 +63,7 @@ def find_part(name: str, modules: Mapping[str, str] | None = None) -> Any:
     `modules` maps parts to modules; by default they come from the entry points.
     """
     part, found = PARTS[name], installed() if modules is None else modules
-    fix = install_mend(folder=f"./{part.folder}")
+    fix = install_fix(folder=f"./{part.folder}")
     if name not in found:
         raise ConfigError(f"`{part.command}` is in the package {part.package}, which is not installed", fix)
     try:

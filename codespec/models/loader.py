@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import ModelError, install_mend
+from codespec.errors import ModelError, install_fix
 from codespec.models.language_model import LanguageModel
 from codespec.store.machine import require_kernels
 from codespec.store.resolve import NATIVE, ModelFiles, resolve
@@ -89,7 +89,7 @@ def _load_native(files: ModelFiles, exact: bool) -> LanguageModel:
         return load_native_model(files, exact)
     except Unsupported as unsupported:
         if importlib.util.find_spec("torch") is None:
-            raise ModelError(unsupported.fault.what, f"for torch, {install_mend('torch')}") from unsupported
+            raise ModelError(unsupported.fault.what, f"for torch, {install_fix('torch')}") from unsupported
     from codespec.models.torch_loader import load_torch_files
 
     floats = files if files.path.is_dir() else files.ref.open("float32")

@@ -19,7 +19,7 @@ from codespec.errors import ModelError
 from codespec.models.linear import replace_linears, weight_and_bias
 from codespec.models.native.model import PATH
 
-MEND = "use dtype bfloat16"
+FIX = "use dtype bfloat16"
 F32 = 0  # GGUF's number of the format
 SMALL = 1 << 18  # weights of a matrix up to which one thread computes a product sooner than several
 
@@ -89,5 +89,5 @@ def pack_linears(network: nn.Module) -> Kernels:
         kernels = Kernels()
         replace_linears(network, lambda layer: NativeLinear(*weight_and_bias(layer), kernels))
     except NativeError as error:
-        raise ModelError(f"The native products can't be computed ({str(error).rstrip('.')})", MEND) from error
+        raise ModelError(f"The native products can't be computed ({str(error).rstrip('.')})", FIX) from error
     return kernels

@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from codespec.errors import ConfigError, install_mend
+from codespec.errors import ConfigError, install_fix
 from codespec.json_store import Kept, digest, write
 from codespec.store.disk import Say
 from codespec.store.processor import processor
@@ -80,7 +80,7 @@ def require_kernels() -> None:
     except ModuleNotFoundError as error:
         if error.name != "codespec_native":
             raise
-        raise ConfigError("The native kernels are not installed", install_mend(folder="./native")) from error
+        raise ConfigError("The native kernels are not installed", install_fix(folder="./native")) from error
     try:
         load_library()
     except NativeError as error:

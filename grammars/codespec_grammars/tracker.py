@@ -20,7 +20,7 @@ from codespec_grammars.lexer_rules import COMMENT, STRING, Entry, LexerRules, Op
 from codespec_grammars.queries import NOTHING, Captures
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.statement import begins_with, expected_indent, is_word, statement_start, word_before
-from codespec_grammars.window import LexedWindow, Mender, heads, parse_start, repaired, suffix_window
+from codespec_grammars.window import LexedWindow, Repairer, heads, parse_start, repaired, suffix_window
 
 # With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
 DEEPEST = 128
@@ -90,7 +90,7 @@ class _Tracked:
         self._grammar = grammar
         self.lexed = LexedWindow(grammar.rules, prefix)
         self._suffix = suffix
-        self._mender = Mender(grammar.data, grammar.rules)
+        self._repairer = Repairer(grammar.data, grammar.rules)
         self.bytes_parsed = self.given_up = 0
         self.broke = False
         self._sent: Sent | None = None
@@ -137,7 +137,7 @@ class _Tracked:
             opening = at.data.indented_opening if before[:1] in (b" ", b"\t") else at.data.window_opening
             before = opening.encode() + before
         suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
-        fixed = self._mender.fix(at.text, at.tip, at.state, suffix)
+        fixed = self._repairer.fix(at.text, at.tip, at.state, suffix)
         before = _clean(before)
         return self._find(before, fixed.placeholder, _clean(fixed.rest))
 

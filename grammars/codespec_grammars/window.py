@@ -1,6 +1,6 @@
 """The window of bytes around the tip that is lexed, and the part of it that is parsed, made parsable.
 
-The window's bounds depend on the text alone, so a tracker that advanced uses the same bytes as a fresh one. `Mender`
+The window's bounds depend on the text alone, so a tracker that advanced uses the same bytes as a fresh one. `Repairer`
 inserts a placeholder at the tip and the closers that the suffix lacks, using the lexer only; parsing happens elsewhere.
 """
 
@@ -208,7 +208,7 @@ WORD = "CSPEC"
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Repaired:
     """The text to parse after the tip: the placeholder, and `rest` with the suffix and the added closers."""
 
     placeholder: bytes
@@ -227,23 +227,23 @@ def repaired(lexer: Lexer, start: int, tip: int) -> bytes:
     return b"".join([*pieces, lexer.text[last:tip]])
 
 
-class Mender:
+class Repairer:
     """Mends the text around a tip."""
 
     def __init__(self, data: Language, rules: LexerRules) -> None:
         self.data, self.rules = data, rules
 
-    def fix(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
+    def fix(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Repaired:
         """Return the text to put after the tip. `suffix` is already cut to its window."""
         at_tip, at_end = self._find_closers(state.stack, suffix)
         placeholder = self._placeholder(text, tip, state)
         end = suffix.find(b"\n")
         line = suffix if end < 0 else suffix[:end]
         if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
-            return Mended(placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end)
+            return Repaired(placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end)
         if not line.strip() and self._ends_statement(state, at_tip):
             at_tip += self._end(text, tip, state)
-        return Mended(placeholder, at_tip + suffix + at_end)
+        return Repaired(placeholder, at_tip + suffix + at_end)
 
     def _end(self, text: bytes, tip: int, state: LexState) -> bytes:
         """Return the text that ends the statement at the tip: the end of its head, or the terminator."""

@@ -195,7 +195,7 @@ def test_an_empty_file_needs_a_token_before_its_text(tmp_path: Path, models: Mod
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_long_prompt_is_trimmed_and_that_is_said(
+def test_a_long_prompt_is_trimmed_and_that_is_reported(
     form: list[str], place: str, models: Models, command: Command
 ) -> None:
     done = command("complete", place, *models.flags, "--context", "64", "--max-tokens", "4", *form)
@@ -210,7 +210,7 @@ def test_the_models_own_maximum_counts_too(place: str, models: Models, command: 
     assert done.code == 0 and "context of 80 tokens and was trimmed" in done.err
 
 
-def test_what_the_engine_noticed_is_said(
+def test_what_the_engine_noticed_is_reported(
     place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     varies(monkeypatch)

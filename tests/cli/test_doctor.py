@@ -26,7 +26,7 @@ from codespec.store.weights import Weights
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import fork
-from tests.cli.test_light import ABSENT, BASE_MEND, MEND
+from tests.cli.test_light import ABSENT, BASE_FIX, FIX
 from tests.cli.test_stats import folder  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving
@@ -56,7 +56,7 @@ def test_json_says_the_same(command: Command, models: Models) -> None:
             assert found[check["name"]] == f"{check['state']}: {message}"
 
 
-@pytest.mark.parametrize(("missing", "fix"), [("torch", MEND), ("aiohttp", BASE_MEND)])
+@pytest.mark.parametrize(("missing", "fix"), [("torch", FIX), ("aiohttp", BASE_FIX)])
 def test_without_the_engines_packages(missing: str, fix: str, models: Models) -> None:
     words = ("doctor", "--target", models.target, "--drafter", models.drafter)
     done = fork(*words, before=ABSENT.format(blocked=(missing,)))
@@ -193,7 +193,7 @@ def arithmetic(command: Command, models: Models, *words: str) -> str:
     return found["arithmetic"]
 
 
-def test_fast_mode_is_said_and_nothing_is_tried(command: Command, models: Models, monkeypatch: Patch) -> None:
+def test_fast_mode_is_reported_and_nothing_is_tried(command: Command, models: Models, monkeypatch: Patch) -> None:
     monkeypatch.setattr("codespec.startup.batch_invariance.find_variance", None)
     message = arithmetic(command, models, "--mode", "fast")
     assert message == "ok: fast mode is set, so texts may differ at near-ties; exact mode was not tried"

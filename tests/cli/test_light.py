@@ -23,8 +23,8 @@ HEAVY = (
     "codespec.server",
 )
 BENCHES = ("policy", "decode", "serve", "typing", "quality", "step")
-MEND = 'run `pip install ".[torch]"` in codespec\'s checkout'
-BASE_MEND = "run `pip install .` in codespec's checkout"
+FIX = 'run `pip install ".[torch]"` in codespec\'s checkout'
+BASE_FIX = "run `pip install .` in codespec's checkout"
 # Runs before codespec; hides packages as if they were not installed.
 BLOCK = """
 import sys
@@ -108,7 +108,7 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(
 def test_without_the_engines_packages(words: str, missing: str, source: Path) -> None:
     done = fork(*words.format(source=source).split(), before=BLOCK.format(blocked=(missing,)))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"codespec: {missing} is not installed: {MEND}.\n"
+    assert done.stderr == f"codespec: {missing} is not installed: {FIX}.\n"
 
 
 def test_without_kernels_and_torch_the_kernels_are_what_is_missing(source: Path) -> None:
@@ -146,4 +146,4 @@ def test_the_demo_says_it_too(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"codespec: torch is not installed: {MEND}.\n"
+    assert done.stderr == f"codespec: torch is not installed: {FIX}.\n"

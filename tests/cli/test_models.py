@@ -26,7 +26,7 @@ from codespec.store.resolve import ModelRef
 from codespec.store.source import ModelSource
 from tests.cli.conftest import Command
 from tests.cli.processes import run
-from tests.cli.test_light import HEAVY, MEND
+from tests.cli.test_light import FIX, HEAVY
 from tests.models.gguf.files import write_model
 
 COLUMNS = ["name", "here", "use", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
@@ -189,7 +189,7 @@ def test_a_file_that_needs_no_conversion_and_one_that_has_no_torch(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
     done = command("models", "pull", gguf)
-    assert done.code == 0 and f"codespec: tiny needs torch: {MEND}\n" in done.err
+    assert done.code == 0 and f"codespec: tiny needs torch: {FIX}\n" in done.err
     assert converted == []
 
 

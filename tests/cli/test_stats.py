@@ -62,7 +62,7 @@ def test_a_completion_learns_unless_told_otherwise(
     assert command("stats").out.startswith("pair ")
 
 
-def test_a_broken_file_is_said(command: Command, folder: Path) -> None:
+def test_a_broken_file_is_reported(command: Command, folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "x.json").write_text("{")
     done = command("stats")

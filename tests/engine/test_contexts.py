@@ -10,7 +10,7 @@ from codespec.speculation.policy import UserCapped
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
-PREFIX, SAID = "def area(width, height):\n    ", "return width * height\n\n\nx = 1\n"
+PREFIX, SPOKEN = "def area(width, height):\n    ", "return width * height\n\n\nx = 1\n"
 CURSORS = {
     "as the lexer finds it": Cursor(Context.INDENT, "", 4, "python"),
     "as only a tree finds it": Cursor(Context.ARGUMENTS, "(", 4, "python"),
@@ -26,7 +26,7 @@ def test_a_completion_looks_up_no_context(
 ) -> None:
     looked_up = []
     monkeypatch.setattr(workers, "look_up", lambda *asked: looked_up.append(asked))
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, (4,)))
     if caps:
         engine.policy = UserCapped(engine.policy, caps)

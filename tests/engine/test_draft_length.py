@@ -12,7 +12,7 @@ from codespec.sequence import Cap, Draft, Sequence
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
-PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n" * 3
+PREFIX, SPOKEN = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n" * 3
 
 
 class Watched(Prompter):
@@ -28,7 +28,7 @@ class Watched(Prompter):
 
 
 def watched(cap: int = 4, warmup: int = 0, max_batch: int = 1) -> tuple[Engine, Watched]:
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     proposer = Watched(parrot)
     engine = parrot_engine(parrot, proposer, max_batch=max_batch, cap=cap)
     engine.warmup = warmup
@@ -47,7 +47,7 @@ def test_room_for_the_bonus_token(limit: int) -> None:
 def test_nothing_is_drafted_for_a_prompt_under_way() -> None:
     engine, proposer = watched()
     engine.prefill_chunk = 16
-    engine.complete([CompletionRequest(prefix=PREFIX + SAID[:50], max_tokens=3)])
+    engine.complete([CompletionRequest(prefix=PREFIX + SPOKEN[:50], max_tokens=3)])
     assert [cap for cap, _, _ in proposer.seen][:4] == [0, 0, 0, 2]
 
 

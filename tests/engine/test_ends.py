@@ -23,11 +23,11 @@ from tests.text.endings import CASES, Case
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 PREFIX = "def area(self):\n"
-SAID = "    return self.w * self.h  # größe \U0001f600\n\n\ndef next(self):\n    return 1\n"
+TEXT = "    return self.w * self.h  # größe \U0001f600\n\n\ndef next(self):\n    return 1\n"
 SIZES = [(1,), (3, 1), (8,), (8, 2, 1)]
 
 
-def say(request: CompletionRequest, message: str = SAID, kind: str = "gpt2") -> list[Completion]:
+def say(request: CompletionRequest, message: str = TEXT, kind: str = "gpt2") -> list[Completion]:
     """Run the request plainly and with every kind of correct draft; all results must agree."""
     parrot = Parrot(toy_tokenizer(kind), request.prefix + message)
     done = parrot_engine(parrot).complete([replace(request, speculate=False)])
@@ -43,7 +43,7 @@ def test_the_end_of_text_token(kind: str) -> None:
     """It may be inside an accepted draft: text, ids and cache end there."""
     tokenizer = toy_tokenizer(kind)
     for done in say(CompletionRequest(prefix=PREFIX, max_tokens=120), kind=kind):
-        assert (done.text, done.finish_reason) == (SAID, "stop")
+        assert (done.text, done.finish_reason) == (TEXT, "stop")
         assert done.token_ids[-1] in tokenizer.model_eos_ids
         assert not set(done.token_ids[:-1]) & tokenizer.eos_ids
         assert done.stats.committed == len(done.token_ids)
@@ -54,20 +54,20 @@ def test_the_length_is_exact(limit: int) -> None:
     for done in say(CompletionRequest(prefix=PREFIX, max_tokens=limit)):
         assert len(done.token_ids) == done.stats.committed == limit
         assert done.finish_reason == "length"
-        assert SAID.startswith(done.text) and done.text
+        assert TEXT.startswith(done.text) and done.text
 
 
-@given(st.integers(0, len(SAID) - 1), st.integers(1, 14), st.sampled_from(["gpt2", "bytes", "llama3"]))
+@given(st.integers(0, len(TEXT) - 1), st.integers(1, 14), st.sampled_from(["gpt2", "bytes", "llama3"]))
 def test_a_stop_string_anywhere(start: int, size: int, kind: str) -> None:
-    stop = SAID[start : start + size]
+    stop = TEXT[start : start + size]
     for done in say(CompletionRequest(prefix=PREFIX, max_tokens=120, stop=(stop, "never said")), kind=kind):
-        assert (done.text, done.finish_reason) == (SAID[: SAID.find(stop)], "stop")
+        assert (done.text, done.finish_reason) == (TEXT[: TEXT.find(stop)], "stop")
         spelled = b"".join(toy_tokenizer(kind).token_bytes[number] for number in done.token_ids).decode(
             "utf-8", "ignore"
         )
-        assert SAID.startswith(spelled) and stop in spelled
+        assert TEXT.startswith(spelled) and stop in spelled
         last = toy_tokenizer(kind).token_bytes[done.token_ids[-1]]
-        assert len(spelled.encode()) - len(last) < len((SAID[: SAID.find(stop)] + stop).encode()), "no token too many"
+        assert len(spelled.encode()) - len(last) < len((TEXT[: TEXT.find(stop)] + stop).encode()), "no token too many"
 
 
 def test_the_stop_that_is_complete_first_counts() -> None:
@@ -79,21 +79,21 @@ def test_the_stop_that_is_complete_first_counts() -> None:
 
 def test_a_stop_in_the_prompt_is_none() -> None:
     (done, *_) = say(CompletionRequest(prefix=PREFIX, max_tokens=60, stop=(":\n    return s",)))
-    assert done.text == SAID
+    assert done.text == TEXT
 
 
 @pytest.mark.parametrize(
     "shape,prefix,message,expected",
     [
-        ("line", PREFIX, SAID, SAID.split("\n")[0]),
+        ("line", PREFIX, TEXT, TEXT.split("\n")[0]),
         ("line", "x = ", "1\r\ny = 2\r\n", "1"),
         ("line", "if x:", "\n    y = 1\nz\n", "\n    y = 1"),
         ("auto", "x = ", "f(\n    1,\n)\ny = 2\n", "f("),
-        ("block", PREFIX[:-1], "\n" + SAID, "\n" + SAID[: SAID.index("\n\n\ndef")]),
-        ("auto", PREFIX[:-1], "\n" + SAID, "\n" + SAID[: SAID.index("\n\n\ndef")]),
+        ("block", PREFIX[:-1], "\n" + TEXT, "\n" + TEXT[: TEXT.index("\n\n\ndef")]),
+        ("auto", PREFIX[:-1], "\n" + TEXT, "\n" + TEXT[: TEXT.index("\n\n\ndef")]),
         ("block", "if x:", "\n    y = 1\n\n    z = 2\nw = 3\n", "\n    y = 1\n\n    z = 2"),
         ("block", "x = [", "\n    1,\n    2,\n]\ny = 1\n", "\n    1,\n    2,\n]"),
-        ("raw", PREFIX, SAID, SAID),
+        ("raw", PREFIX, TEXT, TEXT),
     ],
 )
 def test_shapes(shape: str, prefix: str, message: str, expected: str) -> None:

@@ -15,7 +15,7 @@ from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX = "def f():"
-SAID = "\n    one = 1\n    two = 2\n    EN = 3\n    ENDED = 4\n    return one + two\n\n\nx = 1\n"
+SPOKEN = "\n    one = 1\n    two = 2\n    EN = 3\n    ENDED = 4\n    return one + two\n\n\nx = 1\n"
 REQUEST = CompletionRequest(prefix=PREFIX, max_tokens=100)
 
 
@@ -34,7 +34,7 @@ def cut_short(
     monkeypatch: pytest.MonkeyPatch, steps: int, request: CompletionRequest, speculate: bool
 ) -> tuple[str, str]:
     """Return text and ending of a parrot's completion whose deadline passes after some steps."""
-    clock, parrot = Clock(), Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    clock, parrot = Clock(), Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     monkeypatch.setattr(codespec.engine.engine, "time", clock)
     engine = parrot_engine(parrot, Prompter(parrot, (3,)))
     (sequence,) = engine.submit(replace(request, deadline_ms=50, speculate=speculate))
@@ -131,18 +131,18 @@ def test_cancelling_the_first_of_several_alternatives() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
 def test_a_stream_closed_early_frees_its_slot(after: int) -> None:
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, (2,)), max_batch=1)
     events = engine.stream(REQUEST)
     seen = [next(events) for _ in range(after)]
     events.close()  # type: ignore[attr-defined]
     assert is_free(engine)
     assert not any(isinstance(event, DoneEvent) for event in seen)
-    assert engine.complete([REQUEST])[0].text == SAID
+    assert engine.complete([REQUEST])[0].text == SPOKEN
 
 
 def test_two_streams_in_turn() -> None:
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, (2,)), max_batch=2)
     first, second = engine.stream(REQUEST), engine.stream(replace(REQUEST, stop=("two",)))
     shown = ["", ""]
@@ -154,16 +154,16 @@ def test_two_streams_in_turn() -> None:
                 going.remove(events)
             elif isinstance(event, TextEvent):
                 shown[events is second] += event.text
-    assert shown == [SAID, SAID[: SAID.index("two")]]
+    assert shown == [SPOKEN, SPOKEN[: SPOKEN.index("two")]]
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-12])
 def test_a_temperature_that_would_overflow_is_greedy(temperature: float) -> None:
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot), max_batch=1)
     (completion,) = engine.complete([replace(REQUEST, temperature=temperature)])
-    assert completion.text == SAID
+    assert completion.text == SPOKEN
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_temperature_that_would_overflow_is_greedy(temperature: float) -> None
     ],
 )
 def test_a_bad_request_queues_nothing(field: str, value: object) -> None:
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot), max_batch=2)
     (other,) = engine.submit(REQUEST)
     engine.step()
@@ -183,7 +183,7 @@ def test_a_bad_request_queues_nothing(field: str, value: object) -> None:
     assert caught.value.field == field and str(caught.value).count("\n") == 0
     while other.finish_reason is None:
         engine.step()
-    assert "".join(other.pieces) == SAID
+    assert "".join(other.pieces) == SPOKEN
     assert is_free(engine)
 
 
@@ -194,10 +194,10 @@ def test_a_failing_step_leaves_nothing_behind() -> None:
         def propose(self, *given: object) -> list[object]:  # type: ignore[override]
             raise KeyboardInterrupt
 
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Interrupting(parrot), max_batch=1)
     with pytest.raises(KeyboardInterrupt):
         engine.complete([REQUEST, REQUEST])
     assert is_free(engine)
     engine.proposer = Prompter(parrot)
-    assert texts(engine.complete([REQUEST]))[0][1] == SAID
+    assert texts(engine.complete([REQUEST]))[0][1] == SPOKEN

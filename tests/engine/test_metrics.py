@@ -18,7 +18,7 @@ from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer
 
-PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
+PREFIX, SPOKEN = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
 PLAIN_MS = 1000.0  # per round, as in `table`
 
 
@@ -80,7 +80,7 @@ def test_outcomes(drafted: int, accepted: int, message: str) -> None:
 
 def complete(sizes: tuple[int, ...] | None, count: int = 1, tokens: int = 13) -> tuple[list[Completion], Metrics]:
     """Return the parrot's completions and the engine's metrics, under a policy that knows the cost of a plain round."""
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, sizes) if sizes else None)
     policy = CostPolicy(table(), ("scripted",))
     policy.plan = FixedLength(8).plan  # type: ignore[method-assign]
@@ -125,6 +125,6 @@ def test_where_no_table_is_nothing_is_claimed() -> None:
     assert FixedLength(3).seconds(1) == UserCapped(FixedLength(3), {}).seconds(1) == 0
     rule = CostPolicy(table(), ("suffix",))
     assert UserCapped(rule, {"comment": 1}).seconds(2, 1, 5) == rule.seconds(2, 1, 5) > rule.seconds(1) > 0
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     stats = parrot_engine(parrot).complete([CompletionRequest(prefix=PREFIX, max_tokens=5)])[0].stats
     assert stats.plain_ms == stats.decode_ms == 0

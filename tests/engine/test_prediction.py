@@ -67,22 +67,22 @@ def test_on_equals_off(number: int, kind: str, policy: str) -> None:
 
 
 PREFIX = "# prices\n"
-SAID = "".join(f"def price{n}(value):\n    return value * {n} + rate{n}\n\n" for n in range(5))
-OLD = SAID.replace("price2", "cost2").replace("    return value * 3 + rate3\n", "").replace("rate4", "rate")
+SPOKEN = "".join(f"def price{n}(value):\n    return value * {n} + rate{n}\n\n" for n in range(5))
+OLD = SPOKEN.replace("price2", "cost2").replace("    return value * 3 + rate3\n", "").replace("rate4", "rate")
 
 
 def complete(prediction: str, cap: int = 8, **request: object) -> Completion:
     """Return the completion of a parrot with this text, one request alone."""
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, PredictionProposer(), cap=cap)
     done = engine.complete([CompletionRequest(prefix=PREFIX, prediction=prediction, max_tokens=400, **request)])[0]
-    assert done.text == SAID
+    assert done.text == SPOKEN
     assert engine.metrics.totals.by_source.keys() <= {"prediction"}
     return done
 
 
 def test_fewer_rounds_the_better_the_prediction() -> None:
-    right, old, wrong, none = (complete(text).stats for text in (SAID, OLD, "x" * 400, ""))
+    right, old, wrong, none = (complete(text).stats for text in (SPOKEN, OLD, "x" * 400, ""))
     assert right.rounds < old.rounds < none.rounds / 2
     assert none.rounds == none.committed and none.by_source == {}
     assert 0 <= none.rounds - wrong.rounds <= 3
@@ -103,14 +103,14 @@ def test_sampled_text_needs_no_luck() -> None:
 
 def test_the_policy_drafts_further_than_usual_while_few_are_written() -> None:
     costs = CostTable(ForwardCost.from_points([Point(1, 1, 0, 1.0), Point(64, 1, 0, 1.5)]))
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     policy = CostPolicy(costs, ("prediction", "suffix"), tokens=16, longer={"prediction": 48}, syntax=False)
     proposer = ChainProposer([PredictionProposer(), SuffixProposer()])
     engine = Engine(parrot, proposer, policy, context=1024, max_batch=4, warmup=0)
 
     def lengths(count: int) -> dict[str, int]:
         engine.metrics.tallies.clear()
-        request = CompletionRequest(prefix=PREFIX, prediction=SAID, max_tokens=300)
+        request = CompletionRequest(prefix=PREFIX, prediction=SPOKEN, max_tokens=300)
         engine.complete([request] * count)
         told = [key for key in engine.metrics.tallies if key[0] == "length"]
         return {source: max(int(n) for _, name, n in told if name == source) for _, source, _ in told}

@@ -14,11 +14,11 @@ from tests.pairs import CAP, Garbage, Mixed, Silent, Troupe, build, model, run, 
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
-PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
+PREFIX, SPOKEN = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
 
 
 def complete(sizes: tuple[int, ...] | None, **request: object) -> Completion:
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     proposer = Prompter(parrot, sizes) if sizes else None
     return parrot_engine(parrot, proposer).complete([CompletionRequest(prefix=PREFIX, **request)])[0]
 
@@ -82,7 +82,7 @@ def test_times_cover_the_work() -> None:
 
 
 def test_cached_tokens_are_counted() -> None:
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot)
     request = CompletionRequest(prefix=PREFIX, max_tokens=4)
     counted = [engine.complete([request])[0].stats.cached_tokens for _ in range(2)]
@@ -111,7 +111,7 @@ class Noting(DraftPolicy):
 
 
 def test_the_policy_trims_and_learns() -> None:
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, (6,)))
     engine.policy = policy = Noting()
     stats = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])[0].stats

@@ -11,13 +11,13 @@ from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX = "# names\n"
-SAID = "greet = '\U0001f469\u200d\U0001f467 größe 日本'\r\nif x:\n\treturn 1  \n\n\nEND of it\n"
+SPOKEN = "greet = '\U0001f469\u200d\U0001f467 größe 日本'\r\nif x:\n\treturn 1  \n\n\nEND of it\n"
 SIZES = st.lists(st.integers(1, 8), min_size=1, max_size=5)
 KINDS = ("gpt2", "bytes", "llama2", "neox")
 
 
 def events_of(request: CompletionRequest, kind: str, sizes: list[int]) -> list[Event]:
-    parrot = Parrot(toy_tokenizer(kind), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer(kind), PREFIX + SPOKEN)
     return list(parrot_engine(parrot, Prompter(parrot, sizes)).stream(request))
 
 
@@ -35,7 +35,7 @@ def test_pieces_make_the_text(kind: str, sizes: list[int], stop: str, shape: str
     done = events[-1]
     assert isinstance(done, DoneEvent)
     assert "".join(pieces) == done.completion.text
-    whole = SAID[: SAID.find(stop)] if stop and stop in SAID else SAID
+    whole = SPOKEN[: SPOKEN.find(stop)] if stop and stop in SPOKEN else SPOKEN
     assert done.completion.text == (whole.split("\r\n")[0] if shape == "line" else whole)
     assert all(pieces) and "\ufffd" not in "".join(pieces)
 
@@ -56,8 +56,8 @@ def test_rounds_tell_who_wrote_what(sizes: list[int]) -> None:
     events = events_of(CompletionRequest(prefix=PREFIX, max_tokens=200), "gpt2", sizes)
     rounds = [event for event in events if isinstance(event, RoundEvent)]
     data = "".join(event.accepted_text + event.target_text for event in rounds)
-    assert data.replace("\ufffd", "") in (SAID, data.replace("\ufffd", ""))
-    assert data.count("\ufffd") or data == SAID
+    assert data.replace("\ufffd", "") in (SPOKEN, data.replace("\ufffd", ""))
+    assert data.count("\ufffd") or data == SPOKEN
     for event in rounds:
         assert event.draft.startswith(event.accepted_text) and event.accepted <= event.drafted
         assert event.source == ("scripted" if event.drafted else "")
@@ -68,7 +68,7 @@ def test_rounds_tell_who_wrote_what(sizes: list[int]) -> None:
 
 
 def test_alternatives_tell_their_number() -> None:
-    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SPOKEN)
     request = CompletionRequest(prefix=PREFIX, max_tokens=20, n=3)
     events = list(parrot_engine(parrot, Prompter(parrot)).stream(request))
     done = {event.choice: event.completion for event in events if isinstance(event, DoneEvent)}
@@ -82,9 +82,9 @@ def test_half_a_character_at_the_end_is_dropped() -> None:
     """The length limit may fall inside a character; only whole ones are shown."""
     seen = set()
     for limit in range(1, 40):
-        (done,) = parrot_engine(Parrot(toy_tokenizer("bytes"), PREFIX + SAID)).complete(
+        (done,) = parrot_engine(Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)).complete(
             [CompletionRequest(prefix=PREFIX, max_tokens=limit)]
         )
-        assert SAID.startswith(done.text) and len(done.token_ids) == limit
+        assert SPOKEN.startswith(done.text) and len(done.token_ids) == limit
         seen.add(len(done.text.encode()) == limit)
     assert seen == {True, False}

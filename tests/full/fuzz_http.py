@@ -16,7 +16,7 @@ from unittest import mock
 from codespec.server.wire import Fields
 from tests.full.fuzzing import VALUES, Finding, Memory, damaged, scratched, turns
 from tests.server.daemons import serving, wait_for
-from tests.server.test_bounds import BODIES, SAID, bodies
+from tests.server.test_bounds import BODIES, SPOKEN, bodies
 from tests.server.test_fuzz import PATHS, check, random_headers, talking_engine
 from tests.server.test_process import Process
 
@@ -125,7 +125,7 @@ class Fuzzer:
         """Return well-formed HTTP with an arbitrary body."""
         chance = self.chance
         path = chance.choice(sorted(self.fields) if chance.random() < 0.9 else PATHS)
-        body: Any = {**SMALL, **chance.choice(BODIES.get(path, [{"prompt": "x", "messages": SAID}]))}
+        body: Any = {**SMALL, **chance.choice(BODIES.get(path, [{"prompt": "x", "messages": SPOKEN}]))}
         for field in chance.choices(self.fields.get(path, []), k=chance.randrange(5)) if path in self.fields else ():
             body = placed(body, field.label, value_of(field, chance))
         if chance.random() < 0.3:

@@ -9,7 +9,7 @@ from codespec_grammars import Context, ContextTracker
 from codespec_grammars.lexer import Lexer, LexState
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_grammars.window import PARSED, LexedWindow, Mender, heads, parse_start
+from codespec_grammars.window import PARSED, LexedWindow, Repairer, heads, parse_start
 from codespec_grammars.window_service import MAX_BYTES, WindowParser
 
 from tests.grammars.sources import CORE, source_of
@@ -101,10 +101,10 @@ def test_a_string_that_goes_on_after_a_backslash(newline: bytes) -> None:
 
 def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
     grammar, suffix = grammar_of("javascript"), b"\nother()\n"
-    mender, fixed = Mender(grammar.data, grammar.rules), []
+    repairer, fixed = Repairer(grammar.data, grammar.rules), []
     for text in (b"call(() => {", b"call({"):
         lexed = LexedWindow(grammar.rules, text)
-        fixed.append(mender.fix(text, len(text), lexed.state(), suffix))
+        fixed.append(repairer.fix(text, len(text), lexed.state(), suffix))
     assert fixed[0] != fixed[1]
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 PARTS = {"Fault": slice(1, 3), "RequestError": slice(0, 1), "ServeError": slice(0, 1)}  # arguments with the message
 # `wrong: fix`, `wrong; fix`, or a sentence that names what is allowed.
-MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
+FIX = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
 SPLIT = [f"codespec/{room}" for room in ("store", "contract", "client", "engine", "startup")] + ["lsp/codespec_lsp"]
 WRAPPED = re.compile(r"x \(")  # a sentence from another function, and a detail
 
@@ -46,12 +46,12 @@ def faults(text: str) -> list[str]:
         found.append("more than one sentence")
     if len(text.split()) < 4:
         found.append("too short to say what is wrong and how to fix it")
-    if not MEND.search(text):
+    if not FIX.search(text):
         found.append("no fix: write `what is wrong: how to fix it`")
     return found
 
 
-def test_every_message_is_one_sentence_with_the_mend() -> None:
+def test_every_message_is_one_sentence_with_the_fix() -> None:
     bad = [
         f"{path.relative_to(ROOT)}:{line}: {', '.join(faults(text))}: {text}"
         for path in sorted((ROOT / "codespec").rglob("*.py"))
@@ -79,7 +79,7 @@ def test_the_rule_itself(text: str, good: bool) -> None:
     assert [not faults(found) for _, found in messages(source)] == [good]
 
 
-def without_mend(source: str) -> Iterator[tuple[int, str]]:
+def without_fix(source: str) -> Iterator[tuple[int, str]]:
     """Return line and text of each error raised with a whole sentence, whose fix `doctor --json` can't report apart."""
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"Fault", *TREE}):
@@ -93,11 +93,11 @@ def without_mend(source: str) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("room", SPLIT)
-def test_every_error_gives_its_mend_apart(room: str) -> None:
+def test_every_error_gives_its_fix_apart(room: str) -> None:
     bad = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in sorted((ROOT / room).rglob("*.py"))
-        for line, text in without_mend(path.read_text(encoding="utf-8"))
+        for line, text in without_fix(path.read_text(encoding="utf-8"))
     ]
     assert not bad, "\n".join(bad)
 
@@ -113,8 +113,8 @@ def test_every_error_gives_its_mend_apart(room: str) -> None:
         ("DaemonError(error.fault)", True),
     ],
 )
-def test_the_rule_on_mends(call: str, good: bool) -> None:
-    assert (not [*without_mend(f"raise {call}")]) == good
+def test_the_rule_on_fixes(call: str, good: bool) -> None:
+    assert (not [*without_fix(f"raise {call}")]) == good
 
 
 @pytest.mark.parametrize("call", ["ModelError('x is broken', 'fetch it')", "Fault('broken', 'x is broken', fix())"])

@@ -60,7 +60,7 @@ def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str
     assert model_note(health, EditorSettings(**settings)) == note
 
 
-def test_a_daemon_of_another_version_is_a_warning_with_the_mend() -> None:
+def test_a_daemon_of_another_version_is_a_warning_with_the_fix() -> None:
     old = replace(STARTER, version="0.0.9")
     here = daemon_note(old, EditorSettings())
     versions = f"is codespec 0.0.9, the language server {__version__}"

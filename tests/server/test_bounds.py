@@ -22,7 +22,7 @@ from tests.server.test_fuzz import talking_engine
 from tests.server.test_process import Process
 
 FOLDER = Path(codespec.server.__file__).parent
-SAID = [{"role": "user", "content": "x"}]
+SPOKEN = [{"role": "user", "content": "x"}]
 # A valid body for each endpoint that reads one, with the fields that enable others.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/codespec/proof": [{"nonce": "0" * 64}],
@@ -51,7 +51,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/detokenize": [{"tokens": [1]}],
     "/tokenize": [{"content": "x"}],
     "/v1/completions": [{"prompt": "x", "logprobs": 1}, {"segments": {"prefix": "x"}}],
-    "/v1/chat/completions": [{"messages": SAID, "logprobs": True}, {"messages": SAID, "max_completion_tokens": 1}],
+    "/v1/chat/completions": [{"messages": SPOKEN, "logprobs": True}, {"messages": SPOKEN, "max_completion_tokens": 1}],
     "/v1/fim/completions": [{"prompt": "x"}],
     "/v1/events": [{}],
     "/api/generate": [{"prompt": "x", "stream": False, "options": {"seed": 1}}],

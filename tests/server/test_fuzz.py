@@ -42,8 +42,15 @@ NAMES = (
     *("prediction", "draft", "text", "places", "history", "diagnostics", "first_row", "original"),
     *("file_path", "file_contents", "cursor_position", "recent_changes", "file_chunks", "editor_diagnostics"),
 )
-SAID = [{"role": "user", "content": "hi"}]
-REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content": "c", "messages": SAID, "tokens": [1]}
+CHAT = [{"role": "user", "content": "hi"}]
+REQUIRED = {
+    "prefix": "p",
+    "prompt": "p",
+    "segments": {"prefix": "p"},
+    "content": "c",
+    "messages": CHAT,
+    "tokens": [1],
+}
 EDIT = {"path": "a.py", "text": "a\nb\n", "places": [1]}
 OWN = {"codespec": {"prefix": "p"}, "edit": EDIT, "other": {**REQUIRED, "file_path": "a.py", "file_contents": "a\nb\n"}}
 

@@ -61,7 +61,7 @@ def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPat
         test_a_dear_row_shortens_drafts()
 
 
-def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
+def test_a_table_that_was_measured_at_a_bad_moment_is_fixed() -> None:
     """The steps correct it: prefills show the cost of many rows, and drafts that of few."""
     wrong, truth, kept = table(2.0), table(0.0), list[CostTable]()
     rule = CostPolicy(wrong, ("suffix",), running=True, keep_costs=kept.append)

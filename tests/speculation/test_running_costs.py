@@ -32,7 +32,7 @@ def run(costs: RunningCosts, steps: int, noise: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize("wrong", [table(draft=6.0), table(verify=3.0), table(later=4.0), table(draft=0.2)])
-def test_a_wrong_table_is_mended(wrong: CostTable) -> None:
+def test_a_wrong_table_is_fixed(wrong: CostTable) -> None:
     costs, truth = RunningCosts(wrong), table()
     run(costs, 600)
     fitted = costs.fitted()

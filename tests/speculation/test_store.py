@@ -34,7 +34,7 @@ def test_kept_by_pair_and_forgotten() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"format": 99, "content": {}}', '{"format": 1, "content": {}}', "\x00\xff"]
 )
-def test_a_corrupt_file_is_said_and_learned_afresh(folder: Path, text: str) -> None:
+def test_a_corrupt_file_is_reported_and_learned_afresh(folder: Path, text: str) -> None:
     folder.mkdir(parents=True)
     (folder / "one.json").write_bytes(text.encode("latin-1"))
     notes: list[str] = []
@@ -44,7 +44,7 @@ def test_a_corrupt_file_is_said_and_learned_afresh(folder: Path, text: str) -> N
     assert Learned("one", notes).load().counters and len(notes) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_said_once(folder: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_once(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("a file stands where the folder should be")
     notes: list[str] = []

@@ -117,7 +117,7 @@ def test_bits_that_change_by_place_take_a_smaller_tile(model: TorchModel, monkey
     ],
     ids=["place", "neighbours", "not a number"],
 )
-def test_what_no_shape_mends_is_announced(fault: Any, model: TorchModel, monkeypatch: Patch) -> None:
+def test_what_no_shape_fixes_is_announced(fault: Any, model: TorchModel, monkeypatch: Patch) -> None:
     product(monkeypatch, fault)
     model, variance = settled()
     assert variance == "a row of the products of LlamaForCausalLM depends on the other rows (float32)"
@@ -222,7 +222,7 @@ def test_a_leak_between_heads_that_fill_no_tile(monkeypatch: Patch) -> None:
     assert plays_exactly(model)
 
 
-def test_attention_that_no_shape_mends_is_announced(model: TorchModel, monkeypatch: Patch) -> None:
+def test_attention_that_no_shape_fixes_is_announced(model: TorchModel, monkeypatch: Patch) -> None:
     queries(monkeypatch, lambda out, query: scaled(out, slice(1, 2), query.shape[2] > 1))
     assert settled()[1] == "a row of the attention of LlamaForCausalLM depends on the other rows (float32)"
 
@@ -235,7 +235,7 @@ def test_what_only_a_whole_forward_shows_is_announced(model: TorchModel, monkeyp
     assert variance == "the logits of LlamaForCausalLM depend on how rows are batched (float32)"
 
 
-def test_a_stricter_shape_mends_what_only_a_whole_forward_shows(model: TorchModel, monkeypatch: Patch) -> None:
+def test_a_stricter_shape_fixes_what_only_a_whole_forward_shows(model: TorchModel, monkeypatch: Patch) -> None:
     answers = iter(["it varies", "it varies", ""])
     monkeypatch.setattr(call_search, "find_variance", lambda *_: next(answers))
     model, varying = settled()

@@ -108,7 +108,7 @@ def test_a_corrupt_file_is_found_anew(text: str, kept: Path, searches: list[int]
     assert len(searches) == 2 and len(notes) == 1
 
 
-def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_folder_that_can_not_be_written_is_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     notes: list[str] = []

@@ -111,7 +111,7 @@ def test_a_corrupt_file_is_measured_again(folder: Path, text: str) -> None:
     assert price(target, {}, notes) == table and len(notes) == 1
 
 
-def test_a_closed_folder_is_said(folder: Path) -> None:
+def test_a_closed_folder_is_reported(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("in the way")
     target, _ = pair()

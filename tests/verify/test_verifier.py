@@ -16,7 +16,7 @@ from codespec.verify.verifier import Turn, Verifier
 from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 
-PREFIX, SAID = "x = 1\n", "y = 2\nz = 3\n"
+PREFIX, SPOKEN = "x = 1\n", "y = 2\nz = 3\n"
 
 
 def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: object) -> Sequence:
@@ -27,13 +27,13 @@ def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: obje
 
 def message(parrot: Parrot, count: int) -> list[int]:
     """Return the next ids of the parrot's text."""
-    return parrot.tokenizer.encode(SAID)[:count]
+    return parrot.tokenizer.encode(SPOKEN)[:count]
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=4))
 def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
     """A batch of sequences with right, wrong and no candidates, some still in their prompt."""
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     verifier = Verifier(parrot, MatchRule())
     turns = []
     for slot, (right, wrong, whole) in enumerate(plans):
@@ -100,7 +100,7 @@ def test_held_bytes_bind_each_row() -> None:
 @pytest.mark.parametrize("drawn", [(), (0,), (1,), (0, 1)], ids=["none", "the first", "the second", "both"])
 def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejection(drawn: tuple[int, ...]) -> None:
     """The rows of a draft with probabilities are between the others' in the batch's logits."""
-    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     verifier = Verifier(parrot, MatchRule())
     parrot.steps = "device"
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)

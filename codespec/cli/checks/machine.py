@@ -13,7 +13,7 @@ from pathlib import Path
 from codespec import __version__
 from codespec.cli.checks.seen import Seen
 from codespec.cli.options import require_kernels_or_torch, require_torch
-from codespec.errors import ConfigError, Finding, failed, from_fault, install_mend, warning, well
+from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well
 from codespec.store.machine import computes_bfloat16, has_native, require_kernels
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
@@ -37,7 +37,7 @@ def check_packages(seen: Seen) -> Iterator[Finding]:
         require_kernels_or_torch()
         for extra, names in (("", ENGINE_PACKAGES), ("torch", TORCH_PACKAGES if torch else ())):
             if missing := [name for name in names if importlib.util.find_spec(name) is None]:
-                raise ConfigError(f"{', '.join(missing)} not installed", install_mend(extra))
+                raise ConfigError(f"{', '.join(missing)} not installed", install_fix(extra))
         require_torch() if torch else require_kernels()
     except ConfigError as error:
         if seen.daemon is None:

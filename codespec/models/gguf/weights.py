@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.errors import ModelError, install_mend
+from codespec.errors import ModelError, install_fix
 from codespec.models.gguf.header import Header, Tensor, broken
 from codespec.models.gguf.plan import Weight
 from codespec.models.gguf.settings import unreadable
@@ -168,4 +168,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError("A GGUF file needs the package gguf", install_mend()) from error
+        raise ModelError("A GGUF file needs the package gguf", install_fix()) from error

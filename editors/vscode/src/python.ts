@@ -55,8 +55,8 @@ export function isNewEnough([major, minor]: readonly [number, number, number]): 
 
 function faultOf(path: string, { code, text }: Answer): string {
   const version = parseVersion(text);
-  const mend = "install Python 3.11 or newer, or set codespec.python.";
-  if (!version) return `${path} does not run: ${mend}`;
-  if (!isNewEnough(version)) return `${path} is Python ${version.join(".")}, which is too old: ${mend}`;
+  const fix = "install Python 3.11 or newer, or set codespec.python.";
+  if (!version) return `${path} does not run: ${fix}`;
+  if (!isNewEnough(version)) return `${path} is Python ${version.join(".")}, which is too old: ${fix}`;
   return code === 0 ? "" : `${path} can't make environments: install its venv package (Debian: python3-venv).`;
 }

@@ -10,8 +10,8 @@ export interface Serving {
 /** Returns a warning with a fix, or "" if both are equal. The language server compares itself with the daemon. */
 export function versionFault(extension: string, { version, path, own }: Serving): string {
   if (version === extension) return "";
-  const mend = own
+  const fix = own
     ? "run “codespec: Install the Server”."
     : "install one version of both, or empty codespec.command and run “codespec: Install the Server”.";
-  return `The extension is codespec ${extension}, its language server (${path}) ${version || "an unknown one"}: ${mend}`;
+  return `The extension is codespec ${extension}, its language server (${path}) ${version || "an unknown one"}: ${fix}`;
 }

@@ -32,7 +32,7 @@ test("the setting alone is tried, else each name once, in the order of likelihoo
   assert.deepEqual(candidates("", machine), ["/usr/bin/python3", "/opt/bin/python3.12"]);
 });
 
-test("no Python is one sentence with the mend", () => {
+test("no Python is one sentence with the fix", () => {
   assert.throws(() => candidates("", having()), { message: /^There is no Python here: install Python 3\.11 or newer/ });
   assert.throws(() => candidates("/gone", having("/usr/bin/python3")), {
     message: /^codespec\.python is \/gone, .*: correct/,
@@ -49,7 +49,7 @@ test("the first that can be used is taken", async () => {
   assert.equal(await choosePython(["/x", "/a", "/b", "/c", "/d"], ask), "/c");
 });
 
-test("where none can be used, the sentence says what is nearest to a mend", async () => {
+test("where none can be used, the sentence says what is nearest to a fix", async () => {
   const ask = said({ "/a": [0, "3.9.2"], "/b": [1, "3.12.0\nNo module named ensurepip"] });
   await assert.rejects(choosePython(["/a"], ask), {
     message: /^\/a is Python 3\.9\.2, which is too old: install Python 3\.11/,

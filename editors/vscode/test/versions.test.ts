@@ -5,7 +5,7 @@ import { versionFault } from "../src/versions.ts";
 
 const PATH = "/opt/bin/codespec";
 
-test("one version says nothing, two say one sentence with the mend", () => {
+test("one version says nothing, two say one sentence with the fix", () => {
   assert.equal(versionFault("0.2.0", { version: "0.2.0", path: PATH, own: false }), "");
   assert.equal(
     versionFault("0.2.0", { version: "0.1.0", path: "/store/server/bin/codespec", own: true }),

@@ -106,7 +106,7 @@ def test_what_is_shown_stands_in_the_checkout(printed: str) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_the_engines_noticed_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_engines_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     varies = SearchResult(FAST, "it varies")
     monkeypatch.setattr("codespec.startup.calls._kept", lambda model, *_: varies if model.exact else SearchResult(FAST))
     correction_dropped(monkeypatch)
@@ -193,7 +193,7 @@ def test_without_a_network_the_starter_pair_is_shown(
     ],
 )
 @pytest.mark.parametrize("by", ["flag", "variable"])
-def test_its_size_is_said_before_it_is_fetched(
+def test_its_size_is_reported_before_it_is_fetched(
     by: str,
     named: str | None,
     step: float | None,
@@ -223,7 +223,7 @@ def test_its_size_is_said_before_it_is_fetched(
 
 
 @pytest.mark.usefixtures("nothing_pulled")
-def test_no_place_for_models_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_place_for_models_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CODESPEC_MODEL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
     assert demo.find_config(None).model == "starter"

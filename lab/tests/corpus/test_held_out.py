@@ -101,7 +101,7 @@ def test_rows_are_languages_with_the_library_apart() -> None:
     assert [document.path for document in rows["python"]] == ["a.py", "z.py"]
 
 
-def test_without_projects_the_library_is_taken_and_that_is_said(tmp_path: Path) -> None:
+def test_without_projects_the_library_is_taken_and_that_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "held_out.jsonl.gz"
     for _ in range(2):
         held_out = read_held_out(file, named=False)

@@ -81,7 +81,7 @@ def test_two_pairs_are_measured_and_compared(
     assert str(Path(pair[1]).parent) not in out.read_text(encoding="utf-8")
 
 
-def test_without_a_drafter_acceptance_is_left_out_and_that_is_said(
+def test_without_a_drafter_acceptance_is_left_out_and_that_is_reported(
     work: Path, pair: list[str | Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / HELD_OUT).unlink()
@@ -117,7 +117,7 @@ def test_what_is_missing_is_one_sentence(
         run("--work", work, "eval", *pair, "--limit", "1", *words)
 
 
-def test_a_missing_pair_is_said_before_the_other_is_measured(
+def test_a_missing_pair_is_reported_before_the_other_is_measured(
     work: Path, pair: list[str | Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "evaluate_pair", lambda *given, **named: pytest.fail("measured"))

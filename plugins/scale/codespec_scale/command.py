@@ -10,7 +10,7 @@ from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_
 from codespec.cli.parser import Parser
 from codespec.contract.declared import declared
 from codespec.contract.serve_config import ServeConfig
-from codespec.errors import ConfigError, install_mend
+from codespec.errors import ConfigError, install_fix
 
 REPLICAS = ("socket", "drain_seconds")  # settings that each replica's daemon gets from the replica
 
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("Ray is not installed", install_mend(folder="./plugins/scale"))
+        raise ConfigError("Ray is not installed", install_fix(folder="./plugins/scale"))
     require_aiohttp()
     engine_config(options)  # a mistake is one sentence here, and a failed deployment there
     from codespec_scale.up import run as run_replicas

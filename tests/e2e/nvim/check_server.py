@@ -79,7 +79,7 @@ def test_the_language_server_is_started_again_thrice(start: Start, daemon: Daemo
     type_return(editor, project / "restarted.py")
 
 
-def test_no_command_is_told_once_with_the_mend(start: Start, project: Path) -> None:
+def test_no_command_is_told_once_with_the_fix(start: Start, project: Path) -> None:
     editor = start(cmd=["codespec-that-is-nowhere", "lsp"])
     for name in ["one.py", "two.py"]:
         editor.nvim.command(f"edit {project / name}")

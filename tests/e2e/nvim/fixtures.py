@@ -37,10 +37,10 @@ class Daemon:
         self.process = subprocess.Popen(
             [COMMAND[0], "serve", "--port", "0", *settings], stdout=subprocess.PIPE, env=env, text=True
         )
-        self.url = self._said(r"listening on (\S+)")
-        self._said(r"(ready) after")
+        self.url = self._logged(r"listening on (\S+)")
+        self._logged(r"(ready) after")
 
-    def _said(self, words: str) -> str:
+    def _logged(self, words: str) -> str:
         """Return the match in the next output line that contains the pattern."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
