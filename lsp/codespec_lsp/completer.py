@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.completions import CachedCompletion, CompletionCache, EditRange, Suggestion, TypedPrefix
+from codespec_lsp.completions import MAX_AHEAD, CachedCompletion, CompletionCache, EditRange, Suggestion, TypedPrefix
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import TextAround
 
@@ -112,12 +112,9 @@ class DocumentState:
                 request.wake.set()
 
     def let_linger(self, seconds: float) -> None:
-        """Let a completion without a waiting request continue for some time if it has text, else stop it."""
+        """Let a completion without a waiting request continue for some time."""
         generation = self.generation
         if generation is None or generation.task.done():
-            return
-        if not generation.completion.text:
-            self.stop()
             return
         generation.keep()
         generation.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
@@ -175,7 +172,7 @@ class Completer:
             request.wake.set()
         state.stop_alternatives()
         if state.generation is not None:
-            state.generation.typed_prefix.follow(edit, state.generation.completion.text)
+            state.generation.typed_prefix.follow(edit, state.generation.completion.text, MAX_AHEAD)
             if state.generation.typed_prefix.lost:
                 state.stop()
             else:
@@ -205,6 +202,9 @@ class Completer:
             if several > max(1, len(cached)) and not _is_nothing(completion):
                 self._generate_alternatives(state, request, several - max(1, len(cached)))
             await self._wait(state, request, completion, budget, several)
+            if not completion.fits(request.prompt):  # the user typed ahead of it, and it went another way
+                completion = self._find_or_generate(state, request, self._find_cached(state, request))
+                await self._wait(state, request, completion, budget, several)
             before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
             suggestions = self._suggestions(state, request, completion, several)
             if before is not None and not was_notified and _is_longer(state.shown, before):
@@ -238,6 +238,10 @@ class Completer:
             elif state.generation is not None and state.generation.completion is completion:
                 state.generation.keep()
             return completion
+        generation = state.generation
+        if generation is not None and generation.completion.growing and generation.completion.fits(request.prompt):
+            generation.keep()
+            return generation.completion
         state.stop()
         completion = CachedCompletion(request.prompt)
         self.from_cache = False
@@ -281,7 +285,7 @@ class Completer:
         any_text = request.grows or (state.shown is not None and state.shown.completion is completion)
 
         def listen() -> None:
-            if any_text or not completion.growing:  # otherwise another piece changes nothing
+            if any_text or not (completion.growing and completion.fits(request.prompt)):  # else a piece changes nothing
                 request.wake.set()
 
         completion.listeners.append(listen)
@@ -308,7 +312,7 @@ class Completer:
             raise ContentModified
         if any(alternative.growing for alternative in alternatives):
             return False
-        if not completion.growing:
+        if not completion.growing or not completion.fits(request.prompt):
             return True
         return any_text and bool(Suggestion.of(completion, request.prompt).shown)
 

@@ -26,6 +26,7 @@ PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
 MAX_CACHED = 24
+MAX_AHEAD = 3  # characters typed ahead of a growing text; of more, it is unlikely to get all right
 ACCEPT = "codespec.accept"
 MAX_LABEL = 80
 _TO_LAST_SPECIAL = re.compile("(?s:.*)[\r\U00010000-\U0010ffff]")
@@ -48,6 +49,12 @@ class CachedCompletion:
     resumed: int = 0
     number: int = field(default_factory=lambda: next(_numbers))
     listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def fits(self, prompt: TextAround) -> bool:
+        """Return whether the text continues a prompt, or may do so when it has grown past what the user typed."""
+        if self.prompt.rest(prompt, self.text) is not None:
+            return True
+        return self.growing and self.prompt.is_behind(prompt, self.text, MAX_AHEAD)
 
     def grow(self, piece: str) -> None:
         """Append a final piece."""
@@ -113,22 +120,24 @@ class TypedPrefix:
     """The part of a completion that the document already contains because the user typed it.
 
     `start` is the completion's offset in the document, in code points; `typed` is the number of its code points that
-    are there. `lost` is set once an edit has diverged.
+    are there, and `ahead` what was typed before the text has grown so far. `lost` is set once an edit has diverged.
     """
 
     start: int
     typed: int = 0
+    ahead: str = ""
     lost: bool = False
 
     @property
     def tip(self) -> int:
         """The offset of the completion's remaining text."""
-        return self.start + self.typed
+        return self.start + self.typed + len(self.ahead)
 
-    def follow(self, edit: Edit, text: str) -> str:
-        """Apply an edit and return the piece of `text` that it inserted at the tip.
+    def follow(self, edit: Edit, text: str, ahead: int = 0) -> str:
+        """Apply an edit and return the piece that it inserted at the tip.
 
-        Deleting typed text returns "" without setting `lost`.
+        It must be the next of `text`, or up to `ahead` characters more than there are. Deleting typed text returns ""
+        without setting `lost`.
         """
         if self.lost:
             return ""
@@ -138,10 +147,12 @@ class TypedPrefix:
         if edit.removed:
             self._take_back(edit)
             return ""
-        if edit.start != self.tip or not text.startswith(edit.text, self.typed):
+        piece = self.ahead + edit.text
+        known = text[self.typed : self.typed + len(piece)]
+        if edit.start != self.tip or not piece.startswith(known) or len(piece) - len(known) > ahead:
             self.lost = True
             return ""
-        self.typed += len(edit.text)
+        self.typed, self.ahead = self.typed + len(known), piece[len(known) :]
         return edit.text
 
     def _take_back(self, edit: Edit) -> None:
@@ -150,7 +161,8 @@ class TypedPrefix:
         if edit.text or end != self.tip or edit.start < self.start:
             self.lost = True
         else:
-            self.typed -= len(edit.removed)
+            kept = self.typed + len(self.ahead) - len(edit.removed)
+            self.typed, self.ahead = min(self.typed, kept), self.ahead[: max(0, kept - self.typed)]
 
 
 def is_accepted(piece: str) -> bool:

@@ -63,6 +63,14 @@ class TextAround:
             return None
         return text[typed:] if other.prefix.startswith(self.prefix) else None
 
+    def is_behind(self, other: TextAround, text: str, most: int) -> bool:
+        """Return whether the user typed `text`, a completion of this prompt, and up to `most` characters more."""
+        typed = other.prefix[len(self.prefix) :]
+        if not 0 < len(typed) - len(text) <= most or not typed.startswith(text):
+            return False
+        same = (self.uri, self.offset, self.suffix) == (other.uri, other.offset, other.suffix)
+        return same and other.prefix.startswith(self.prefix)
+
 
 def build_prompt(
     uri: str,

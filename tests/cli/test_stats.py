@@ -115,13 +115,13 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
 
 
 def test_which_kernel_multiplies(command: Command) -> None:
-    engine = FakeEngine()
-    with serving(engine) as served:
-        url = f"http://127.0.0.1:{served.port}"
-        assert "kernel: " not in command("stats", "--url", url).out
-        engine.kernel = "native (avx2)"
-        assert command("stats", "--url", url).out.splitlines()[1] == "kernel: native (avx2)"
-        assert served.ask("GET", "/health").json["kernel"] == engine.kernel
+    for kernel in ("", "native (avx2)"):
+        engine = FakeEngine()
+        engine.kernel = kernel
+        with serving(engine) as served:
+            printed = command("stats", "--url", f"http://127.0.0.1:{served.port}").out
+            assert ("kernel: native (avx2)" in printed.splitlines()) == ("kernel: " in printed) == bool(kernel)
+            assert served.ask("GET", "/health").json.get("kernel", "") == kernel
 
 
 def test_what_the_table_says_of_sums() -> None:

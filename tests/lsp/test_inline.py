@@ -172,15 +172,15 @@ def test_a_newer_question_ends_the_older() -> None:
             client.open("x = \n")
             _, first = client.ask(0, 4)
             await fake.question()
-            client.type(2, 0, 4, "a")
-            _, second = client.ask(0, 5)
+            client.type(2, 0, 4, "abcd")
+            _, second = client.ask(0, 8)
             assert (await first)["error"]["code"] == -32801
             assert (await client.status())["counters"]["superseded"] == 1
             await fake.asked[0].gone.wait()
             asked = await fake.question(2)
             asked.say("b")
             asked.end()
-            assert [item["insertText"] for item in (await second)["result"]["items"]] == ["x = ab"]
+            assert [item["insertText"] for item in (await second)["result"]["items"]] == ["x = abcdb"]
             assert asked.body["document"] == fake.asked[0].body["document"]
 
     run(scenario())

@@ -188,8 +188,8 @@ def test_broken_folders(case: str, folder: Path) -> None:
     assert words in refusal_of(str(folder))
 
 
-def test_settings_that_can_not_be() -> None:
-    assert "use one of float32, bfloat16, float16" in refusal_of("x", dtype="int3")
+def test_settings_that_can_not_be(saved: Path) -> None:
+    assert "use one of float32, bfloat16, float16" in refusal_of(str(saved), dtype="int3")
 
 
 @pytest.mark.parametrize("device", ["tpu", "meta", "mps", "", "cpu:x"])

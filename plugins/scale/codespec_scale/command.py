@@ -45,9 +45,11 @@ def run(options: argparse.Namespace) -> int:
     engine_config(options)  # a mistake is one sentence here, and a failed deployment there
     from codespec_scale.up import run as run_replicas
 
-    own = ("replicas", "cpus", "gpus", "token_file", "config")
+    own = ("replicas", "cpus", "gpus", "token_file")
     names = [name for name in (*own, *declared(ServeConfig), *SETTINGS) if name not in ("host", "port", *REPLICAS)]
     settings = {name: spelled(getattr(options, name)) for name in names if getattr(options, name) is not None}
+    if options.config.file is not None and not options.config.is_own:
+        settings["config"] = str(options.config.file)
     host, port = options.host or ServeConfig().host, ServeConfig().port if options.port is None else options.port
     return run_replicas(host, port, settings)
 

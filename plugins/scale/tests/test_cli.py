@@ -67,6 +67,13 @@ def test_flags_become_settings(command: Command, up: Up, tmp_path: Path) -> None
     }
 
 
+def test_a_named_file_of_settings_goes_to_the_replicas(command: Command, up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('model = "starter"\n')
+    assert command("scale", "up", "--replicas", "2", "--config", file).code == 0
+    assert up.calls[0][2]["config"] == str(file)
+
+
 def test_mistakes(command: Command, up: Up) -> None:
     command("scale", "up").check_mistake("--replicas")
     command("scale", "up", "--replicas", "2", "--colour", "red").check_mistake("--colour")
