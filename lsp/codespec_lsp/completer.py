@@ -241,6 +241,7 @@ class Completer:
         generation = state.generation
         if generation is not None and generation.completion.growing and generation.completion.fits(request.prompt):
             generation.keep()
+            self.from_cache = False
             return generation.completion
         state.stop()
         completion = CachedCompletion(request.prompt)
