@@ -1,7 +1,9 @@
 """Prompts that next-edit clients write: recognized by shape, ids as with the markers parsed, drafts from the old lines.
 
-The prompts are rebuilt here in the clients' layouts from our own scenarios. With EDIT_RECORDINGS, a folder of
-cursortab's recorded exchanges (`server/eval/scenarios` of its repository), they are read as well.
+The prompts are rebuilt here in the clients' layouts from our own scenarios, and from facts of the exchanges that
+cursortab recorded (MIT; `server/eval/scenarios` of its repository), in `edit_recordings.json`: which lines of a window
+are equal, where the cursor is, how many changes come before it, and which lines the answer has. The lines themselves
+are ours. With EDIT_RECORDINGS, that folder, the recordings are read as well, and compared with the facts.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ WINDOW = "def area(width, height):\n    return w * height\n"
 MARKED = "def area(width, height):\n    return {mark}w * height\n"
 HISTORY = "-def area(w, height):\n+def area(width, height):\n"
 RECORDINGS = os.environ.get("EDIT_RECORDINGS", "")
+FACTS = Path(__file__).with_name("edit_recordings.json")
+NAMES = ("width", "height", "rate", "count", "path", "size", "order")
 
 
 def sweep(given: str = "", rows: str = ":1:2") -> str:
@@ -168,10 +173,75 @@ def exchanges() -> Iterator[tuple[str, str]]:
                 yield prompts[record["interaction"]], json.loads(body)["choices"][0]["text"]
 
 
+def facts_of(prompt: str, answer: str) -> dict[str, Any] | None:
+    """Return the facts of an exchange. A line is the number of the first equal one, -1 if blank."""
+    found = read_edit_prompt(prompt)
+    new = without_marks(answer, found.form.mark).rstrip("\n") if found else ""
+    if found is None or not new.strip():
+        return None
+    old = without_marks(found.prediction).rstrip("\n").split("\n")
+    numbers: dict[str, int] = {}
+    old_lines, new_lines = (
+        [numbers.setdefault(line, len(numbers)) if line.strip() else -1 for line in lines]
+        for lines in (old, new.split("\n"))
+    )
+    marked = [
+        line.replace(found.form.mark, "") for line in prompt.split("\n") if found.form.mark and found.form.mark in line
+    ]
+    row = next((old.index(line) for line in marked if line in old), 0)
+    history = len(re.findall(r"^User edited |^--- a/|\.diff$", prompt, re.MULTILINE))
+    return {"form": found.form.name, "old": old_lines, "new": new_lines, "row": row, "history": history}
+
+
+def without_marks(text: str, mark: str = "") -> str:
+    """Return a window's text without the marks around it and at the cursor."""
+    for part in ("<|editable_region_start|>\n", "\n<|editable_region_end|>", *filter(None, [mark])):
+        text = text.replace(part, "")
+    return text
+
+
+def rebuilt(facts: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
+    """Return a prompt with these facts, its window's lines, and those of the answer."""
+    old, new = ([line_of(number) for number in facts[side]] for side in ("old", "new"))
+    layouts = {
+        "sweep-server": (sweep(rows=f":1:{len(old)}"), "<|cursor|>"),
+        "zeta-1": (zeta_1(), "<|user_cursor_is_here|>"),
+        "zeta-2": (zeta_2(), "<|user_cursor|>"),
+    }
+    prompt, mark = layouts[facts["form"]]
+    marked = [mark + line if row == facts["row"] else line for row, line in enumerate(old)]
+    prompt = prompt.replace(HISTORY, HISTORY * facts["history"])
+    for before, lines in ((MARKED.format(mark=mark), marked), (WINDOW, old)):
+        prompt = prompt.replace(before, "".join(f"{line}\n" for line in lines))
+    return prompt, old, new
+
+
+def line_of(number: int) -> str:
+    return "" if number < 0 else f"{'    ' * (number % 4)}{NAMES[number % len(NAMES)]}_{number} = total({number}, rate)"
+
+
+@pytest.mark.parametrize("facts", json.loads(FACTS.read_text()), ids=lambda facts: facts["form"])
+def test_exchanges_rebuilt_from_facts(facts: Mapping[str, Any]) -> None:
+    prompt, old, new = rebuilt(facts)
+    found = read_edit_prompt(prompt)
+    assert found is not None and found.form.name == facts["form"]
+    assert without_marks(found.prediction).rstrip("\n").split("\n") == "\n".join(old).rstrip("\n").split("\n")
+    speller = tokenizer()
+    assert found.ids(speller) == speller.encode_with_specials(prompt)
+    reader = AnswerReader(Window(tuple(old)))
+    hunks = [hunk for piece in "\n".join(new) for hunk in reader.feed(piece)] + reader.finish()
+    assert "\n".join(applied(old, hunks)).rstrip() == "\n".join(new).rstrip()
+    assert bool(hunks) == (old != new)
+
+
 @pytest.mark.skipif(not RECORDINGS, reason="EDIT_RECORDINGS is not set")
 def test_recorded_exchanges() -> None:
     counts: Counter[str] = Counter()
     speller: TextTokenizer = tokenizer()
+    facts = [facts_of(prompt, answer) for prompt, answer in exchanges()]
+    assert [each for number, each in enumerate(facts) if each and each not in facts[:number]] == json.loads(
+        FACTS.read_text()
+    )
     for prompt, answer in exchanges():
         found = read_edit_prompt(prompt)
         if found is None:
