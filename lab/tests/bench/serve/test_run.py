@@ -118,13 +118,15 @@ def test_a_daemon_that_changes_texts_is_an_error(held_out: Path, command: Comman
         return answer[:-1] + "!" if request.speculate else answer
 
     out = tmp_path / "serve.json"
-    engine = FakeEngine(answer=changed)
-    with serving(engine, slots=2) as served:
-        words = ["bench", "serve", "--url", f"http://127.0.0.1:{served.port}", "--held-out", held_out, "--json", out]
-        small = ("--limit", "2", "--max-tokens", "4", "--concurrency", "2", "--keystrokes", "0")
-        done = command(*words, *small)
-        engine.mode = "fast"
-        fast = command(*words, *small)
+    small = ("--limit", "2", "--max-tokens", "4", "--concurrency", "2", "--keystrokes", "0")
+    words = ["bench", "serve", "--held-out", held_out, "--json", out, *small]
+    outcomes = []
+    for mode in ("exact", "fast"):
+        engine = FakeEngine(answer=changed)
+        engine.mode = mode
+        with serving(engine, slots=2) as served:
+            outcomes.append(command(*words, "--url", f"http://127.0.0.1:{served.port}"))
+    done, fast = outcomes
     assert done.code == 1 and "4 of 8 texts are the same\n" in done.out and out.exists(), done.err
     assert done.err.splitlines()[-1] == (
         "codespec: A text differs from plain decoding, which exact mode rules out (4 of 8 texts, 2 at once, own): "

@@ -19,6 +19,7 @@ from codespec_lab.bench.typing.summary import record
 from codespec_lab.bench.typing.typist import Key, Typed, Typist, complete_unhurried, keystrokes
 from codespec_lab.bench.typing_sites import TypingSite
 from codespec_lab.corpus.documents import Document, write_documents
+from codespec_lsp.completions import MAX_AHEAD
 
 from codespec.contract.engine_config import EngineConfig
 from codespec.contract.types import CompletionRequest
@@ -63,7 +64,8 @@ def test_the_server_has_what_is_typed_and_old_requests_are_cancelled() -> None:
             states = {SITE.after(at) for at in range(len(TYPED) + 1)}
             bodies = [asked.body for asked in fake.asked]
             assert len(bodies) > 3 and {body["prefix"] + body["suffix"] for body in bodies} <= states
-            assert bodies[-1]["prefix"] + bodies[-1]["suffix"] == SITE.text
+            last = {SITE.after(len(TYPED) - ahead) for ahead in range(MAX_AHEAD + 1)}
+            assert bodies[-1]["prefix"] + bodies[-1]["suffix"] in last
             await until(lambda: all(asked.gone.is_set() for asked in fake.asked))
             superseded = [request for request in typed.requests if request.answered is None]
             assert len(superseded) > len(typed.requests) / 2, "a key does not wait for an answer"
@@ -123,7 +125,6 @@ def test_there_is_more_and_no_haste() -> None:
             typing.cancel()
             await asyncio.gather(typing, return_exceptions=True)
             editor.close(SITE)
-            assert (await editor.counters())["cutByTheClock"] >= 1
             unhurried = asyncio.create_task(complete_unhurried(editor, SITE, 3))
             asked = await fake.question(len(fake.asked) + 1)
             await asyncio.sleep(0.8)
