@@ -14,6 +14,7 @@ import pytest
 
 from codespec.contract.levels import Settings
 from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.contract.types import CompletionRequest
 from codespec.errors import ConfigError, ModelError
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
@@ -33,6 +34,7 @@ class Loader:
 
     def __init__(self) -> None:
         self.engines: list[weakref.ref[Any]] = []
+        self.submitted: list[CompletionRequest] = []  # to the newest engine, which may be freed at any time
         self.go = threading.Event()
         self.go.set()
         self.begun = threading.Event()
@@ -47,6 +49,7 @@ class Loader:
                 raise self.error
         engine = self.make()
         self.engines.append(weakref.ref(engine))
+        self.submitted = getattr(engine, "submitted", [])
         return Loaded.of(engine, "toy", 512, 4)
 
     def make(self) -> Any:
@@ -105,9 +108,11 @@ def test_questions_neither_load_the_models_nor_keep_them() -> None:
         assert served.ask("GET", "/api/ps").json["models"] == [], "nothing is in memory"
         served.post(PATH, body("abc"))
         asked, stop = time.monotonic(), threading.Event()
-        threading.Thread(target=poll, args=(served, stop), daemon=True).start()
+        polling = threading.Thread(target=poll, args=(served, stop), daemon=True)
+        polling.start()
         until_idle(served)
         stop.set()
+        polling.join()  # its connection must not outlive the daemon
         assert len(load.engines) == 2 and time.monotonic() > asked
 
 
@@ -132,7 +137,7 @@ def test_requests_that_arrive_while_it_loads_wait_and_a_cancelled_one_is_dropped
         load.go.set()
         assert [text_of(one.result()) for one in stays] == [written("one"), written("two")]
         assert len(load.engines) == 2
-        assert sorted(request.prefix for request in load.newest.submitted) == ["one", "two"]
+        assert sorted(request.prefix for request in load.submitted) == ["one", "two"]
 
 
 def test_a_newer_request_for_the_document_replaces_one_that_waits() -> None:
