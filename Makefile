@@ -30,7 +30,7 @@ serve: $(LIGHT) ## the daemon in the foreground, on 127.0.0.1:8765
 # part is one process with its own caches, and its order stays.
 PARTS       = lint part-models part-rest part-server part-lsp part-cli
 part_server = tests/server plugins/scale/tests plugins/upstream/tests
-part_models = tests/models tests/startup
+part_models = tests/backends tests/startup
 part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codespec.contract.types import (
+    from codespec.api.types import (
         Completion,
         CompletionRequest,
         Counts,
@@ -59,7 +59,7 @@ def _home(name: str) -> str:
     """Return the name of the module that defines a public name."""
     if name == "Engine":
         return "codespec.engine.engine"
-    return "codespec.errors" if name in _ERRORS else "codespec.contract.types"
+    return "codespec.errors" if name in _ERRORS else "codespec.api.types"
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from codespec_grammars import ContextTracker, find_place
 
-from codespec.contract.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
+from codespec.api.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
 from codespec.text.align import tail_window
 from codespec.text.ending import Ending
 from codespec.text.filters import StopFinder

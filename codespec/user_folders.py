@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from codespec.errors import ConfigError
-from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular
+from codespec.files import NotUtf8, Unreadable, decode_text, read_regular
 
 NAME = "codespec"
 SECRET_BYTES = 32

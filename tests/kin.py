@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from tokenizers import Tokenizer
 
-from codespec.models.torch_model import TorchModel
+from codespec.backends.torch.model import TorchModel
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import network_for, wrapped
 from tests.toy_tokenizers import toy_backend, toy_tokenizer

@@ -11,13 +11,13 @@ from unittest import mock
 
 import torch
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import Completion, CompletionRequest, Stats
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import Completion, CompletionRequest, Stats
+from codespec.backends.heads.checkpoint import LoadedHead
+from codespec.backends.torch.model import TorchModel
+from codespec.backends.torch.transformers_loader import wrap
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.models.heads.checkpoint import LoadedHead
-from codespec.models.torch_model import TorchModel
-from codespec.models.transformers_loader import wrap
 from codespec.proposers.base import NOTHING, ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence

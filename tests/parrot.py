@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from codespec.backends.language_model import ModelSpec
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.language_model import ModelSpec
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import Proposer
 from codespec.sequence import Cap, Draft
 from codespec.sequence import Sequence as Text

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from codespec.models.heads.checkpoint import Head, LoadedHead
-from codespec.models.heads.config import WEIGHTS, HeadConfig, Kind
-from codespec.models.heads.host import Host
-from codespec.models.heads.networks import DFlash, Eagle3
-from codespec.models.torch_model import TorchModel
+from codespec.backends.heads.checkpoint import Head, LoadedHead
+from codespec.backends.heads.config import WEIGHTS, HeadConfig, Kind
+from codespec.backends.heads.host import Host
+from codespec.backends.heads.networks import DFlash, Eagle3
+from codespec.backends.torch.model import TorchModel
 
 BLOCK = 5
 

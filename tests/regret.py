@@ -11,9 +11,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from codespec.contract.types import CompletionRequest
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
+from codespec.api.types import CompletionRequest
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.text.fim import build_prompt
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 
 
 def gap_to_prefill(model: TorchModel, slot: int, ids: Sequence[int], twin: TorchModel, limit: int) -> float:

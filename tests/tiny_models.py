@@ -18,11 +18,11 @@ import transformers
 from torch import Tensor, nn
 from transformers.initialization import no_init_weights
 
-from codespec.models.attention import register
-from codespec.models.call_shape import CallShape
-from codespec.models.linear import tiled_linears
-from codespec.models.torch_model import Steps, TorchModel
-from codespec.models.transformers_loader import wrap
+from codespec.backends.torch.attention import register
+from codespec.backends.torch.call_shape import CallShape
+from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.model import Steps, TorchModel
+from codespec.backends.torch.transformers_loader import wrap
 from codespec.startup.call_search import find_calls
 from codespec.text.tokenizer import TextTokenizer
 

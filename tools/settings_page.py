@@ -13,9 +13,9 @@ from typing import Any
 
 from codespec_lsp.settings import EditorSettings, camel
 
-from codespec.contract.declared import declared
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.serve_config import ServeConfig
+from codespec.api.declared import declared
+from codespec.api.engine_config import EngineConfig
+from codespec.api.serve_config import ServeConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = (DOCS / "settings.md", DOCS / "editors.md")

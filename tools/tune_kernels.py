@@ -21,10 +21,10 @@ import torch
 from codespec_lab.bench.shapes import SHAPES
 from torch import Tensor
 
-from codespec.models.cuda.device_rows import DeviceRows, tile_positions
-from codespec.models.cuda.invariant_linear import multiply
-from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
-from codespec.models.grouping import Scoring
+from codespec.backends.torch.cuda.device_rows import DeviceRows, tile_positions
+from codespec.backends.torch.cuda.invariant_linear import multiply
+from codespec.backends.torch.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
+from codespec.backends.torch.grouping import Scoring
 from codespec.store.processor import processor
 
 DTYPE = torch.bfloat16
@@ -126,7 +126,7 @@ def always(answer: Any) -> Callable[..., Any]:
 
 def walks() -> list[dict[str, Any]]:
     """Return the microseconds of attention in the 7B shape, for one and nine rows, by split, key block and warps."""
-    from codespec.models.cuda import attention_kernels
+    from codespec.backends.torch.cuda import attention_kernels
 
     found = []
     for split in (256, 512):
@@ -141,7 +141,7 @@ def walks() -> list[dict[str, Any]]:
 
 
 def _attention(count: int, reach: int, groups: int = 7, kv_heads: int = 4, size: int = 128) -> float:
-    from codespec.models.cuda.attention_kernels import attend_tiles
+    from codespec.backends.torch.cuda.attention_kernels import attend_tiles
 
     layers = max(2, BEYOND_CACHE // (2 * kv_heads * reach * size * DTYPE.itemsize))
     caches = torch.randn(layers, 2, 2, kv_heads, reach, size, device="cuda", dtype=DTYPE)

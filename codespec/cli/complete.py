@@ -16,12 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from codespec.cli.daemon_call import Address, find_address
-from codespec.cli.options import SETTINGS, add_engine_options, choose_config, load_engine
-from codespec.cli.parser import Parser
-from codespec.client.daemon_client import Found, completion_body
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import (
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import (
     Completion,
     CompletionRequest,
     DoneEvent,
@@ -30,8 +26,12 @@ from codespec.contract.types import (
     TextEvent,
     event_from_json,
 )
+from codespec.cli.daemon_call import Address, find_address
+from codespec.cli.options import SETTINGS, add_engine_options, choose_config, load_engine
+from codespec.cli.parser import Parser
+from codespec.client.daemon_client import Found, completion_body
 from codespec.errors import ConfigError, DaemonError, RequestError
-from codespec.regular_file import NotUtf8, decode_text, read_named
+from codespec.files import NotUtf8, decode_text, read_named
 from codespec.store.disk import say
 
 PLAIN = {"speculate": False, "drafter": "none"}  # an unused drafter need not be loaded

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from codespec.api.hosts import is_host
+from codespec.api.serve_config import resolve_serve
 from codespec.cli.options import add_config_option
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
-from codespec.contract.hosts import is_host
-from codespec.contract.serve_config import resolve_serve
 from codespec.errors import Absent, ConfigError
 from codespec.user_folders import read_token
 

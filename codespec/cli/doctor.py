@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
+from codespec.api.serve_config import ServeConfig
 from codespec.cli.daemon_call import add_address_options
 from codespec.cli.options import add_engine_options, add_flag
 from codespec.cli.parser import Parser
-from codespec.contract.serve_config import ServeConfig
 from codespec.errors import as_json
 
 

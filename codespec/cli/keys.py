@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from codespec.api.serve_config import resolve_serve
 from codespec.cli.options import add_config_option
-from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
-from codespec.keys_file import add_key, read_keys, revoke_key
+from codespec.server.keys_file import add_key, read_keys, revoke_key
 from codespec.store.disk import say
 from codespec.user_folders import named_path
 

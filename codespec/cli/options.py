@@ -7,10 +7,10 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from codespec.api.declared import declared, plain
+from codespec.api.engine_config import EngineConfig
+from codespec.api.levels import RENAMED_VALUES, Settings, read_caps
 from codespec.cli.parser import Parser
-from codespec.contract.declared import declared, plain
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import RENAMED_VALUES, Settings, read_caps
 from codespec.errors import ConfigError, install_fix
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
-from codespec.contract.levels import REMOVED
+from codespec.api.levels import REMOVED
 from codespec.errors import CodespecError, MismatchError
 
 MISMATCH, MISTAKE, INTERRUPTED = 1, 2, 130

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from codespec.api.declared import declared
+from codespec.api.levels import REMOVED
+from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_engine
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
-from codespec.contract.declared import declared
-from codespec.contract.levels import REMOVED
-from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.store.choice import default_depends_on_speed, named_model
 from codespec.store.disk import say
 from codespec.store.machine import measure_step

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 
 import h11
 
-from codespec import proof
-from codespec.bounded_json import parse_json
-from codespec.contract.hosts import is_loopback
+from codespec.api.hosts import is_loopback
+from codespec.client import proof
 from codespec.errors import Absent, DaemonError, Unproven
+from codespec.files import parse_json
 from codespec.user_folders import is_own_socket, socket_of
 
 CONNECT_SECONDS = 2.0  # to open a connection, and to check a proof

@@ -11,13 +11,13 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from codespec.api.limits import MAX_SIDE
 from codespec.client.connections import EventReader, HttpReply, NotHttp, ProvenConnections, as_object
-from codespec.contract.limits import MAX_SIDE
 from codespec.errors import Absent, ConfigError, DaemonError, Fault, Unproven, quoted
 
 if TYPE_CHECKING:
-    from codespec.contract.body import CompletionBody, EditBody
-    from codespec.contract.types import CompletionRequest
+    from codespec.api.body import CompletionBody, EditBody
+    from codespec.api.types import CompletionRequest
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
 MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset

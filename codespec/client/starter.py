@@ -24,11 +24,10 @@ from pathlib import Path
 from time import monotonic
 from typing import IO
 
+from codespec.api.limits import HUB_ID
 from codespec.client.daemon_client import DaemonClient, Health
-from codespec.contract.limits import HUB_ID
 from codespec.errors import DaemonError, Fault, quoted
-from codespec.file_lock import lock_file
-from codespec.regular_file import read_regular
+from codespec.files import lock_file, read_regular
 from codespec.user_folders import state_folder
 
 LOG_KB = 1000

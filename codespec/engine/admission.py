@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.contract.types import MIN_PROMPT, CompletionRequest, check_length, demand, fills_in
+from codespec.api.types import MIN_PROMPT, CompletionRequest, check_length, demand, fills_in
+from codespec.backends.language_model import LanguageModel
 from codespec.errors import FIELD, Fault, RequestError
-from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
 from codespec.startup.prompt_budget import ReadingSpeed, prompt_budget
 from codespec.text.ending import begin_endings

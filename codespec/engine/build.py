@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.language_model import LanguageModel
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
 from codespec.startup.parts import load_parts, prepare
 from codespec.store.choice import resolve_engine
 from codespec.store.resolve import PairFiles
 
 if TYPE_CHECKING:
-    from codespec.models.heads.checkpoint import LoadedHead
+    from codespec.backends.heads.checkpoint import LoadedHead
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from codespec.contract.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent, TokenLogprob
+from codespec.api.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent, TokenLogprob
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
 from codespec.text.align import complete_utf8_length
 

@@ -11,14 +11,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from codespec.contract.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
+from codespec.api.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.slots import CacheUse, SlotPool
 from codespec.engine.admission import Admission
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Job, Queue, share_rows
-from codespec.models.language_model import LanguageModel
-from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.sequence import Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults

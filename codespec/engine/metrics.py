@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from codespec_grammars import find_language
 
-from codespec.contract.types import Stats
+from codespec.api.types import Stats
 from codespec.sequence import Candidates, Sequence, Verdict
 
 Key = tuple[str | int, ...]

@@ -28,7 +28,7 @@ from enum import IntEnum
 from itertools import count
 from typing import Any
 
-from codespec.contract.types import (
+from codespec.api.types import (
     Completion,
     CompletionRequest,
     DoneEvent,

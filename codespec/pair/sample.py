@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codespec.errors import ConfigError
-from codespec.regular_file import NotUtf8, decode_text
+from codespec.files import NotUtf8, decode_text
 from codespec.text.align import complete_utf8_length
 
 MAX_FILES, MAX_BYTES, MAX_OF_ONE = 40, 400_000, 32_000

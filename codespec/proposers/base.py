@@ -6,13 +6,13 @@ import collections.abc
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from codespec.contract.types import CompletionRequest, Owner
-from codespec.models.language_model import LanguageModel
-from codespec.models.slots import CacheUse
+from codespec.api.types import CompletionRequest, Owner
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.slots import CacheUse
 from codespec.sequence import Cap, Draft, Sequence
 
 if TYPE_CHECKING:
-    from codespec.models.heads.drafting import HeadRunner
+    from codespec.backends.heads.drafting import HeadRunner
 
 NOTHING = Draft()
 

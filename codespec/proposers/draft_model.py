@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from codespec.contract.types import CompletionRequest, Owner
+from codespec.api.types import CompletionRequest, Owner
+from codespec.backends.language_model import LanguageModel, Logits, on_host
+from codespec.backends.rows import Rows
+from codespec.backends.slots import CacheUse, SlotPool
 from codespec.errors import FIELD, Fault, RequestError, TokenizerError
-from codespec.models.language_model import LanguageModel, Logits, on_host
-from codespec.models.rows import Rows
-from codespec.models.slots import CacheUse, SlotPool
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.drafter_text import REFILL, DrafterText, open_text
 from codespec.sequence import Cap, Draft, Sequence

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codespec.contract.types import fills_in
-from codespec.models.slots import common_prefix
+from codespec.api.types import fills_in
+from codespec.backends.slots import common_prefix
 from codespec.sequence import Sequence
 from codespec.text.align import complete_utf8_length, resync
 from codespec.text.fim import build_prompt

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from codespec.contract.types import Owner
-from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, HeadRunner, Reading
+from codespec.api.types import Owner
+from codespec.backends.heads.drafting import DFlashRunner, Eagle3Runner, HeadRunner, Reading
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.verify.sampling import Position, Sampler

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.contract.types import PREDICTION
+from codespec.api.types import PREDICTION
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.suffix import end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence

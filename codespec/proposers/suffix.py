@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.contract.types import Owner
+from codespec.api.types import Owner
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 

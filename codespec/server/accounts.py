@@ -13,11 +13,11 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from codespec.client.proof import hash_of_key, key_id
 from codespec.engine.queue import Priority
 from codespec.errors import CodespecError, ConfigError, RequestError, ServeError
-from codespec.keys_file import Key, read_keys
-from codespec.proof import hash_of_key, key_id
 from codespec.server.dispatcher import RequestHandle
+from codespec.server.keys_file import Key, read_keys
 from codespec.server.logs import log
 
 OWNER = "owner"  # the account of the daemon's token

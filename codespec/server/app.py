@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from codespec import proof
+from codespec.client import proof
 from codespec.errors import CodespecError, ServeError
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from codespec.bounded_json import parse_json
-from codespec.contract.limits import MAX_BODY
+from codespec.api.limits import MAX_BODY
 from codespec.errors import RequestError
+from codespec.files import parse_json
 from codespec.server.chat_template_process import MAX_ADDED, SECONDS
 from codespec.server.wire import clip
 from codespec.text.control_tokens import token_content

@@ -13,7 +13,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from codespec.errors import ServeError
-from codespec.json_store import Unkept
+from codespec.files import Unkept
 from codespec.server.accounts import Account, Keyring, RequestMetrics
 from codespec.server.dispatcher import Failed, RequestHandle
 from codespec.server.loading import Loaded, Result, Source

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent, TextEvent
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent, TextEvent
 from codespec.engine.queue import Job, Priority, empty_completions
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence

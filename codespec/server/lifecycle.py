@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from codespec.contract.serve_config import ServeConfig, check_bind
-from codespec.proof import Keys
+from codespec.api.serve_config import ServeConfig, check_bind
+from codespec.client.proof import Keys
 from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, Runner, listen

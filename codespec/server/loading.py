@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
@@ -18,9 +18,9 @@ from codespec.store.pulled import find_pulled
 from codespec.store.resolve import open_pair
 
 if TYPE_CHECKING:
+    from codespec.backends.slots import CacheUse
     from codespec.engine.engine import Engine
     from codespec.engine.metrics import Metrics
-    from codespec.models.slots import CacheUse
     from codespec.server.dispatcher import Dispatcher, RequestHandle
     from codespec.store.catalogue import Entry
     from codespec.text.tokenizer import TextTokenizer

@@ -12,9 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from codespec import __version__
-from codespec.contract.types import Stats
+from codespec.api.types import Stats
+from codespec.backends.slots import CacheUse
 from codespec.engine.metrics import Key, Metrics
-from codespec.models.slots import CacheUse
 from codespec.server.accounts import Account, Histogram, RequestMetrics
 from codespec.server.daemon import Daemon
 

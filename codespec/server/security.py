@@ -1,7 +1,7 @@
 """Access control for the daemon, its proof to clients that it belongs to their user, and the client of a request.
 
 Without a token or a key, the daemon answers only its own machine, under a local host name. Web pages of other origins
-are refused. A client can request a proof before it sends a token or a text (`codespec.proof`).
+are refused. A client can request a proof before it sends a token or a text (`codespec.client.proof`).
 
 Data cached for one client is never used for another: a client that shares a cache could infer the others' texts from
 cached token counts and timings. A client is identified by its user and the key that it sends, as OpenAI's clients
@@ -30,9 +30,9 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from codespec import proof
+from codespec.api.hosts import is_loopback
+from codespec.client import proof
 from codespec.client.connections import peer_user
-from codespec.contract.hosts import is_loopback
 from codespec.errors import ConfigError, RequestError
 from codespec.server.accounts import ACCOUNT, Account, Keyring
 from codespec.server.wire import Refused, read_fields, route_of

@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin
 
 from aiohttp import web
 
-from codespec.bounded_json import TooLarge, parse_json
-from codespec.contract.body import Field, Texts, body_fields
-from codespec.contract.limits import MAX_BODY, MAX_COUNT, MAX_SEPARATORS, MAX_STOPS, MAX_TEXT, MAX_WORD
+from codespec.api.body import Field, Texts, body_fields
+from codespec.api.limits import MAX_BODY, MAX_COUNT, MAX_SEPARATORS, MAX_STOPS, MAX_TEXT, MAX_WORD
 from codespec.errors import CodespecError, RequestError, ServeError
+from codespec.files import TooLarge, parse_json
 
 READ_SECONDS = 20.0  # to receive a whole body
 WRITE_SECONDS = 20.0  # for a client to accept one piece

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from codespec.json_store import CORRUPT, Kept
+from codespec.files import CORRUPT, Kept
 from codespec.user_folders import make_state_folder, state_folder
 
 POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
@@ -193,8 +193,8 @@ class Learned:
             "acceptance model",
             AcceptanceModel.from_dict,
             AcceptanceModel.as_dict,
-            again="it is learned again",
-            each="make it writable, or set learn = false",
+            on_corrupt="it is learned again",
+            on_unwritable="make it writable, or set learn = false",
         )
         self._notes = notes
 

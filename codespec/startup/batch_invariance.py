@@ -13,11 +13,11 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from codespec.models.lean import LeanNetwork
-from codespec.models.linear import TiledLinear
-from codespec.models.native_linear import NativeLinear
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
+from codespec.backends.rows import Rows
+from codespec.backends.torch.lean import LeanNetwork
+from codespec.backends.torch.linear import TiledLinear
+from codespec.backends.torch.model import TorchModel
+from codespec.backends.torch.native_linear import NativeLinear
 
 LENGTH, SAMPLED, MIN_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
 SAMPLED_LAYERS = 2

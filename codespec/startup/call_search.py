@@ -21,11 +21,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from codespec.models.attention import ForwardContext, Heads, attend_group
-from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
-from codespec.models.grouping import Group, Scoring, Span
-from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
-from codespec.models.torch_model import TorchModel
+from codespec.backends.torch.attention import ForwardContext, Heads, attend_group
+from codespec.backends.torch.call_shape import FAST, KEY_BLOCK, CallShape
+from codespec.backends.torch.grouping import Group, Scoring, Span
+from codespec.backends.torch.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
+from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.startup.timing import timed
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 
-from codespec.bounded_json import parse_json
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.torch.call_shape import FAST, CallShape
+from codespec.backends.torch.linear import large_kinds, measure_least_rows, tiled_linears
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ConfigError
-from codespec.json_store import Kept
-from codespec.models.call_shape import FAST, CallShape
-from codespec.models.language_model import LanguageModel
-from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
-from codespec.models.torch_model import TorchModel
+from codespec.files import Kept, parse_json
 from codespec.startup.batch_invariance import CHUNK, SAMPLED, find_variance
 from codespec.startup.call_search import SearchResult, settle
 from codespec.startup.timing import kept_file

@@ -11,15 +11,15 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from codespec.json_store import Kept
-from codespec.models.language_model import LanguageModel
-from codespec.models.rows import Rows
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.rows import Rows
+from codespec.files import Kept
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.startup.timing import Shape, kept_file, measure, timed
 from codespec.text.align import retokenize_batch
 
 if TYPE_CHECKING:
-    from codespec.models.heads.drafting import HeadRunner
+    from codespec.backends.heads.drafting import HeadRunner
 
 NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together

@@ -8,13 +8,13 @@ from statistics import median
 
 import torch
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.heads.checkpoint import LoadedHead, load_head
+from codespec.backends.heads.drafting import HeadRunner, Reading, make_runner
+from codespec.backends.heads.host import Host
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.models.heads.checkpoint import LoadedHead, load_head
-from codespec.models.heads.drafting import HeadRunner, Reading, make_runner
-from codespec.models.heads.host import Host
-from codespec.models.language_model import LanguageModel
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import Proposer
 from codespec.proposers.head import make_proposer
 from codespec.startup.timing import LONG, Shape, shapes_of, timed, turns

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.language_model import CAPACITY_UNIT, LanguageModel
+from codespec.backends.loader import load_files
+from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError
-from codespec.models.language_model import CAPACITY_UNIT, LanguageModel
-from codespec.models.loader import load_files
-from codespec.models.memory_plan import Need, make_room
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
@@ -29,7 +29,7 @@ from codespec.store.machine import (
 from codespec.store.resolve import PairFiles, open_pair
 
 if TYPE_CHECKING:
-    from codespec.models.heads.checkpoint import LoadedHead
+    from codespec.backends.heads.checkpoint import LoadedHead
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 MAX_SLOTS = 1024

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from codespec.json_store import Kept
-from codespec.models.language_model import LanguageModel
+from codespec.backends.language_model import LanguageModel
+from codespec.files import Kept
 from codespec.startup.timing import kept_file, time_rows, turns
 
 VERSION = 1  # of the measurement; others are not loaded

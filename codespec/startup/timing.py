@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median_low
 
 from codespec import __version__
-from codespec.json_store import digest
-from codespec.models.language_model import LanguageModel
-from codespec.models.rows import Rows
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.rows import Rows
+from codespec.files import digest
 from codespec.store.processor import processor
 from codespec.user_folders import cache_folder
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from codespec.contract.engine_config import EngineConfig, split_policy
-from codespec.contract.types import PREDICTION
-from codespec.json_store import Kept, digest
-from codespec.models.language_model import LanguageModel
+from codespec.api.engine_config import EngineConfig, split_policy
+from codespec.api.types import PREDICTION
+from codespec.backends.language_model import LanguageModel
+from codespec.files import Kept, digest
 from codespec.proposers.base import Proposer
 from codespec.speculation.acceptance_model import Learned
 from codespec.speculation.cost_model import CostTable

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.limits import HUB_ID
+from codespec.api.limits import HUB_ID
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair

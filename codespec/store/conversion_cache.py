@@ -20,11 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.bounded_json import read_json_file
 from codespec.errors import ModelError, quoted
-from codespec.file_lock import lock_file
-from codespec.json_store import Kept
-from codespec.regular_file import Unreadable, open_regular
+from codespec.files import Kept, Unreadable, lock_file, open_regular, read_json_file
 from codespec.store.disk import StageBar, drop, locked, say
 from codespec.user_folders import cache_folder
 

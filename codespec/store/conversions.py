@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ModelError
-from codespec.regular_file import open_regular
+from codespec.files import open_regular
 from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
 from codespec.store.pulled import MANIFEST
 from codespec.store.weights import read_header
 from codespec.text.control_tokens import read_json
 
-GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
-GGUF_TEXTS = "codespec.models.gguf.texts"
+GGUF_CONVERTER, ADAPTER_MERGER = "codespec.backends.gguf.convert", "codespec.backends.torch.merge_adapter"
+GGUF_TEXTS = "codespec.backends.gguf.texts"
 # Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from codespec.errors import ModelError
-from codespec.file_lock import lock_file
+from codespec.files import lock_file
 
 Say = Callable[[str], None]  # takes one line for the user
 Tell = Callable[[int], None]  # takes a percentage

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from codespec.errors import ConfigError, install_fix
-from codespec.json_store import Kept, digest, write
+from codespec.files import Kept, digest, write
 from codespec.store.disk import Say
 from codespec.store.processor import processor
 from codespec.user_folders import cache_folder

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from codespec.bounded_json import read_json_file
-from codespec.contract.limits import MODEL_NAME
+from codespec.api.limits import MODEL_NAME
 from codespec.errors import ConfigError
+from codespec.files import read_json_file
 from codespec.store.catalogue import find_entry
 from codespec.user_folders import data_folder
 

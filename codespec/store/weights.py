@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.bounded_json import parse_json
 from codespec.errors import ModelError
-from codespec.regular_file import open_regular
+from codespec.files import open_regular, parse_json
 from codespec.text.control_tokens import read_json
 
 _MAX_HEADER = 100_000_000  # bytes; the format's own limit

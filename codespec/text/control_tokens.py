@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from codespec.bounded_json import TooLarge, read_json_file
 from codespec.errors import TokenizerError
-from codespec.regular_file import Unreadable
+from codespec.files import TooLarge, Unreadable, read_json_file
 
 Json = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.serve_config import EDIT_FORMATS
+from codespec.api.serve_config import EDIT_FORMATS
 from codespec.text.tokenizer import TextTokenizer
 
 _FILE = Path(__file__).with_suffix(".toml")

@@ -11,7 +11,7 @@ import re
 
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_place, only_closer_missing, read_surroundings
 
-from codespec.contract.types import CompletionRequest, Shape
+from codespec.api.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import (
     MAX_RIGHT,

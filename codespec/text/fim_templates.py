@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from codespec.contract.limits import MAX_PATH, MAX_SNIPPETS
+from codespec.api.limits import MAX_PATH, MAX_SNIPPETS
 from codespec.text.control_tokens import token_content
 from codespec.text.tokenizer import TextTokenizer
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from codespec.contract.types import Owner
+from codespec.api.types import Owner
 from codespec.text.align import byte_ends
 from codespec.text.tokenizer import TextTokenizer
 

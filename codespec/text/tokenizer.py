@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models
 
 from codespec.errors import TokenizerError
-from codespec.regular_file import Unreadable, read_regular
+from codespec.files import Unreadable, read_regular
 from codespec.text.control_tokens import control_ids, declared_eos_ids, read_json, token_content
 from codespec.text.speller import Speller, any_of, missing_bytes, token_bytes_table, trouble_pattern
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from codespec.bounded_json import parse_json
 from codespec.errors import TokenizerError
+from codespec.files import parse_json
 
 SECONDS = 10.0  # real ones take some hundredths of a second, plus the process start
 SHORT, LONG = 40, 4096  # run lengths: exponential time shows in short runs, cubic time in long ones

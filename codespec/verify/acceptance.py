@@ -6,8 +6,8 @@ import collections.abc
 from dataclasses import dataclass
 from typing import Protocol
 
-from codespec.contract.types import CompletionRequest
-from codespec.models.language_model import Logits, on_host
+from codespec.api.types import CompletionRequest
+from codespec.backends.language_model import Logits, on_host
 from codespec.sequence import Candidates
 from codespec.verify import noise
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities

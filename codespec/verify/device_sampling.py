@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from codespec.contract.types import CompletionRequest
-from codespec.models.language_model import Logits
+from codespec.api.types import CompletionRequest
+from codespec.backends.language_model import Logits
 from codespec.verify.noise import LOW, row_key, token_hashes
 from codespec.verify.sampling import SampledRow
 

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.contract.types import CompletionRequest
-from codespec.models.language_model import Logits, on_host
+from codespec.api.types import CompletionRequest
+from codespec.backends.language_model import Logits, on_host
 from codespec.verify.noise import Floats, Halves, Hashes, coarse, gumbel, halves, min_coarse, row_key, token_hashes
 
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]

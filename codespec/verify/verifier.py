@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codespec.contract.types import TokenLogprob
-from codespec.models.language_model import LanguageModel, Logits, on_host
-from codespec.models.rows import Rows
+from codespec.api.types import TokenLogprob
+from codespec.backends.language_model import LanguageModel, Logits, on_host
+from codespec.backends.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from codespec.contract.types import Snippet
+from codespec.api.types import Snippet
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
 from codespec_lsp.imports import ImportedFiles

@@ -17,10 +17,10 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
+from codespec.api.body import EditBody
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient, Health, RawEvent
 from codespec.client.starter import Starter, serve_command, with_absolute_paths
-from codespec.contract.body import EditBody
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.user_folders import read_token
 from codespec_lsp.completions import CachedCompletion

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from codespec.edit_rules import changes_white_space, is_revert
-from codespec.secret_text import secret_rows
+from codespec.api.edit_rules import changes_white_space, is_revert
+from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.buffer import Buffer, common_ends
 from codespec_lsp.edit_history import EditHistory, LineEdit, Lines
 from codespec_lsp.edit_types import Hunk

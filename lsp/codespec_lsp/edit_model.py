@@ -12,10 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from codespec.contract.body import ChangeBody, EditBody
-from codespec.contract.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_PROBLEMS, MAX_SIDE
+from codespec.api.body import ChangeBody, EditBody
+from codespec.api.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_PROBLEMS, MAX_SIDE
 from codespec.errors import Absent, DaemonError
-from codespec.secret_text import secret_rows, without_secrets
+from codespec.exclusions.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.daemon import ConfiguredDaemon
 from codespec_lsp.documents import Document

@@ -1,7 +1,7 @@
 """Decide which documents are neither completed nor sent as context: secret names, the user's globs, ignore files.
 
 The file system is read in threads, because it may be slow, and each decision is cached for a short time. Ignore files
-are handled by `codespec.ignore_files`.
+are handled by `codespec.exclusions.ignore_files`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import MAX_FOLDERS, IgnoreFiles, Patterns, repository_of
-from codespec.secret_files import is_secret
+from codespec.exclusions.ignore_files import MAX_FOLDERS, IgnoreFiles, Patterns, repository_of
+from codespec.exclusions.secret_files import is_secret
 from codespec_lsp.documents import other_paths, path_of, split_uri
 
 MAX_LINKS = 40  # in a chain, as in Linux

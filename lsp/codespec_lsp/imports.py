@@ -22,7 +22,7 @@ from typing import NamedTuple
 from codespec_grammars import find_language
 from codespec_grammars.workers import Worker, WorkerDied
 
-from codespec.regular_file import read_regular
+from codespec.files import read_regular
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.outline import Outline, received

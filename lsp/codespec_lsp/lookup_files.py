@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.body import FileBody, LookupBody
-from codespec.contract.limits import MAX_PATH, MAX_SIDE
+from codespec.api.body import FileBody, LookupBody
+from codespec.api.limits import MAX_PATH, MAX_SIDE
 from codespec.errors import Absent, DaemonError
-from codespec.regular_file import NotUtf8, decode_text, read_regular
-from codespec.secret_text import without_secrets
+from codespec.exclusions.secret_text import without_secrets
+from codespec.files import NotUtf8, decode_text, read_regular
 from codespec_lsp.documents import Document, Newest
 from codespec_lsp.exclusions import Rules
 from codespec_lsp.imports import find_imported, import_rows

@@ -21,8 +21,8 @@ from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE, Respons
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
-from codespec.bounded_json import TooLarge, parse_json
 from codespec.errors import ConfigError
+from codespec.files import TooLarge, parse_json
 from codespec_lsp.daemon import Daemons
 from codespec_lsp.editor_process import wait_for_end
 from codespec_lsp.protocol import LspProtocol

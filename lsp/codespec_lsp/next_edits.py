@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from codespec.secret_text import secret_rows
+from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit, TextPosition
 from codespec_lsp.context import RequestContext

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.documents import Document, Documents, canonical, notebook_of
 

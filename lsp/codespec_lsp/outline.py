@@ -18,9 +18,9 @@ import tree_sitter
 from codespec_grammars import find_language
 from codespec_grammars.registry import Grammar, load_grammar
 
-from codespec.contract.types import Snippet
-from codespec.regular_file import read_regular
-from codespec.secret_text import without_secrets
+from codespec.api.types import Snippet
+from codespec.exclusions.secret_text import without_secrets
+from codespec.files import read_regular
 
 MAX_FILE = 128 << 10  # bytes of a file to outline
 MAX_OUTLINE = 2048  # characters that are chosen of an outline

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from codespec_grammars import Cursor
 
-from codespec.contract.body import CompletionBody
-from codespec.contract.limits import MAX_COUNT, MAX_NAME, MAX_PATH, MAX_SIDE
-from codespec.contract.types import Snippet
-from codespec.secret_text import key_rows, without_secrets
+from codespec.api.body import CompletionBody
+from codespec.api.limits import MAX_COUNT, MAX_NAME, MAX_PATH, MAX_SIDE
+from codespec.api.types import Snippet
+from codespec.exclusions.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows, imported_names

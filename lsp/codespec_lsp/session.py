@@ -12,7 +12,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from codespec.contract.body import CompletionBody
+from codespec.api.body import CompletionBody
 from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest

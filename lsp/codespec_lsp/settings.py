@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from codespec.contract.declared import Setting, declared, setting
-from codespec.contract.hosts import is_host, is_loopback
+from codespec.api.declared import Setting, declared, setting
+from codespec.api.hosts import is_host, is_loopback
 
 OUR_PART = 60  # milliseconds from a change to the daemon and back: the server, syntax, HTTP
 

@@ -244,8 +244,8 @@ def main() -> None:
     args = parse()
     if args.child:
         return child(json.loads(args.child))
-    from codespec.contract.engine_config import SHIPPED
-    from codespec.models.text_tokenizer import load_tokenizer
+    from codespec.api.engine_config import SHIPPED
+    from codespec.backends.text_tokenizer import load_tokenizer
     from codespec.store.processor import processor
     from codespec.store.resolve import resolve
 

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
+from codespec.backends.torch.call_shape import FAST
 from codespec.cli import main
-from codespec.models.call_shape import FAST
 from codespec.startup.call_search import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from codespec.api.types import Completion, CompletionRequest, Event, Stats
 from codespec.cli.complete import why_empty
-from codespec.contract.types import Completion, CompletionRequest, Event, Stats
 from codespec.engine.engine import Engine
 from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.proof import PATH
+from codespec.client.proof import PATH
 from codespec.server.engine_thread import EngineThread
 from tests.cli.conftest import SOURCE, Command, Models
 from tests.cli.processes import ENGINE, LIGHT, Ended, fork, run, user_environment

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from codespec import __version__
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.loader import load_model
+from codespec.backends.torch.linear import TiledLinear
 from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
 from codespec.cli.checks.models import cache_size, slot_size, weight_size
-from codespec.contract.engine_config import EngineConfig
-from codespec.models.linear import TiledLinear
-from codespec.models.loader import load_model
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.store.catalogue import TORCH_ROOM, read_catalogue
 from codespec.store.machine import IDLE_FACTOR

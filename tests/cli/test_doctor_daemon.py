@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from codespec import __version__
+from codespec.api.types import CompletionRequest
 from codespec.cli.checks import engine as engine_checks
-from codespec.contract.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
 from codespec.server.engine_thread import EngineThread

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from codespec.api.declared import declared
+from codespec.api.engine_config import EngineConfig
+from codespec.api.serve_config import ServeConfig
 from codespec.cli.main import build_parser
-from codespec.contract.declared import declared
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.serve_config import ServeConfig
 
 PARSER = build_parser()
 SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in declared(schema)]

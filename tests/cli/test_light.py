@@ -19,7 +19,7 @@ HEAVY = (
     "safetensors",
     "aiohttp",
     "codespec.engine",
-    "codespec.models",
+    "codespec.backends",
     "codespec.server",
 )
 BENCHES = ("policy", "decode", "serve", "typing", "quality", "step")

@@ -24,10 +24,10 @@ from codespec.store.machine import write_step
 from codespec.store.pulled import Pulled, folder_of
 from codespec.store.resolve import ModelRef
 from codespec.store.source import ModelSource
+from tests.backends.gguf.files import write_model
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import FIX, HEAVY
-from tests.models.gguf.files import write_model
 
 COLUMNS = ["name", "here", "use", "download", "memory", "fits", "token", "fim", "drafter", "licence"]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.api.types import Completion, Counts, RoundEvent, Stats
 from codespec.cli.complete import ACCEPTED, FAINT, REJECTED, RESET, Painter
-from codespec.contract.types import Completion, Counts, RoundEvent, Stats
 
 WORDS = st.text(st.sampled_from("abc \r\n"), max_size=8)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.proof import PATH
+from codespec.client.proof import PATH
 from tests.cli.conftest import Models
 from tests.cli.processes import ENGINE, TOKEN, fork, user_environment
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon, relays, sends_on

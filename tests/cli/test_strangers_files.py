@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from codespec.api.levels import Settings
+from codespec.api.serve_config import resolve_serve
 from codespec.cli.complete import read_source
 from codespec.cli.parser import run_to_exit_code
-from codespec.contract.levels import Settings
-from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError, RequestError
 
 
@@ -31,7 +31,7 @@ def odd(tmp_path: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
 def test_a_file_that_never_ends_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.regular_file.MAX_NAMED", 1 << 20)
+    monkeypatch.setattr("codespec.files.MAX_NAMED", 1 << 20)
     file, why = odd(tmp_path, kind), r"not a regular file|longer than 1024 KiB"
     with pytest.raises(RequestError, match=why):
         read_source(file)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.gguf.files import write_model
 from tests.cli.processes import fork
 from tests.cli.test_light import ABSENT
-from tests.models.gguf.files import write_model
 
 WITHOUT = ABSENT.format(blocked=("torch", "transformers", "safetensors", "peft"))
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from codespec import proof
+from codespec.client import proof
 from codespec.client.connections import ProvenConnections, is_ours
 from codespec.client.daemon_client import DaemonClient
 from codespec.errors import Absent

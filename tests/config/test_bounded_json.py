@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.bounded_json import MAX_DEPTH, TooLarge, _outside_quotes, parse_json, read_json_file
-from codespec.regular_file import Unreadable
+from codespec.files import MAX_DEPTH, TooLarge, Unreadable, _outside_quotes, parse_json, read_json_file
 
 ROOT = Path(__file__).parents[2]
 # These files read back JSON that codespec wrote: a tokenizer in memory, and results of benchmarks and training.
@@ -22,7 +21,7 @@ OWN = (
     "lab/codespec_lab/bench/",
     "lab/codespec_lab/corpus/",
     "lab/codespec_lab/training/",
-    "codespec/bounded_json.py",
+    "codespec/files",
     "grammars/codespec_grammars/workers.py",  # from the process that started it
     "grammars/codespec_grammars/workers.py",  # any failure counts as the process's (tests/grammars/test_workers.py)
 )
@@ -64,7 +63,7 @@ def test_blocks_make_no_difference(value: object, block: int) -> None:
     """Brackets inside strings are text, wherever a block ends."""
     text = json.dumps([value], ensure_ascii=False)
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL)
-    with mock.patch("codespec.bounded_json.BLOCK", block):
+    with mock.patch("codespec.files.BLOCK", block):
         found = b"".join(_outside_quotes(text.encode())).decode()
     assert [mark for mark in found if mark in "[]{},"] == [mark for mark in outside if mark in "[]{},"]
 

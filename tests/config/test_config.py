@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.declared import declared
-from codespec.contract.engine_config import POLICIES, SHIPPED, EngineConfig
-from codespec.contract.levels import Settings, user_file
-from codespec.contract.serve_config import ServeConfig, resolve_serve
+from codespec.api.declared import declared
+from codespec.api.engine_config import POLICIES, SHIPPED, EngineConfig
+from codespec.api.levels import Settings, user_file
+from codespec.api.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.store.choice import resolve_engine
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from codespec import git_ignore
-from codespec.git_ignore import GitIgnore
-from codespec.ignore_files import IgnoreFiles
+from codespec.exclusions import git_ignore
+from codespec.exclusions.git_ignore import GitIgnore
+from codespec.exclusions.ignore_files import IgnoreFiles
 
 NAMES = ["a", "b", "ab", "a.py", "b.log", "x y", "[x]", "é.py"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "[ab]", "b/*", "*.log", "!b.log", "x y", "*/"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from codespec.client.proof import hash_of_key
 from codespec.errors import ConfigError
-from codespec.keys_file import MAX_BYTES, MAX_KEYS, add_key, read_keys, revoke_key
-from codespec.proof import hash_of_key
+from codespec.server.keys_file import MAX_BYTES, MAX_KEYS, add_key, read_keys, revoke_key
 
 GOOD = {"name": "ana", "sha256": "a" * 64, "created": "2026-11-26"}
 

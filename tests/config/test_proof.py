@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codespec.proof import Keys, address_of, answer, is_proven, new_nonce, stretched
+from codespec.client.proof import Keys, address_of, answer, is_proven, new_nonce, stretched
 
 HERE, ELSEWHERE = ("127.0.0.1", 8765), ("192.0.2.1", 8765)
 MAPPED = ("::ffff:127.0.0.1", 8765, 0, 0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from codespec.api.engine_config import EngineConfig
+from codespec.api.levels import Settings
+from codespec.api.serve_config import ServeConfig, resolve_serve
 from codespec.cli.main import main
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import Settings
-from codespec.contract.serve_config import ServeConfig, resolve_serve
 from codespec.errors import ConfigError
 from codespec.server.loading import public_name
 from codespec.store.choice import choose, resolve_engine
@@ -107,7 +107,7 @@ def test_a_command_reads_the_file_once(words: list[str], tmp_path: Path, monkeyp
         return file.read_text()
 
     served: list[ServeConfig] = []
-    monkeypatch.setattr("codespec.contract.levels.read_text", read)
+    monkeypatch.setattr("codespec.api.levels.read_text", read)
     monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
     monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
     monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from codespec_lsp.settings import EditorSettings, read_settings
 
+from codespec.api.hosts import is_host
+from codespec.api.levels import Settings
+from codespec.api.serve_config import resolve_serve
 from codespec.cli.daemon_call import address_of
-from codespec.contract.hosts import is_host
-from codespec.contract.levels import Settings
-from codespec.contract.serve_config import resolve_serve
 from codespec.errors import ConfigError
 from tests.server.forked import run_forked
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.keys_file import add_key, read_keys
+from codespec.server.keys_file import add_key, read_keys
 from codespec.user_folders import TOKEN_VARIABLE, read_token
 
 TOKEN = "abcdefgh-0123 ABCDEFGH"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from codespec.cli.complete import read_source, split_at
 from codespec.errors import CodespecError
-from codespec.ignore_files import IgnoreFiles
-from codespec.regular_file import NotUtf8, decode_text, read_text
+from codespec.exclusions.ignore_files import IgnoreFiles
+from codespec.files import NotUtf8, decode_text, read_text
 from codespec.store.choice import resolve_engine
 from codespec.user_folders import read_token
 

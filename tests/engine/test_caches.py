@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
 from tests.kin import cousin, sibling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codespec_grammars import Context, Cursor, workers
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.speculation.policy import UserCapped
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.candidates import to_candidates
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer

@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.contract.types import Completion
-from codespec.models.torch_model import TorchModel
-from codespec.models.transformers_loader import wrap
+from codespec.api.types import Completion
+from codespec.backends.torch.model import TorchModel
+from codespec.backends.torch.transformers_loader import wrap
 from tests.pairs import Garbage, Mixed, Oracle, Silent, Troupe, build, network_for, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
 

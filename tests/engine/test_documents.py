@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, Shape, Snippet, Stats
+from codespec.api.types import Completion, CompletionRequest, Shape, Snippet, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Several
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.sequence import Cap, Draft, Sequence
 from tests.parrot import Parrot, Prompter, parrot_engine

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, TextEvent
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.engine import Engine
 from codespec.text.fim_templates import FimMissing
 from codespec.text.tokenizer import TextTokenizer

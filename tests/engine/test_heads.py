@@ -10,14 +10,14 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from codespec.contract.engine_config import SHIPPED
-from codespec.contract.types import Completion
+from codespec.api.engine_config import SHIPPED
+from codespec.api.types import Completion
+from codespec.backends.heads.config import Kind
+from codespec.backends.heads.drafting import HeadRunner, make_runner
+from codespec.backends.loader import load_model
+from codespec.backends.rows import Rows
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
-from codespec.models.heads.config import Kind
-from codespec.models.heads.drafting import HeadRunner, make_runner
-from codespec.models.loader import load_model
-from codespec.models.rows import Rows
 from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
 from tests.engine.test_device_steps import device_model

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.contract.types import CompletionRequest, RoundEvent, TextEvent
+from codespec.api.types import CompletionRequest, RoundEvent, TextEvent
 from tests.pairs import Garbage, Mixed, build, model, run, texts
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import codespec.engine.engine
-from codespec.contract.types import CompletionRequest, DoneEvent, TextEvent
+from codespec.api.types import CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from tests.pairs import Mixed, Oracle, build, cancel, model, run, texts, varied_requests

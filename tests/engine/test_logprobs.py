@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from codespec.contract.types import Completion, CompletionRequest, RoundEvent, TokenLogprob
+from codespec.api.types import Completion, CompletionRequest, RoundEvent, TokenLogprob
 from codespec.errors import RequestError
 from codespec.verify import verifier
 from tests.pairs import Mixed, build, model, network_for, prompts, run, total, varied_requests

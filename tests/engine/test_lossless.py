@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, Stats
+from codespec.api.types import Completion, CompletionRequest, Stats
 from tests.kin import cousin, sibling
 from tests.pairs import (
     Garbage,

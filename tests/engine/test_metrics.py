@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy

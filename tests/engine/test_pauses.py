@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
+from codespec.backends.rows import Rows
+from codespec.backends.slots import SlotPool
 from codespec.engine.commit import completion_of
 from codespec.engine.engine import Engine
-from codespec.models.rows import Rows
-from codespec.models.slots import SlotPool
 from codespec.sequence import Sequence
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine

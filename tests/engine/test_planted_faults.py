@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.contract.types import Completion
-from codespec.models.attention import ForwardContext
-from codespec.models.cache import KVCache
-from codespec.models.rows import Rows
+from codespec.api.types import Completion
+from codespec.backends.rows import Rows
+from codespec.backends.torch.attention import ForwardContext
+from codespec.backends.torch.cache import KVCache
 from codespec.sequence import Sequence, Verdict
 from codespec.verify.acceptance import View
 from codespec.verify.sampling import Position

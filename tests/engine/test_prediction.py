@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.limits import MAX_PREDICTION
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.limits import MAX_PREDICTION
+from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
 from codespec.proposers.base import ChainProposer

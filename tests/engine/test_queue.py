@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.queue import OLDEST_SHARE, share_rows
 from codespec.sequence import Sequence
 from codespec.text.filters import StopFinder

@@ -10,11 +10,11 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.contract.engine_config import SHIPPED
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import SHIPPED
+from codespec.api.types import CompletionRequest
+from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.loader import load_drafter, load_model
-from codespec.models.torch_model import TorchModel
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import CONTEXT, Mixed, build, network_for, prompts, run, total, wrapped
 from tests.regret import TIE, in_ids, regret

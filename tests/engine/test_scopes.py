@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, Counts, Stats
+from codespec.api.types import Completion, CompletionRequest, Counts, Stats
 from codespec.sequence import Candidates, Cap, Sequence
 from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
 from tests.pairs import CAP, Garbage, Mixed, Silent, Troupe, build, model, run, total, varied_requests

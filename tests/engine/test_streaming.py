@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
+from codespec.api.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.queue import QUANTUM, Job, share_rows
 from tests.pairs import build, model
 

@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import CompletionRequest
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.admission import reserve
 from codespec.errors import ConfigError
-from codespec.models.torch_model import TorchModel
 from codespec.startup.parts import choose_slots
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
 from tests.pairs import build, cancel, drafters, network_for, wrapped

@@ -17,7 +17,7 @@ from typing import Any
 
 from codespec_lab.bench.sites import read_prompts, stdlib_sites
 
-from codespec.contract.types import Completion, CompletionRequest, Stats
+from codespec.api.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.store.processor import HIDING
 from tests.full.report import ROOT

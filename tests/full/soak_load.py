@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from tests.pairs import prompts
 

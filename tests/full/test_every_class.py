@@ -15,11 +15,11 @@ import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from codespec.backends.memory_plan import Need, step_claims
+from codespec.backends.torch import attention
+from codespec.backends.torch.reference import quiet
+from codespec.backends.torch.transformers_loader import wrap
 from codespec.errors import ModelError
-from codespec.models import attention
-from codespec.models.memory_plan import Need, step_claims
-from codespec.models.reference import quiet
-from codespec.models.transformers_loader import wrap
 from codespec.startup.call_search import find_calls
 from codespec.store.model_config import why_unsuitable
 

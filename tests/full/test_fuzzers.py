@@ -11,11 +11,11 @@ import pytest
 from safetensors.torch import save_file
 from torch import randn
 
+from tests.backends.gguf.files import write_model
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.full import fuzz_folders, fuzz_http, fuzz_rpc
 from tests.full.fuzzing import Finding, dice
-from tests.models.gguf.files import write_model
 from tests.server.conftest import TEMPLATE
 from tests.server.test_process import daemon
 

@@ -10,7 +10,7 @@ import re
 import pytest
 from codespec_lab.corpus.standard_library import held_out_files
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from tests.full.report import write_report
 

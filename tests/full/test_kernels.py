@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from tests.models.cuda.test_kernels import interpret
+from tests.backends.cuda.test_kernels import interpret
 
 pytestmark = pytest.mark.full
 

@@ -21,11 +21,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.models.gguf.convert import convert
-from codespec.models.gguf.tokenizer import FAMILIES
+from codespec.backends.gguf.convert import convert
+from codespec.backends.gguf.tokenizer import FAMILIES
 from codespec.text.tokenizer import TextTokenizer
-from tests.models.gguf.files import CASES, write_model
-from tests.models.gguf.llama_cpp_ids import texts
+from tests.backends.gguf.files import CASES, write_model
+from tests.backends.gguf.llama_cpp_ids import texts
 
 PROGRAMS = os.environ.get("TEST_LLAMA_CPP", "")
 TOKENS, START = 32, 60.0

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.contract.types import CompletionRequest, Stats
+from codespec.api.types import CompletionRequest, Stats
 from codespec.engine.engine import Engine
 from codespec.store.choice import resolve_engine
 from tests.full.on_off import BATCH, compare, complete, equal, load_drafting, read_requests, total

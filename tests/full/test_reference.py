@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.store.pull import find_sources, pull
 from codespec.store.resolve import resolve

@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.contract.types import Completion
+from codespec.api.types import Completion
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.torch_model import TorchModel
 from tests.gpu.models import behind_the_seam, gpu
 from tests.pairs import (
     CONTEXT,

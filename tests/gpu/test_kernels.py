@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from codespec.models import rowwise
-from codespec.models.cache import KVCache
-from codespec.models.cuda import invariant_linear
-from codespec.models.cuda.invariant_linear import find_variance
-from codespec.models.cuda.product_plan import plan_of
-from codespec.models.cuda.slot_attention import reference, slot_attention
+from codespec.backends.torch import rowwise
+from codespec.backends.torch.cache import KVCache
+from codespec.backends.torch.cuda import invariant_linear
+from codespec.backends.torch.cuda.invariant_linear import find_variance
+from codespec.backends.torch.cuda.product_plan import plan_of
+from codespec.backends.torch.cuda.slot_attention import reference, slot_attention
+from tests.backends.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 from tests.gpu.models import gpu
-from tests.models.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 
 # `poisoned` requests deterministic algorithms, and torch's own products are not.
 pytestmark = [*gpu, pytest.mark.filterwarnings("ignore:.*eterministic")]

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models import attention
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
+from codespec.backends.rows import Rows
+from codespec.backends.torch import attention
+from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import find_variance
+from tests.backends.rounds import Replay, covering, fresh_prefill, gap, random_rounds
 from tests.gpu.models import FLOATS, FORMS, gpu, on_gpu
-from tests.models.rounds import Replay, covering, fresh_prefill, gap, random_rounds
 from tests.tiny_models import sample_ids, tiny_model
 
 pytestmark = gpu

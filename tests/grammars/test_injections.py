@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from codespec_grammars import find_place
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.text.ending import begin_endings
 from tests.processor_time import least
 

@@ -11,16 +11,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("server", "engine", "startup", "speculation", "proposers", "verify", "models", "pair", "store"),
-    *("text", "cli", "contract"),
+    *("server", "engine", "startup", "speculation", "proposers", "verify", "backends", "pair", "store"),
+    *("text", "cli", "api", "exclusions"),
 )
 PLUGINS = {
     "codespec_scale": ("application", "relay", "replica", "up"),
     "codespec_upstream": ("client", "probe", "prompt", "writer"),
 }
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, pairs, the store, lengths and the contract know no model"
-CONTRACT_LAYERS = "The contract's imports run only downwards"
+TORCH_FREE = "Text, pairs, the store, lengths and the interface know no model"
+API_LAYERS = "The imports of api run only downwards"
 STORE = "The store's imports run only downwards"
 DOWNLOADS = "The catalogue and the downloads know no text"
 CONTROL = "How far to guess is decided without models"
@@ -53,23 +53,10 @@ def make_tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    contract = ("limits", "hosts", "types", "declared", "body", "engine_config", "levels", "serve_config")
-    light = (
-        "regular_file",
-        "git_ignore",
-        "ignore_files",
-        "bounded_json",
-        "secret_files",
-        "secret_text",
-        "edit_rules",
-        "proof",
-        "user_folders",
-        "json_store",
-        "file_lock",
-        "keys_file",
-    )
+    contract = ("limits", "hosts", "types", "declared", "edit_rules", "body", "engine_config", "levels", "serve_config")
+    light = ("files", "user_folders")
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
-    modules = (*(f"store/{name}" for name in store), *(f"contract/{name}" for name in contract))
+    modules = (*(f"store/{name}" for name in store), *(f"api/{name}" for name in contract))
     for plugin, names in PLUGINS.items():
         for name in names:
             (tmp_path / plugin / f"{name}.py").touch()
@@ -96,27 +83,27 @@ def plant(tree: Path, module: str, line: str) -> None:
 
 
 ALLOWED = (
-    ("codespec/text/a.py", "import codespec.contract.types, codespec.errors, tokenizers"),
-    ("codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify"),
-    ("codespec/verify/a.py", "import codespec.models, codespec.text"),
+    ("codespec/text/a.py", "import codespec.api.types, codespec.errors, tokenizers"),
+    ("codespec/proposers/a.py", "import torch, codespec.backends, codespec.text, codespec.verify"),
+    ("codespec/verify/a.py", "import codespec.backends, codespec.text"),
     ("codespec/engine/a.py", "import codespec.startup, codespec.proposers, codespec.verify"),
-    ("codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.models"),
+    ("codespec/startup/a.py", "import codespec.proposers, codespec.speculation, codespec.backends"),
     ("codespec/cli/a.py", "import codespec.engine, codespec.server"),
     ("codespec_upstream/source.py", "import codespec.server, codespec_upstream.writer"),
     ("codespec_scale/up.py", "import codespec.client, codespec_scale.application, ray"),
     ("codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training"),
     (
         "codespec_lsp/a.py",
-        "import codespec.contract.types, codespec.errors, codespec.contract.declared, codespec_grammars",
+        "import codespec.api.types, codespec.errors, codespec.api.declared, codespec_grammars",
     ),
 )
 PLANTED: list[Case] = [
-    ("codespec/contract/types.py", "import codespec.text", LAYERS),
-    ("codespec/models/a.py", "import codespec.engine", LAYERS),
+    ("codespec/api/types.py", "import codespec.text", LAYERS),
+    ("codespec/backends/a.py", "import codespec.engine", LAYERS),
     ("codespec/engine/a.py", "import codespec.server", LAYERS),
     ("codespec/cli/a.py", "import codespec_scale", LAB),
     ("codespec_scale/replica.py", "import codespec.server", ALONE),
-    ("codespec/models/a.py", "import ray", RAY),
+    ("codespec/backends/a.py", "import ray", RAY),
     ("codespec/server/a.py", "import codespec_upstream", LAB),
     ("codespec_upstream/writer.py", "import torch", UPSTREAM),
     ("codespec_upstream/client.py", "import codespec_upstream.writer", REMOTE),
@@ -134,15 +121,15 @@ PLANTED: list[Case] = [
     ("codespec/text/a.py", "import codespec.store", LAYERS),
     ("codespec/store/pulled.py", "import codespec.text", DOWNLOADS),
     ("codespec/store/disk.py", "import codespec.store.pulled", STORE),
-    ("codespec/contract/engine_config.py", "import codespec.store", LAYERS),
-    ("codespec/contract/types.py", "import codespec.contract.levels", CONTRACT_LAYERS),
+    ("codespec/api/engine_config.py", "import codespec.store", LAYERS),
+    ("codespec/api/types.py", "import codespec.api.levels", API_LAYERS),
     ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", TORCH_FREE),
     ("codespec/speculation/a.py", "from torch.nn import Module", TORCH_FREE),
     ("codespec/speculation/a.py", "import codespec.verify", CONTROL),
     ("codespec_lsp/a.py", "import codespec.text", LSP),
     ("codespec_lsp/a.py", "from codespec import Engine", LSP),
     ("codespec_lsp/a.py", "import torch", LSP),
-    ("codespec_grammars/a.py", "import codespec.contract.types", GRAMMARS),
+    ("codespec_grammars/a.py", "import codespec.api.types", GRAMMARS),
     ("codespec_grammars/a.py", "import transformers", GRAMMARS),
     ("codespec_native/a.py", "import codespec.errors", NATIVE),
     ("codespec_native/a.py", "import torch", NATIVE),

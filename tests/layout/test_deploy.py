@@ -27,10 +27,10 @@ from typing import Any
 import pytest
 import yaml
 
+from codespec.api.declared import declared
+from codespec.api.engine_config import EngineConfig
+from codespec.api.serve_config import ServeConfig
 from codespec.cli.main import build_parser
-from codespec.contract.declared import declared
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.serve_config import ServeConfig
 from tests.server.daemons import wait_for
 from tests.server.fakes import FakeEngine
 

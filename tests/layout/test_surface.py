@@ -69,7 +69,7 @@ def test_editor_side_works_without_torch_and_transformers() -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    heavy = ("torch", "transformers", "tokenizers", "numpy", "codespec.contract.types")
+    heavy = ("torch", "transformers", "tokenizers", "numpy", "codespec.api.types")
     done = run_python(f"import codespec, sys; print([m for m in {heavy} if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from codespec.proof import PATH
+from codespec.client.proof import PATH
 
 SECONDS = 60
 Reply = tuple[int, Mapping[str, str], bytes]

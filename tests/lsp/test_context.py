@@ -18,7 +18,7 @@ from codespec_lsp.prompt import build_prompt
 from codespec_lsp.syntax import MAX_TREES, SERVICE, DocumentSyntax, DocumentTree, Trees
 from codespec_lsp.syntax_tree import Change, SyntaxTree
 
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from tests.lsp.conversation import insertion, run, until
 from tests.lsp.fake_daemon import talking
 

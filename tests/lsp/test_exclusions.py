@@ -14,8 +14,8 @@ from codespec_lsp.session import NOT_KNOWN
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from codespec import git_ignore, ignore_files
-from codespec.ignore_files import MAX_IGNORE_BYTES, IgnoreFiles, Patterns
+from codespec.exclusions import git_ignore, ignore_files
+from codespec.exclusions.ignore_files import MAX_IGNORE_BYTES, IgnoreFiles, Patterns
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 from tests.processor_time import least

@@ -15,7 +15,7 @@ import pytest
 from codespec_lsp import lookup_files
 from codespec_lsp.lookup_files import MAX_BESIDE, MAX_TOGETHER
 
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, talking
 

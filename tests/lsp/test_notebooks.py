@@ -18,7 +18,7 @@ from codespec_lsp.prompt import build_prompt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from tests.lsp.conversation import Editor, insertion, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
 from tests.lsp.test_process import PATIENT

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from codespec.bounded_json import MAX_DEPTH
+from codespec.files import MAX_DEPTH
 from tests.lsp.conversation import SECONDS, Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started

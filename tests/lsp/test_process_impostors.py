@@ -21,7 +21,7 @@ import pytest
 from aiohttp import web
 from codespec_lsp.settings import EditorSettings
 
-from codespec.proof import PATH
+from codespec.client.proof import PATH
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
 from tests.cli.processes import TOKEN, user_environment

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import codespec.engine.candidates
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.policy import DraftPlan

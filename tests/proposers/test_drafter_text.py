@@ -10,8 +10,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from codespec.contract.types import CompletionRequest, Snippet
-from codespec.models.torch_model import TorchModel
+from codespec.api.types import CompletionRequest, Snippet
+from codespec.backends.torch.model import TorchModel
 from codespec.proposers.draft_model import DraftModel, Guess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length

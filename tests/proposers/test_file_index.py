@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest, Owner
+from codespec.api.types import CompletionRequest, Owner
 from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import GRAM, FileIndex, KeptFiles, SuffixProposer, longest_match
 from codespec.sequence import Cap, Sequence

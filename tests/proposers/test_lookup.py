@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING
 from codespec.proposers.suffix import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Cap, Draft, Sequence

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.limits import MAX_PREDICTION
+from codespec.api.limits import MAX_PREDICTION
 from codespec.proposers.base import NOTHING
 from codespec.proposers.prediction import (
     _WORD,

@@ -8,7 +8,7 @@ from codespec_lab.bench.policy.recording import cut_lookup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.proposers.base import NOTHING, ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.types import Completion, CompletionRequest
 from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from tests.cli.conftest import Models

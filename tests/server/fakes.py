@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from codespec.contract.types import (
+from codespec.api.types import (
     Completion,
     CompletionRequest,
     DoneEvent,

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from codespec.keys_file import add_key, revoke_key
-from codespec.proof import PATH as PROOF
-from codespec.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
+from codespec.client.proof import PATH as PROOF
+from codespec.client.proof import Keys, challenge, from_key_hash, hash_of_key, is_proven, new_nonce
 from codespec.server.accounts import Keyring
+from codespec.server.keys_file import add_key, revoke_key
 from codespec.server.loading import Loaded
 from codespec.server.security import Access
 from tests.cli.processes import TOKEN

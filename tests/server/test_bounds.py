@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import codespec.server
-from codespec.contract.limits import MAX_WORD
+from codespec.api.limits import MAX_WORD
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread

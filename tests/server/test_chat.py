@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     ChatMessage,

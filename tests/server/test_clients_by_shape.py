@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.server.dialects.llama_cpp import indented
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving

@@ -10,7 +10,7 @@ import ollama
 import openai
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving, serving_load
 from tests.server.talkers import chat_tokenizer, engine_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from codespec import __version__
-from codespec.contract.body import CompletionBody, CursorBody, Field, LookupBody, body_fields, describe
-from codespec.contract.types import RoundEvent, Stats
+from codespec.api.body import CompletionBody, CursorBody, Field, LookupBody, body_fields, describe
+from codespec.api.types import RoundEvent, Stats
 from tests.server.daemons import Served
 
 WIRE = Path(__file__).resolve().parents[2] / "web/src/wire.ts"

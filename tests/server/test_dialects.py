@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.server.dialects.codespec import read_request
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.wire import Fields

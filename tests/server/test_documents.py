@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codespec.contract.types import CompletionRequest, DoneEvent
+from codespec.api.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import Priority
 from tests.pairs import prompts
 from tests.server.daemons import Answer, Served, wait_for

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest, FinishReason
+from codespec.api.types import CompletionRequest, FinishReason
 from tests.server.daemons import Answer, serving, wait_for
 from tests.server.fakes import FakeEngine
 from tests.text.test_edit_prompt import tokenizer

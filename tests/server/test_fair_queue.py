@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest, DoneEvent
+from codespec.api.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
 from codespec.server.dispatcher import Failed, RequestHandle
 from tests.server.test_prefetch import Harness

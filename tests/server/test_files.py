@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import Owner
+from codespec.api.types import Owner
 from codespec.server import engine_thread
 from tests.server.daemons import Answer, Served, serving, wait_for
 from tests.server.fakes import FakeEngine

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest, TextEvent
+from codespec.api.types import CompletionRequest, TextEvent
 from codespec.engine.queue import empty_completions
 from codespec.errors import RequestError
 from codespec.server.dispatcher import Failed, Message, RequestHandle

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.levels import Settings
-from codespec.contract.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
-from codespec.contract.types import CompletionRequest
+from codespec.api.levels import Settings
+from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.api.types import CompletionRequest
 from codespec.errors import ConfigError, ModelError
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread

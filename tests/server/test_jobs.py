@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from tests.server.daemons import SECONDS, Answer, Served, serving, wait_for
 from tests.server.fakes import FakeEngine, answer
 

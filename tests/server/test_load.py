@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from tests.pairs import prompts
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, wait_for

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.server.loading import Loaded, model_names, public_name
 from codespec.store.pulled import Pulled, folder_of
 from tests.server.daemons import serving_load

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from codespec.contract.types import Stats
+from codespec.api.types import Stats
 from codespec.engine.queue import Job
 from codespec.sequence import Sequence
 from codespec.server.accounts import Histogram

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, Snippet, TokenLogprob
+from codespec.api.types import Completion, CompletionRequest, Snippet, TokenLogprob
 from codespec.server.dialects.replies import TokenNames, TokenPlacer
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from codespec.contract.types import CompletionRequest, DoneEvent, TextEvent
+from codespec.api.types import CompletionRequest, DoneEvent, TextEvent
 from codespec.engine.queue import Job, Priority, effective_priority
 from codespec.server.dispatcher import Dispatcher, RequestHandle
 from tests.server.fakes import FakeEngine, FakeSequence, answer

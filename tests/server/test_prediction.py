@@ -11,8 +11,8 @@ from typing import Any
 import openai
 import pytest
 
-from codespec.contract.limits import MAX_PREDICTION
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
+from codespec.api.limits import MAX_PREDICTION
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, Stats, TextEvent
 from codespec.server.dispatcher import answers, follow_up
 from tests.server.daemons import Served, serving
 from tests.server.talkers import chat_tokenizer, engine_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, RoundEvent, Stats, TextEvent
 from codespec.engine.queue import Job, Priority
 from codespec.errors import ServeError
 from codespec.server.dispatcher import (

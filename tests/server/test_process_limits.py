@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.bounded_json import MAX_DEPTH
-from codespec.contract.limits import MAX_BODY, MAX_SEPARATORS
+from codespec.api.limits import MAX_BODY, MAX_SEPARATORS
+from codespec.files import MAX_DEPTH
 from codespec.server.dialects.llama_cpp import MAX_CONTENT
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for

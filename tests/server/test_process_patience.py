@@ -27,8 +27,8 @@ LOUD = """
 from codespec.server import lifecycle, wire
 from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded
-from codespec.contract.serve_config import ServeConfig
-from codespec.contract.types import TextEvent
+from codespec.api.serve_config import ServeConfig
+from codespec.api.types import TextEvent
 from tests.server.fakes import FakeEngine
 
 class LoudEngine(FakeEngine):

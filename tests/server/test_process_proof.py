@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from codespec.proof import PATH, Keys, is_proven, new_nonce, stretched
+from codespec.client.proof import PATH, Keys, is_proven, new_nonce, stretched
 from tests.cli.processes import TOKEN, user_environment
 from tests.server.test_process import Process, daemon, over_unix
 

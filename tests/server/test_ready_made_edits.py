@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine
 from tests.text.test_edit_prompt import tokenizer

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codespec.contract.hosts import is_loopback
-from codespec.contract.serve_config import check_bind
+from codespec.api.hosts import is_loopback
+from codespec.api.serve_config import check_bind
 from codespec.errors import ConfigError
-from codespec.secret_files import is_secret
+from codespec.exclusions.secret_files import is_secret
 from codespec.user_folders import read_token
 from tests.cli.processes import TOKEN
 from tests.server.daemons import serving

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import Snippet
+from codespec.api.types import Snippet
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 from tests.server.talkers import without_fim

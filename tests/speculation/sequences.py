@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codespec_grammars import ContextTracker
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from codespec.text.filters import StopFinder

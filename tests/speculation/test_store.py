@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec import json_store
+from codespec import files
 from codespec.speculation.acceptance_model import AcceptanceModel, Learned, forget
 
 
@@ -62,6 +62,6 @@ def test_a_write_that_fails_leaves_the_old_file(folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="space"):
-        json_store.write(folder / "one.json", {})
+        files.write(folder / "one.json", {})
     assert [file.name for file in folder.iterdir()] == ["one.json"]
     assert Learned("one", []).load().counters

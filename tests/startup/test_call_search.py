@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models import attention, linear, rowwise
-from codespec.models.call_shape import FAST, CallShape
-from codespec.models.linear import TiledLinear, tiled_linears
-from codespec.models.rowwise import replace_activations, silu_mul, steady, steady_rows
-from codespec.models.torch_model import TorchModel
+from codespec.backends.torch import attention, linear, rowwise
+from codespec.backends.torch.call_shape import FAST, CallShape
+from codespec.backends.torch.linear import TiledLinear, tiled_linears
+from codespec.backends.torch.model import TorchModel
+from codespec.backends.torch.rowwise import replace_activations, silu_mul, steady, steady_rows
 from codespec.startup import batch_invariance, call_search
 from codespec.startup.batch_invariance import find_variance
 from codespec.startup.call_search import COUNTS, find_calls, settle
-from tests.models.rounds import Replay, covering
+from tests.backends.rounds import Replay, covering
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch

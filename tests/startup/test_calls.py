@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from codespec.backends.rows import Rows
+from codespec.backends.torch.call_shape import FAST, CallShape
+from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ConfigError
-from codespec.models.call_shape import FAST, CallShape
-from codespec.models.linear import tiled_linears
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.startup import calls
 from codespec.startup.call_search import SearchResult
 from codespec.startup.calls import FORCED, choose_calls

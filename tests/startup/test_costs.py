@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.models.torch_model import TorchModel
+from codespec.backends.torch.model import TorchModel
 from codespec.startup import costs, timing
 from codespec.startup.costs import kept_table, measure_table, price
-from tests.models.cuda.fake_graphs import FakeRecorder, recorder
+from tests.backends.cuda.fake_graphs import FakeRecorder, recorder
 from tests.pairs import model
 from tests.tiny_models import tiny_model
 

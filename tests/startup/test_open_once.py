@@ -19,7 +19,7 @@ def note(event, arguments):
         opened[str(arguments[0])] += 1
 sys.addaudithook(note)
 from codespec.cli import options
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
 from codespec.server.loading import Progress, loader
 from codespec.store import resolve
 find = resolve.resolve

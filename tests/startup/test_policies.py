@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.json_store import Kept
+from codespec.files import Kept
 from codespec.speculation.cost_model import CostTable, RunningCosts
 from codespec.speculation.cost_policy import CostPolicy
 from tests.kin import cousin

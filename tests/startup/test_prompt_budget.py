@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.startup import prompt_budget as module
 from codespec.startup.parts import slot_bytes, target_context

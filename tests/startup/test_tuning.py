@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from codespec.speculation.policy import FixedLength
 from codespec.startup import parts, tuning

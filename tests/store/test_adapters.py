@@ -15,10 +15,10 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
+from codespec.backends.gguf.convert import convert
+from codespec.backends.loader import load_model
+from codespec.backends.torch.merge_adapter import merge
 from codespec.errors import ModelError
-from codespec.models.gguf.convert import convert
-from codespec.models.loader import load_model
-from codespec.models.merge_adapter import merge
 from codespec.pair.facts import read_facts
 from codespec.store import conversion_cache, conversions
 from codespec.store import resolve as resolving
@@ -27,8 +27,8 @@ from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
 from codespec.store.conversions import check_adapter, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
+from tests.backends.gguf.files import write_model
 from tests.converters import convert_here
-from tests.models.gguf.files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # a warning of peft itself
 

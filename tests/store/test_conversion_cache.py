@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from codespec.backends.torch.converter import write_weights
 from codespec.errors import ModelError
-from codespec.models.converter import write_weights
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter
 from codespec.store.weights import StoredTensor

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from codespec.backends.loader import load_model
 from codespec.errors import ModelError
-from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, converted_home
 from codespec.store.conversions import convert_gguf, source_quantization
 from codespec.store.resolve import resolve
-from tests.models.gguf.files import write_model
+from tests.backends.gguf.files import write_model
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from codespec.backends.gguf import header
 from codespec.errors import ModelError
-from codespec.models.gguf import header
 from codespec.store.weights import read_layout
 
 

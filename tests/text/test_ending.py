@@ -14,7 +14,7 @@ from codespec_grammars.lexer import Lexer, LexState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import Shape
+from codespec.api.types import Shape
 from codespec.text.ending import MARKERS, Ending, markers_beside
 from tests.text.endings import CASES, LANGUAGES, Case
 from tests.text.growth import lines_run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import Owner
+from codespec.api.types import Owner
 from codespec.text.fim import TokenPrompt, build_prompt
 from codespec.text.layout import MAX, MAX_TAIL, OLDEST, PAUSE, Layout, Layouts, prefix_window
 from tests.text.test_fim import template_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.engine_config import SHIPPED
+from codespec.api.engine_config import SHIPPED
+from codespec.backends.gguf.tokenizer import FAMILIES
 from codespec.errors import TokenizerError
-from codespec.models.gguf.tokenizer import FAMILIES
 from codespec.text.trial import KNOWN, try_out
 
 

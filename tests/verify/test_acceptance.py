@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import Counts, Stats
+from codespec.api.types import Counts, Stats
 from codespec.sequence import Candidates
 from codespec.verify.acceptance import MatchRule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.verify.sampling import Position, Sampler
 from tests.kin import cousin
 from tests.pairs import build, model, prompts, run, total

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.verify import device_sampling, noise
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.sampling import Position, Sampler, survivors

@@ -22,7 +22,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import Floats, Hashes, token_hashes
 from codespec.verify.sampling import Position, Sampler, penalize, probabilities

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import gumbel, row_key
 from codespec.verify.sampling import Position, Row, Sampler, survivors

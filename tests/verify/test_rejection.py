@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates
 from codespec.verify import acceptance
 from codespec.verify.acceptance import RejectionRule, View

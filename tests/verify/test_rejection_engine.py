@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.types import Completion, CompletionRequest
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

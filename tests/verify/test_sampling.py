@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import gumbel, row_key, token_hashes
 from codespec.verify.sampling import Position, Sampler

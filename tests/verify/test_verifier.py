@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence
 from codespec.text.filters import StopFinder
 from codespec.verify.acceptance import MatchRule

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 from codespec import __version__
+from codespec.api.serve_config import check_bind, resolve_serve
 from codespec.cli.checks.engine import ARITHMETIC, DIFFER, FAST_SET, PROMPT, TOKENS, milliseconds, varying
 from codespec.cli.checks.seen import Seen
 from codespec.cli.daemon_call import address_of
 from codespec.cli.parts import find_back_end
-from codespec.contract.serve_config import check_bind, resolve_serve
 from codespec.errors import ConfigError, DaemonError, Finding, State, failed, warning, well
 from codespec.user_folders import named_path, read_token
 

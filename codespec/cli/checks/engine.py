@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import Completion, CompletionRequest
 from codespec.cli.checks.models import needed_bytes
 from codespec.cli.checks.seen import Seen
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import Completion, CompletionRequest
 from codespec.errors import Finding, failed, warning, well
 from codespec.user_folders import cache_folder
 
@@ -92,7 +92,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     model = engine.target
     if not model.searched:
         return well(ARITHMETIC, f"exact mode holds by construction: {model.kernel}")
-    from codespec.models.torch_model import TorchModel
+    from codespec.backends.torch.model import TorchModel
     from codespec.startup.batch_invariance import find_variance, tried_length
     from codespec.startup.tuning import MAX_CHUNK
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from codespec.api.engine_config import EngineConfig
 from codespec.cli.checks.machine import gigabytes
 from codespec.cli.checks.seen import Seen
 from codespec.cli.options import choose_config
-from codespec.contract.engine_config import EngineConfig
 from codespec.errors import Finding, failed, from_fault, warning, well
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_fill_in, check_pair, describe

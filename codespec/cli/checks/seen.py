@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from codespec.api.engine_config import EngineConfig
+from codespec.api.serve_config import ServeConfig
 from codespec.cli.daemon_call import Address
 from codespec.client.daemon_client import Found
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.serve_config import ServeConfig
 from codespec.pair.facts import ModelFacts
 
 

@@ -16,12 +16,12 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from codespec import __version__
-from codespec.contract.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
-from codespec.contract.limits import MAX_FILE_TEXT
-from codespec.contract.types import CompletionRequest, Event, Owner, Snippet, event_to_json
+from codespec.api.body import CompletionBody, CursorBody, FileBody, LookupBody, describe
+from codespec.api.limits import MAX_FILE_TEXT
+from codespec.api.types import CompletionRequest, Event, Owner, Snippet, event_to_json
 from codespec.errors import CodespecError, RequestError
-from codespec.secret_files import is_secret
-from codespec.secret_text import without_secrets
+from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secret_text import without_secrets
 from codespec.server.accounts import own_key
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream

@@ -14,13 +14,13 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.body import EditBody
-from codespec.contract.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
-from codespec.edit_rules import changes_white_space, is_revert
+from codespec.api.body import EditBody
+from codespec.api.edit_rules import changes_white_space, is_revert
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError
-from codespec.secret_files import is_secret
-from codespec.secret_text import without_secrets
+from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secret_text import without_secrets
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream

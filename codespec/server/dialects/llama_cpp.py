@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
-from codespec.contract.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
+from codespec.api.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
+from codespec.api.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.errors import RequestError, ServeError
 from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template

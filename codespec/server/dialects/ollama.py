@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MAX_PATH
-from codespec.contract.types import Completion, DoneEvent, Event, TextEvent
+from codespec.api.limits import MAX_PATH
+from codespec.api.types import Completion, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.documented import OLLAMA, OLLAMA_OPTIONS, refuse_unread, refuse_window

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PATH
-from codespec.contract.types import Completion
+from codespec.api.limits import MAX_CHOICES, MAX_LOGPROBS, MAX_PATH
+from codespec.api.types import Completion
 from codespec.errors import RequestError
 from codespec.server.chat_template import (
     CHAT_TEMPLATES,

@@ -16,8 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.client.connections import SESSION_HEADER
-from codespec.contract.types import (
+from codespec.api.types import (
     PREDICTION,
     Completion,
     Counts,
@@ -27,6 +26,7 @@ from codespec.contract.types import (
     TextEvent,
     TokenLogprob,
 )
+from codespec.client.connections import SESSION_HEADER
 from codespec.errors import CodespecError
 from codespec.server.accounts import ACCOUNT
 from codespec.server.daemon import DAEMON

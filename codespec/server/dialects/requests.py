@@ -10,11 +10,11 @@ from typing import Any, Concatenate, ParamSpec
 
 from aiohttp import web
 
-from codespec import secret_text
-from codespec.contract.limits import MAX_CHOICES, MAX_COUNT, MAX_PREDICTION, MAX_SEED
-from codespec.contract.types import LIMITS, CompletionRequest, Snippet
+from codespec.api.limits import MAX_CHOICES, MAX_COUNT, MAX_PREDICTION, MAX_SEED
+from codespec.api.types import LIMITS, CompletionRequest, Snippet
 from codespec.errors import RequestError
-from codespec.secret_files import is_secret
+from codespec.exclusions import secret_text
+from codespec.exclusions.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields
 from codespec.text.edit_reader import read_edit_prompt

@@ -14,11 +14,11 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.contract.limits import MAX_CHANGES, MAX_COUNT, MAX_PATH
-from codespec.contract.types import DoneEvent, Snippet, Stats, TextEvent
+from codespec.api.limits import MAX_CHANGES, MAX_COUNT, MAX_PATH
+from codespec.api.types import DoneEvent, Snippet, Stats, TextEvent
 from codespec.errors import RequestError
-from codespec.secret_files import is_secret
-from codespec.secret_text import without_secrets as without_secret_lines
+from codespec.exclusions.secret_files import is_secret
+from codespec.exclusions.secret_text import without_secrets as without_secret_lines
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.edits import Answer, EditRequest, prepare, split_rows
 from codespec.server.dialects.replies import collect

@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from codespec import __version__
-from codespec.contract.limits import MAX_NAME, MAX_PATH
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.limits import MAX_NAME, MAX_PATH
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import collect, notes_field

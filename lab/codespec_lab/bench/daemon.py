@@ -20,11 +20,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from codespec.api.engine_config import EngineConfig
+from codespec.api.levels import PREFIX
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient
 from codespec.client.starter import last_line, serve_command
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import PREFIX
 from codespec.errors import Absent, ConfigError, DaemonError
 from codespec.store.processor import processor
 from codespec.user_folders import read_token

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from codespec import __version__
+from codespec.backends.language_model import LanguageModel, on_host
+from codespec.backends.loader import load_model
+from codespec.backends.rows import Rows
+from codespec.backends.torch.loader import DTYPES
+from codespec.backends.torch.reference import read_config
 from codespec.errors import ConfigError, ModelError
-from codespec.models.language_model import LanguageModel, on_host
-from codespec.models.loader import load_model
-from codespec.models.reference import read_config
-from codespec.models.rows import Rows
-from codespec.models.torch_loader import DTYPES
-from codespec.regular_file import NotUtf8, read_text
+from codespec.files import NotUtf8, read_text
 from codespec.store.machine import machine_memory
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve

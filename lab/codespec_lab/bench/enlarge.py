@@ -29,7 +29,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from codespec.contract.engine_config import SHIPPED, EngineConfig
+from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError
 from codespec.store.resolve import resolve
 from codespec.text.control_tokens import read_json

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from codespec.bounded_json import parse_json
+from codespec.files import parse_json
 from codespec.user_folders import cache_folder
 
 ANSWER_SECONDS = 600.0

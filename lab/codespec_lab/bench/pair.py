@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_drafter, load_model
-from codespec.models.memory_plan import Need, make_room
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

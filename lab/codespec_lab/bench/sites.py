@@ -19,9 +19,9 @@ from typing import Any
 
 from codespec_grammars import find_language
 
-from codespec.contract.types import CompletionRequest, Snippet
+from codespec.api.types import CompletionRequest, Snippet
 from codespec.errors import ConfigError
-from codespec.regular_file import NotUtf8, decode_text
+from codespec.files import NotUtf8, decode_text
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread
 from codespec_lab.corpus.held_out import HeldOut, read_held_out

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_drafter, load_model
-from codespec.models.memory_plan import Need, make_room
-from codespec.models.torch_loader import find_device
-from codespec.models.torch_model import TorchModel
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.memory_plan import Need, make_room
+from codespec.backends.torch.loader import find_device
+from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, LENGTH
 from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt

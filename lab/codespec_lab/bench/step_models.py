@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.native.model import NativeModel
+from codespec.backends.torch.attention import NAME, register
+from codespec.backends.torch.call_shape import FAST, CallShape
+from codespec.backends.torch.loader import DTYPES, find_device
+from codespec.backends.torch.model import TorchModel
+from codespec.backends.torch.transformers_loader import wrap
 from codespec.errors import ModelError
-from codespec.models.attention import NAME, register
-from codespec.models.call_shape import FAST, CallShape
-from codespec.models.language_model import LanguageModel
-from codespec.models.native.model import NativeModel
-from codespec.models.torch_loader import DTYPES, find_device
-from codespec.models.torch_model import TorchModel
-from codespec.models.transformers_loader import wrap
 from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.call_search import settle
 from codespec.startup.calls import fast_calls

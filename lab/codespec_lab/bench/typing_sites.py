@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from codespec_grammars import find_language
 
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.limits import MAX_SIDE
 from codespec.errors import ConfigError
 from codespec_lab.bench.sites import Site, read_held_out_code, read_prompts, spread_numbers
 from codespec_lab.corpus.documents import Document

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from codespec.api.engine_config import EngineConfig
+from codespec.api.levels import Settings
+from codespec.api.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.cli.complete import FAINT, RESET, Painter
 from codespec.cli.options import require_engine
 from codespec.cli.parser import Parser, run_to_exit_code
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.levels import Settings
-from codespec.contract.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.errors import ModelError
 from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, STARTER_NAME, named_model, offer, recommend, resolve_engine, takes_larger

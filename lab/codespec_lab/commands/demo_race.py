@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest, Stats
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.proposers.base import ChainProposer
@@ -114,7 +114,7 @@ class Theirs:
         """Write a text from the same prompt ids, to the same end tokens."""
         import torch
 
-        from codespec.models.reference import quiet
+        from codespec.backends.torch.reference import quiet
 
         ids = torch.tensor([prompt.ids], device=self._network.device)
         began = time.perf_counter()

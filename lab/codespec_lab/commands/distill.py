@@ -6,8 +6,8 @@ import argparse
 import math
 from typing import Any
 
+from codespec.api.engine_config import MAX_THREADS
 from codespec.cli.options import require_torch
-from codespec.contract.engine_config import MAX_THREADS
 from codespec.errors import ConfigError
 
 MAX_RATE = 0.1

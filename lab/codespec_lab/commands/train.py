@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from codespec.api.engine_config import MAX_THREADS, SHIPPED
 from codespec.cli.options import require_torch
-from codespec.contract.engine_config import MAX_THREADS, SHIPPED
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count
 

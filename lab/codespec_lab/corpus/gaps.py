@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from codespec.contract.types import Completion, CompletionRequest, Shape
+from codespec.api.types import Completion, CompletionRequest, Shape
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.held_out import Task
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from codespec.backends.torch.loader import load_torch_model
 from codespec.errors import TrainingError
-from codespec.models.torch_loader import load_torch_model
 from codespec.store.disk import StageBar
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve

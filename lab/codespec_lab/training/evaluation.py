@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.loader import model_facts
+from codespec.backends.torch.loader import load_torch_model
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.models.loader import model_facts
-from codespec.models.torch_loader import load_torch_model
-from codespec.models.torch_model import TorchModel
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import (
     BATCH,

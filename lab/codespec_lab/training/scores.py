@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import torch
 from codespec_grammars import ContextTracker
 
-from codespec.contract.types import Completion, CompletionRequest, RoundEvent, Shape
+from codespec.api.types import Completion, CompletionRequest, RoundEvent, Shape
+from codespec.backends.rows import Rows
+from codespec.backends.slots import common_prefix
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.rows import Rows
-from codespec.models.slots import common_prefix
-from codespec.models.torch_model import TorchModel
 from codespec.speculation.policy import FixedLength
 from codespec_lab.corpus.gaps import BATCH, Complete, Excerpt, Gap, begins_right, infill_request, is_exact, is_loop
 from codespec_lab.progress import ProgressBar

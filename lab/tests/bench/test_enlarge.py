@@ -15,13 +15,13 @@ from codespec_lab.bench.enlarge import Axes, enlarged, write_enlarged
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 from torch import Tensor
 
-from codespec.contract.engine_config import SHIPPED, EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.types import CompletionRequest
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.loader import load_model
+from codespec.backends.rows import Rows
 from codespec.errors import ModelError
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
-from codespec.models.rows import Rows
-from tests.models.test_loader import KIND, save
+from tests.backends.test_loader import KIND, save
 from tests.pairs import build, run
 from tests.tiny_models import sample_ids
 from tests.toy_tokenizers import toy_tokenizer

@@ -15,16 +15,16 @@ from codespec_lab.bench.shapes import SHAPES, Shape
 from codespec_lab.bench.step import BUFFER, Key, Sweeps, report, run_step_bench
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
+from codespec.backends.loader import load_model
+from codespec.backends.torch.call_shape import FAST
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.models.call_shape import FAST
-from codespec.models.loader import load_model
-from codespec.models.torch_model import TorchModel
 from codespec.startup.call_search import SearchResult
 from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
 from codespec.store.processor import processor
 from codespec.text.tokenizer import TextTokenizer
-from tests.models.gguf.files import write_model
+from tests.backends.gguf.files import write_model
 from tests.pairs import model
 
 SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)

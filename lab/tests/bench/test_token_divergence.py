@@ -6,9 +6,9 @@ import pytest
 import torch
 from codespec_lab.bench.divergence import PIECE, WINDOW, Divergence, measure
 
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from tests.pairs import model
 
 WINDOWS = [[(7 * n * n + n) % 200 + 5 for n in range(length)] for length in (2, PIECE + 1, 2 * PIECE + 9)]

@@ -17,8 +17,8 @@ from codespec_lab.bench.sites import CHECKOUT
 from codespec_lab.commands import demo
 from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.models.call_shape import FAST
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.torch.call_shape import FAST
 from codespec.startup.call_search import SearchResult
 from codespec.store import choice
 from codespec.store.choice import LARGER, SMALLER

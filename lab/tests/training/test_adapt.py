@@ -21,8 +21,8 @@ from peft import PeftModel
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from codespec.backends.torch.merge_adapter import merge
 from codespec.errors import TrainingError
-from codespec.models.merge_adapter import merge
 from codespec.text.fim_templates import FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 

@@ -11,7 +11,7 @@ from codespec_lab.corpus.held_out import HeldOut, by_row
 from codespec_lab.training.evaluation import PairScores, report, show_completions, verdict
 from codespec_lab.training.scores import DRAFT_LENGTHS, Acceptance, InfillScores, Rate, RateTable
 
-from codespec.contract.types import Completion, CompletionRequest, Stats
+from codespec.api.types import Completion, CompletionRequest, Stats
 
 Change = Callable[[PairScores], object]
 GO = ["go", "1.000", "2.000", "3 of 10", "30.0 %", "1 of 5", "1 of 5", "20.0 %"]

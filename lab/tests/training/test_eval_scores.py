@@ -28,7 +28,7 @@ from codespec_lab.training.scores import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.contract.types import Completion, CompletionRequest, RoundEvent, Stats
+from codespec.api.types import Completion, CompletionRequest, RoundEvent, Stats
 from tests.pairs import Garbage, Oracle, Silent, build, model
 from tests.parrot import SURE, Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer

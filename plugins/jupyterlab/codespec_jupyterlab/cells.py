@@ -7,8 +7,8 @@ from typing import Any
 
 from codespec_lsp.notebooks import code_of
 
-from codespec.contract.body import CompletionBody
-from codespec.contract.limits import MAX_SIDE
+from codespec.api.body import CompletionBody
+from codespec.api.limits import MAX_SIDE
 
 NOTEBOOK = ".ipynb"
 

@@ -6,10 +6,10 @@ import argparse
 import importlib.util
 from typing import Any
 
+from codespec.api.declared import declared
+from codespec.api.serve_config import ServeConfig
 from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_aiohttp
 from codespec.cli.parser import Parser
-from codespec.contract.declared import declared
-from codespec.contract.serve_config import ServeConfig
 from codespec.errors import ConfigError, install_fix
 
 REPLICAS = ("socket", "drain_seconds")  # settings that each replica's daemon gets from the replica

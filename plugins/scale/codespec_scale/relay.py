@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from codespec.contract.limits import MAX_BODY
+from codespec.api.limits import MAX_BODY
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

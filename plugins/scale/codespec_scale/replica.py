@@ -23,9 +23,9 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from codespec import proof
+from codespec.api.levels import PREFIX
+from codespec.client import proof
 from codespec.client.connections import as_object
-from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
 from codespec.user_folders import read_token
 from codespec_scale.relay import REPLICA, Message, Receive, Scope, Send, reply_error, to_json

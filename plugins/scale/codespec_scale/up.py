@@ -16,8 +16,8 @@ os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's 
 import ray
 from ray import serve
 
+from codespec.api.serve_config import check_bind
 from codespec.client.starter import absolute_environment
-from codespec.contract.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.user_folders import read_token
 from codespec_scale.application import app

@@ -10,7 +10,7 @@ import pytest
 from codespec_scale import relay
 from codespec_scale.relay import REPLICA, Message, Receive, Relay, Scope, Send
 
-from codespec.contract.limits import MAX_BODY
+from codespec.api.limits import MAX_BODY
 from plugins.scale.tests.asgi import Client, ask, scope
 
 Script = Callable[[Receive, Send], Awaitable[None]]

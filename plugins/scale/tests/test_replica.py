@@ -16,7 +16,7 @@ import pytest
 from codespec_scale.replica import Replica, daemon_environment, kept_headers, labelled
 from prometheus_client.parser import text_string_to_metric_families
 
-from codespec import proof
+from codespec.client import proof
 from plugins.scale.tests.asgi import SERVER, Client, ask, living, scope
 from tests.cli.conftest import Models, plain_environment  # noqa: F401
 from tests.cli.conftest import light_models as models  # noqa: F401

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from codespec.bounded_json import parse_json
+from codespec.api.hosts import is_host
 from codespec.client.connections import SESSION_HEADER, EventReader, NotHttp
-from codespec.contract.hosts import is_host
 from codespec.errors import ConfigError, Fault, ServeError
+from codespec.files import parse_json
 
 CONNECT_SECONDS = 5.0
 MAX_BODY = 1 << 20  # bytes of a reply that is not streamed

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from codespec.contract.types import CompletionRequest, Owner, fills_in
+from codespec.api.types import CompletionRequest, Owner, fills_in
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, family_tokens, find_template
 from codespec.text.layout import Layouts

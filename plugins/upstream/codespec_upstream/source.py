@@ -15,8 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from codespec.contract.hosts import is_loopback
-from codespec.contract.types import check_length
+from codespec.api.hosts import is_loopback
+from codespec.api.types import check_length
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text

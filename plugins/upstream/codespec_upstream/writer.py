@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
-from codespec.contract.types import CompletionRequest, FinishReason
+from codespec.api.types import CompletionRequest, FinishReason
 from codespec.engine.commit import commit_text, conclude, end_text
 from codespec.engine.metrics import Metrics
 from codespec.engine.queue import Job

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from codespec.contract.engine_config import SHIPPED
+from codespec.api.engine_config import SHIPPED
+from codespec.backends.loader import load_drafter
+from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ModelError, TokenizerError
-from codespec.models.loader import load_drafter
-from codespec.models.text_tokenizer import load_tokenizer
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

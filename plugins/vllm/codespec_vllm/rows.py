@@ -13,7 +13,7 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.filters import StopFinder
 from codespec.text.fim_templates import FimMissing, find_template

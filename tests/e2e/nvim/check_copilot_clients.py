@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from tests.e2e.nvim.editor import COMMAND, ROOT, Editor, folders_of
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.loader import load_drafter, load_model
+from codespec.backends.memory_plan import Need, make_room
+from codespec.backends.torch.call_shape import CallShape
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.models.call_shape import CallShape
-from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_drafter, load_model
-from codespec.models.memory_plan import Need, make_room
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
 from codespec.store.catalogue import is_gguf
 from codespec.store.conversion_cache import SOURCE
 from codespec.store.conversions import base_model_name, source_quantization

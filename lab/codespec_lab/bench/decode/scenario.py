@@ -20,10 +20,10 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.loader import weights_folder
+from codespec.backends.torch.loader import find_device
 from codespec.engine.admission import Admission
-from codespec.models.loader import weights_folder
-from codespec.models.torch_loader import find_device
 from codespec.store.conversions import source_quantization
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve

@@ -15,7 +15,7 @@ from codespec_grammars import find_language
 from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Hunk
 
-from codespec.contract.body import ChangeBody, EditBody
+from codespec.api.body import ChangeBody, EditBody
 from codespec_lab.bench.edits.release_pairs import hunks_between
 
 SCENARIOS = Path(__file__).with_name("scenarios.toml")

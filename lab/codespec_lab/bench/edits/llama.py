@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ConfigError
-from codespec.models.text_tokenizer import load_tokenizer
 from codespec.store.resolve import resolve
 from codespec.text.edit_formats import edit_formats
 from codespec.text.edit_hunks import AnswerReader

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.errors import ConfigError
 from codespec.proposers.prediction import PredictionProposer
 from codespec.text.edit_reader import read_edit_prompt

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.engine.candidates import to_candidates
 from codespec.engine.commit import commit
 from codespec.proposers.base import Proposer

@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.client.daemon_client import DaemonClient
 from codespec.errors import ConfigError
-from codespec.models.text_tokenizer import load_tokenizer
 from codespec.store.resolve import resolve
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.edits.cases import Case, read_scenarios

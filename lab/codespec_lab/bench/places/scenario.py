@@ -16,7 +16,7 @@ from typing import Any
 
 from codespec_lsp.settings import EditorSettings
 
-from codespec.regular_file import decode_text
+from codespec.files import decode_text
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Deadline, Scenario, commit_name, write_json
 from codespec_lab.bench.places.packages import fetch, read_packages

@@ -19,7 +19,7 @@ from codespec_grammars import ContextTracker
 from codespec_grammars.contexts import TEXT_LIKE
 from codespec_lsp.imports import import_rows
 
-from codespec.regular_file import NotUtf8, Unreadable, decode_text, read_regular
+from codespec.files import NotUtf8, Unreadable, decode_text, read_regular
 from codespec_lab.bench.places.identifiers import identifiers
 from codespec_lab.bench.places.packages import Package
 from codespec_lab.bench.typing_sites import MAX_UNIT, TypingSite

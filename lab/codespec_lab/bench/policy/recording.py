@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.slots import common_prefix
 from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
-from codespec.models.slots import common_prefix
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from codespec.backends.language_model import LanguageModel
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import NOTHING, ChainProposer, Proposer, budget_bytes
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
 from codespec.proposers.drafter_text import REFILL

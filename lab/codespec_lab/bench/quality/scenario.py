@@ -12,12 +12,12 @@ from pathlib import PurePath
 from typing import Any
 
 from codespec import __version__
-from codespec.contract.engine_config import SHIPPED, EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.types import CompletionRequest
+from codespec.backends.loader import model_facts, weights_folder
 from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.models.loader import model_facts, weights_folder
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from codespec.contract.types import CompletionRequest, Shape
+from codespec.api.types import CompletionRequest, Shape
 from codespec.errors import ConfigError
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, find_template

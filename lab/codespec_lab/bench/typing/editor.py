@@ -21,9 +21,9 @@ from typing import Any
 
 from aiohttp import web
 
+from codespec.api.levels import PREFIX
 from codespec.client.connections import EventReader, HttpReply, ProvenConnections, as_object
 from codespec.client.daemon_client import COMPLETE, STATS
-from codespec.contract.levels import PREFIX
 from codespec.errors import ConfigError
 from codespec.user_folders import own_folder, socket_of
 from codespec_lab.bench.typing_sites import TypingSite

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import Completion
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import Completion
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.models.torch_model import TorchModel
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
 from codespec.store.disk import StageBar

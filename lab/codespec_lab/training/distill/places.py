@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from codespec_grammars import ContextTracker, find_language
 
-from codespec.contract.types import CompletionRequest
+from codespec.api.types import CompletionRequest
 from codespec.errors import TrainingError
 from codespec_lab.corpus.documents import Document, write_atomically
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from codespec.backends.torch.loader import load_torch_model
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.errors import PairError
-from codespec.models.torch_loader import load_torch_model
-from codespec.models.torch_model import TorchModel
 from codespec.store.disk import StageBar
 from codespec.store.machine import computes_bfloat16
 from codespec_lab.training.distill.acceptance import (

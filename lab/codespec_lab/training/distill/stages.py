@@ -17,10 +17,10 @@ from codespec_grammars import find_language
 
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
-from codespec.ignore_files import IgnoreFiles, repository_of
+from codespec.exclusions.ignore_files import IgnoreFiles, repository_of
+from codespec.exclusions.secret_files import is_secret
+from codespec.files import NotUtf8, read_text
 from codespec.pair.sample import source_files
-from codespec.regular_file import NotUtf8, read_text
-from codespec.secret_files import is_secret
 from codespec.store.disk import StageBar
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging as transformers_logging
 
-from codespec.contract.engine_config import SHIPPED
+from codespec.api.engine_config import SHIPPED
+from codespec.backends.torch.reference import quiet
 from codespec.errors import ModelError, TrainingError
-from codespec.models.reference import quiet
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer

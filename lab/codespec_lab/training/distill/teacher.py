@@ -17,10 +17,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from codespec.backends.rows import Rows
+from codespec.backends.torch.call_shape import FAST
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import TrainingError
-from codespec.models.call_shape import FAST
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.text.fim import build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer

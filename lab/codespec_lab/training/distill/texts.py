@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import Completion, CompletionRequest
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import Completion, CompletionRequest
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
-from codespec.models.torch_model import TorchModel
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.corpus.gaps import Complete
 from codespec_lab.training.distill.places import Place, request_at

@@ -15,12 +15,12 @@ from codespec_lab.bench.decode.llama_cpp import LlamaFamily, Original
 from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.models import torch_loader
-from codespec.models.memory_plan import Need
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.memory_plan import Need
+from codespec.backends.torch import loader as torch_loader
 from codespec.store.catalogue import find_entry
 from codespec.store.resolve import ModelRef
-from tests.models.gguf.files import write_model
+from tests.backends.gguf.files import write_model
 
 GPU = EngineConfig(device="cuda")
 

@@ -12,10 +12,10 @@ from codespec_lab.bench.policy import scenario as run
 from codespec_lab.bench.policy.scenario import run_policy_bench
 from codespec_lab.bench.settings import PolicyBench
 
-from codespec.contract.engine_config import EngineConfig
+from codespec.api.engine_config import EngineConfig
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.models.torch_model import TorchModel
-from tests.models.cuda.fake_graphs import FakeRecorder, recorder
+from tests.backends.cuda.fake_graphs import FakeRecorder, recorder
 from tests.tiny_models import tiny_model
 from tests.toy_tokenizers import toy_tokenizer
 
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         found[name] = device
         return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
 
-    for module in ("codespec_lab.bench.pair", "codespec.models.loader"):  # the second module loads drafters
+    for module in ("codespec_lab.bench.pair", "codespec.backends.loader"):  # the second module loads drafters
         monkeypatch.setattr(f"{module}.load_model", load)
     return found
 
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_told(
     asked: dict[str, str], recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is planned as for an engine."""
-    monkeypatch.setattr("codespec.models.memory_plan.free_memory", lambda device: 1 << 20)
+    monkeypatch.setattr("codespec.backends.memory_plan.free_memory", lambda device: 1 << 20)
     with pytest.raises(ModelError, match=r"^0.0 GB of device memory are free .*: lower .*\.$"):
         load_pair(GPU, BATCH, LONGEST)
 

@@ -13,9 +13,9 @@ from codespec_lab.bench.policy.replay import ReplayedStep, ReplayTarget, replay
 from codespec_lab.bench.sites import Site
 from torch import Tensor
 
+from codespec.backends.rows import Rows
+from codespec.backends.torch.model import TorchModel
 from codespec.errors import MismatchError
-from codespec.models.rows import Rows
-from codespec.models.torch_model import TorchModel
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength
 from lab.tests.bench.policy.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, sites

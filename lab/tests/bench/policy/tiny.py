@@ -10,9 +10,9 @@ from codespec_lab.bench.policy.recording import BATCH, Recording, record
 from codespec_lab.bench.policy.replay import ReplayedStep, replay
 from codespec_lab.bench.sites import Site
 
-from codespec.contract.types import RoundEvent
+from codespec.api.types import RoundEvent
+from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.models.torch_model import TorchModel
 from codespec.proposers.base import ChainProposer
 from codespec.speculation.policy import DraftPolicy
 from tests.kin import cousin, sibling

@@ -16,8 +16,8 @@ from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import CompletionRequest
 from codespec.store.processor import processor
 from tests.cli.conftest import Command, Models, command, light_models, models, plain_environment
 from tests.server import fakes

@@ -21,8 +21,8 @@ from codespec_lab.bench.typing_sites import TypingSite
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lsp.completions import MAX_AHEAD
 
-from codespec.contract.engine_config import EngineConfig
-from codespec.contract.types import CompletionRequest
+from codespec.api.engine_config import EngineConfig
+from codespec.api.types import CompletionRequest
 from codespec.store.processor import processor
 from codespec.user_folders import is_own_socket, socket_of
 from tests.cli.conftest import Command, Models, command, models, plain_environment

@@ -19,7 +19,7 @@ from codespec_lab.training.distill.texts import (
 from codespec_lab.training.samples import FimTokenizer, SampleStream
 from tokenizers import Tokenizer
 
-from codespec.contract.types import Completion, CompletionRequest, Stats
+from codespec.api.types import Completion, CompletionRequest, Stats
 from codespec.errors import TrainingError
 
 EXAMPLE = DistillationExample(

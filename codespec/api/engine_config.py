@@ -1,0 +1,233 @@
+"""Engine settings as one frozen dataclass.
+
+This module defines names, types and ranges. It does not import torch or transformers, and does not resolve model names
+to a target and drafter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.api.declared import check_values, setting
+from codespec.errors import ConfigError
+from codespec.user_folders import at_home
+
+# Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
+# the path does not exist.
+_WEIGHTS = importlib.util.find_spec("codespec_weights")
+SHIPPED = Path(_WEIGHTS.origin).parent if _WEIGHTS and _WEIGHTS.origin else Path(__file__).parent / "weights"
+DTYPES = ("float32", "bfloat16", "float16", "native")
+MODES = ("exact", "fast")
+POLICIES = ("cost+syntax", "cost", "fixed", "ds4-80")
+MAX_THREADS = 256  # torch crashes if it cannot start its threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Settings of one engine. Raises ConfigError for an invalid value."""
+
+    model: str = setting(
+        "",
+        "target and drafter together, by a name from `codespec models list`; a `target` or `drafter` of the same "
+        "level takes precedence",
+        shown="`qwen2.5-coder-1.5b-instruct` or `qwen2.5-coder-0.5b-instruct`, "
+        "[as suits this machine](models.md#pick-a-model) and is pulled, else `starter`",
+        metavar="NAME",
+        common=True,
+    )
+    target: str = setting(
+        str(SHIPPED / "target"),
+        "the model that decides: a folder in the Hugging Face layout, a `.gguf` file, a pulled model or a hub id",
+        shown="the model's",
+        metavar="PATH|HUB_ID",
+        common=True,
+    )
+    drafter: str = setting(
+        str(SHIPPED / "drafter"),
+        "the model that drafts: as for `target`, or `none`; a target without a drafter gets the starter pair's",
+        shown="the model's",
+        metavar="PATH|HUB_ID|none",
+        common=True,
+    )
+    head: str = setting(
+        "none",
+        "the folder of an EAGLE-3 or DFlash head trained for the target ([speculation.md](speculation.md#proposers))",
+        metavar="FOLDER",
+    )
+    device: str = setting("cpu", "where the target runs: `cpu`, `cuda`, `cuda:1` or `auto`", common=True)
+    drafter_device: str = setting("same", "where the drafter runs: `same` means on the target's device")
+    dtype: str = setting(
+        "float32",
+        "the target's number format; `float32`, `bfloat16`, `float16`, and on a CPU `native`: a GGUF file's own bits, "
+        "or a folder's weights in eight bits, in codespec's kernels. That is the default of the starter pair and of "
+        "GGUF files of Llama-shaped models. On a GPU, a target that you name uses `bfloat16` unless `dtype` is set. A "
+        "`model` uses the format that suits it, if this processor supports that format",
+        choices=DTYPES,
+        common=True,
+    )
+    drafter_dtype: str = setting(
+        "float32", "the drafter's number format; your own drafter uses the target's unless this is set", choices=DTYPES
+    )
+    mode: str = setting(
+        "exact",
+        "`exact`: the target's text bit for bit; `fast`: the same up to near-ties "
+        "([more](speculation.md#exact-and-fast))",
+        choices=MODES,
+        common=True,
+    )
+    speculate: bool = setting(True, "draft unless a request says otherwise")
+    proposers: str = setting(
+        "chain",
+        "the source of drafts: `chain` tries `prediction`, `suffix`, `head`, then `draft_model`; or only one of these",
+        choices=("chain", "prediction", "suffix", "head", "draft_model"),
+    )
+    policy: str = setting(
+        "cost+syntax",
+        "how draft lengths are set; for comparison: `cost`, `fixed:N`, `ds4-80`",
+        metavar="NAME",
+    )
+    caps: dict[str, int] = setting(
+        dict,
+        "longest drafts by context class, or by language and class; in a file, a table `[caps]`",
+        shown="none",
+        metavar="CLASS=N,…",
+    )
+    learn: bool = setting(True, "keep the acceptance rates that were learned for this pair, in the state folder")
+    draft_tokens: int = setting(
+        32,
+        "the longest draft in target tokens; more than 16 only if that many rows cost little more than one, as "
+        "measured; up to twice as many from a client's `prediction`",
+        metavar="N",
+        least=0,
+    )
+    warmup: int = setting(
+        0, "target tokens of context, including the prompt, before the first draft", metavar="N", least=0
+    )
+    context: int = setting(
+        0,
+        "target tokens of prompt and completion together; `auto`: the model's maximum, but at most a sixteenth of the "
+        "memory (on a GPU, of the memory that the weights leave), and at least 2,048 if the model allows it",
+        metavar="N",
+        least=64,
+        automatic=True,
+        shown="`auto`",
+    )
+    first_answer_ms: int = setting(
+        800,
+        "limits an editor's prompts to as many tokens as this machine can read and answer in this time, or in a "
+        "shorter one that the client gives, at least 256; raw prompts are never cut; 0: no limit except the context",
+        metavar="N",
+        least=0,
+        most=600_000,
+    )
+    max_batch: int = setting(
+        0,
+        "requests that run at once; `auto`: 8, or 16 if that makes tokens clearly cheaper",
+        metavar="N|auto",
+        least=0,
+        most=256,  # each slot's memory is allocated up front
+        automatic=True,
+        shown="`auto`",
+    )
+    cache_mb: int = setting(
+        0,
+        "megabytes for keys and values of target and drafter together; the part that `max_batch` requests do not need "
+        "keeps idle documents warm; 0: room for four times `max_batch`, up to 256",
+        metavar="N",
+        least=0,
+        most=1 << 20,
+    )
+    prefill_chunk: int = setting(
+        0,
+        "prompt tokens per step; `auto`: 64 to 512, as many as take 0.2 s",
+        metavar="N|auto",
+        least=16,
+        automatic=True,
+        shown="`auto`",
+    )
+    graph_rows: int = setting(
+        128, "rows of the largest step that a GPU replays as a captured graph; 0: none", metavar="N", least=0, most=512
+    )
+    threads: int = setting(
+        0,
+        "CPU threads; `auto`: from one to the physical cores (or `OMP_NUM_THREADS`), measured at the first start",
+        metavar="N|auto",
+        least=0,
+        most=MAX_THREADS,
+        automatic=True,
+        shown="`auto`",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        split_policy(self.policy)
+        _check_caps(self.caps)
+        for name, also in (("device", ()), ("drafter_device", ("same",))):
+            value, words = getattr(self, name), (*also, "auto", "cpu", "cuda")
+            if value not in words and not re.fullmatch(r"cuda:\d{1,3}", value):
+                raise ConfigError(f"{name} = {value!r} is unknown", f"choose one of {', '.join(words)}")
+
+    @property
+    def asks_drafter(self) -> bool:
+        """Whether the configured proposers include the drafter."""
+        return self.proposers in ("chain", "draft_model")
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether torch computes one of the models, or a head."""
+        drafts = self.asks_drafter and self.drafter != "none"
+        return self.dtype != "native" or (drafts and self.drafter_dtype != "native") or self.asks_head
+
+    @property
+    def asks_head(self) -> bool:
+        """Whether a head is configured and the proposers include it."""
+        return self.head != "none" and self.proposers in ("chain", "head")
+
+
+def make_config(values: Mapping[str, Any]) -> EngineConfig:
+    """Build an EngineConfig from these settings. Raises ConfigError for an invalid value."""
+    settings = dict(values)
+    for name in ("target", "drafter"):
+        if name in settings:
+            settings[name] = at_home(settings[name])
+    # The bundled drafters are so small that no dtype is faster than float32, but native loads sooner.
+    shipped, dtype = Path(settings.get("drafter", SHIPPED)).is_relative_to(SHIPPED), settings.get("dtype", "")
+    on_gpu = settings.get("drafter_device", "").startswith("cuda")
+    if (dtype == "native" and not on_gpu) or (dtype and dtype != "native" and not shipped):
+        settings.setdefault("drafter_dtype", dtype)
+    return EngineConfig(**settings)
+
+
+def split_policy(policy: str) -> tuple[str, int | None]:
+    """Split a policy such as `fixed:3` into its name and its number, or None without a number.
+
+    Raises ConfigError for an unknown policy or an invalid number.
+    """
+    name, colon, text = policy.partition(":")
+    if name not in POLICIES:
+        raise ConfigError(f"policy = {policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
+    if not colon:
+        return name, None
+    if name == "fixed" and re.fullmatch(r"\d{1,3}", text):
+        return name, int(text)
+    raise ConfigError(f"policy = {policy!r}", "only fixed:TOKENS takes a number")
+
+
+def _check_caps(caps: Mapping[str, Any]) -> None:
+    if not caps:
+        return
+    from codespec_grammars import Context, language_names
+
+    for name, tokens in caps.items():
+        language, _, context = name.rpartition(".")
+        if context not in list(Context) or (language and language not in language_names()):
+            raise ConfigError(
+                f"caps: {name!r} is not a context or language.context", f"choose one of {', '.join(Context)}"
+            )
+        if type(tokens) is not int or not 0 <= tokens <= 999:
+            raise ConfigError(f"caps: {name} = {tokens!r}", "it must be a whole number of tokens, 0 to 999")

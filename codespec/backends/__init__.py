@@ -1,0 +1,1 @@
+"""The models: what the engine asks of one, in native kernels (`native`) and in torch (`torch`, `heads`)."""

@@ -1,0 +1,248 @@
+"""The table of GGUF architectures: the names of their tensors in a file and in the Hugging Face layout.
+
+Names omit `.weight` and `.bias`. `families` turns the settings into config.json, and names the sources of both.
+
+In gated delta nets a layer's key heads each serve `ratio` value heads. Qwen3-Next's model stores queries, keys, values
+and gates key head by key head, and its file stores all queries first, then all keys, and so on. Qwen3.5's model stores
+value heads by key head, and its file stores the first value head of every key head, then the second of every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codespec.backends.gguf import families
+from codespec.backends.gguf.settings import Json, Settings
+
+Order = NDArray[np.int64]
+QKV = ("attn_q", "attn_k", "attn_v")
+ATTENTION = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+GATED = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+LLAMA = {**NORMS, **ATTENTION, **GATED}
+PLAIN = {**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
+PHI3 = {
+    **NORMS,
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+POST = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+SHARED = {
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+MOE = {**NORMS, **ATTENTION, "ffn_gate_inp": "mlp.gate"}
+OSS = {**POST, **ATTENTION, "ffn_gate_inp": "mlp.router"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A tensor of the model that combines one or two tensors of a layer, such as all its experts.
+
+    name        name in the model, below the layer
+    sources     names in the file, below the layer; each expert has its rows of the first, then those of the second
+    woven       whether the rows of both sources alternate instead
+    transposed  whether the model stores each expert's matrix with inputs as rows
+    row         whether it has one row; the file omits its first dimension
+    order       returns the order of the sources' rows, given config.json; None: expert by expert
+    columns     whether `order` is that of the columns
+    kernel      whether it is the kernel of a convolution; the file omits its middle dimension
+    rate        whether it is the logarithm of a decay rate; the file stores the negative rate
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    woven: bool = False
+    transposed: bool = False
+    row: bool = False
+    order: Callable[[Json], Order] | None = None
+    columns: bool = False
+    kernel: bool = False
+    rate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Conversion rules of one architecture.
+
+    config     adds the architecture's own keys to the common config.json
+    layer      a layer's tensor names in the file → in the model, without `.weight` and `.bias`
+    biased     returns the names of the tensors with a bias, given config.json
+    stacks     tensors of a layer that combine several tensors of the file
+    full       further names in attention layers, if the model has recurrent layers too
+    delta      tensors of the recurrent layers
+    doubled    names of the tensors with two rows per output: a value and its gate
+    twisted    whether query and key rows that rotate together are adjacent instead of in two halves
+    partial    whether the rotary embedding may cover only a part of each head
+    norm_less  the constant that the file adds to norm weights
+    """
+
+    class_name: str
+    kind: str
+    config: Callable[[Settings, Json], Json]
+    layer: Mapping[str, str]
+    biased: Callable[[Json], Iterable[str]] = lambda _: ()
+    stacks: tuple[Stack, ...] = ()
+    full: Mapping[str, str] = field(default_factory=dict)
+    delta: tuple[Stack, ...] = ()
+    doubled: tuple[str, ...] = ()
+    twisted: bool = False
+    partial: bool = False
+    norm_less: float = 0.0
+
+
+def fused_order(config: Json) -> Order:
+    """Return the order of Qwen3-Next's queries, keys, values and gates: key head by key head."""
+    keys, ratio, key, value = _sizes(config)
+    starts = np.cumsum([0, keys * key, keys * key, keys * ratio * value])
+    each = (key, key, ratio * value, ratio * value)
+    parts = [start + np.arange(keys * size).reshape(keys, size) for start, size in zip(starts, each, strict=True)]
+    return np.concatenate(parts, axis=1).reshape(-1)
+
+
+def value_order(config: Json) -> Order:
+    """Return the order of the rows of Qwen3.5's values."""
+    return _by_key_head(config, _sizes(config)[3])
+
+
+def head_order(config: Json) -> Order:
+    """Return the order of Qwen3.5's value heads."""
+    return _by_key_head(config, 1)
+
+
+def channel_order(config: Json) -> Order:
+    """Return the order of Qwen3.5's queries, keys and values: only the values move."""
+    keys, _, key, _ = _sizes(config)
+    return np.concatenate([np.arange(2 * keys * key), 2 * keys * key + value_order(config)])
+
+
+def _by_key_head(config: Json, size: int) -> Order:
+    keys, ratio, _, _ = _sizes(config)
+    return np.arange(ratio * keys * size, dtype=np.int64).reshape(ratio, keys, size).swapaxes(0, 1).reshape(-1)
+
+
+def _sizes(config: Json) -> tuple[int, int, int, int]:
+    """Return the number of key heads, of value heads per key head, and the sizes of a key and of a value."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    return keys, values // keys, config["linear_key_head_dim"], config["linear_value_head_dim"]
+
+
+def _llama_biases(config: Json) -> Iterable[str]:
+    return (*(ATTENTION if config["attention_bias"] else ()), *(GATED if config["mlp_bias"] else ()))
+
+
+GATE_UP = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
+EXPERTS = (
+    Stack("mlp.experts.gate_up_proj", GATE_UP),
+    Stack("mlp.experts.down_proj", ("ffn_down_exps.weight",)),
+)
+SHARED_GATE = Stack("mlp.shared_expert_gate.weight", ("ffn_gate_inp_shexp.weight",), row=True)
+OSS_EXPERTS = (
+    Stack("mlp.experts.gate_up_proj", GATE_UP, woven=True, transposed=True),
+    Stack("mlp.experts.gate_up_proj_bias", ("ffn_gate_exps.bias", "ffn_up_exps.bias"), woven=True),
+    Stack("mlp.experts.down_proj", ("ffn_down_exps.weight",), transposed=True),
+    Stack("mlp.experts.down_proj_bias", ("ffn_down_exps.bias",)),
+    Stack("self_attn.sinks", ("attn_sinks.weight",)),
+)
+
+
+QWEN3_NEXT_DELTA = (
+    Stack("linear_attn.in_proj_qkvz.weight", ("attn_qkv.weight", "attn_gate.weight"), order=fused_order),
+    Stack("linear_attn.in_proj_ba.weight", ("ssm_ba.weight",)),
+    Stack("linear_attn.conv1d.weight", ("ssm_conv1d.weight",), kernel=True),
+    Stack("linear_attn.dt_bias", ("ssm_dt.bias",)),
+    Stack("linear_attn.A_log", ("ssm_a",), rate=True),
+    Stack("linear_attn.norm.weight", ("ssm_norm.weight",)),
+    Stack("linear_attn.out_proj.weight", ("ssm_out.weight",)),
+)
+QWEN35_DELTA = (
+    Stack("linear_attn.in_proj_qkv.weight", ("attn_qkv.weight",), order=channel_order),
+    Stack("linear_attn.in_proj_z.weight", ("attn_gate.weight",), order=value_order),
+    Stack("linear_attn.in_proj_b.weight", ("ssm_beta.weight",), order=head_order),
+    Stack("linear_attn.in_proj_a.weight", ("ssm_alpha.weight",), order=head_order),
+    Stack("linear_attn.conv1d.weight", ("ssm_conv1d.weight",), order=channel_order, kernel=True),
+    Stack("linear_attn.dt_bias", ("ssm_dt.bias",), order=head_order),
+    Stack("linear_attn.A_log", ("ssm_a",), order=head_order, rate=True),
+    Stack("linear_attn.norm.weight", ("ssm_norm.weight",)),
+    Stack("linear_attn.out_proj.weight", ("ssm_out.weight",), order=value_order, columns=True),
+)
+
+ARCHITECTURES = {
+    "llama": Architecture("LlamaForCausalLM", "llama", families.llama, LLAMA, _llama_biases, twisted=True),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", families.qwen2, LLAMA, lambda _: QKV),
+    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", families.qwen3, {**LLAMA, **HEAD_NORMS}),
+    "starcoder2": Architecture(
+        "Starcoder2ForCausalLM", "starcoder2", families.starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
+    ),
+    "gemma": Architecture("GemmaForCausalLM", "gemma", families.gemma, LLAMA, norm_less=1.0),
+    "phi3": Architecture("Phi3ForCausalLM", "phi3", families.phi3, PHI3, doubled=("ffn_up",), partial=True),
+    "granite": Architecture("GraniteForCausalLM", "granite", families.granite, LLAMA, _llama_biases, twisted=True),
+    "qwen2moe": Architecture(
+        "Qwen2MoeForCausalLM",
+        "qwen2_moe",
+        families.qwen2_moe,
+        {**MOE, **SHARED},
+        lambda _: QKV,
+        stacks=(*EXPERTS, SHARED_GATE),
+    ),
+    "qwen3moe": Architecture(
+        "Qwen3MoeForCausalLM", "qwen3_moe", families.qwen3_moe, {**MOE, **HEAD_NORMS}, stacks=EXPERTS
+    ),
+    "gpt-oss": Architecture(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        families.gpt_oss,
+        OSS,
+        lambda _: (*ATTENTION, "ffn_gate_inp"),
+        stacks=OSS_EXPERTS,
+    ),
+    "qwen3next": Architecture(
+        "Qwen3NextForCausalLM",
+        "qwen3_next",
+        families.qwen3_next,
+        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
+        stacks=(*EXPERTS, SHARED_GATE),
+        full={**ATTENTION, **HEAD_NORMS},
+        delta=QWEN3_NEXT_DELTA,
+        doubled=("attn_q",),
+        partial=True,
+        norm_less=1.0,
+    ),
+    "qwen35": Architecture(
+        "Qwen3_5ForCausalLM",
+        "qwen3_5_text",
+        families.qwen35,
+        {**POST, **GATED},
+        full={**ATTENTION, **HEAD_NORMS},
+        delta=QWEN35_DELTA,
+        doubled=("attn_q",),
+        partial=True,
+        norm_less=1.0,
+    ),
+    "qwen35moe": Architecture(
+        "Qwen3_5MoeForCausalLM",
+        "qwen3_5_moe_text",
+        families.qwen35_moe,
+        {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
+        stacks=(*EXPERTS, SHARED_GATE),
+        full={**ATTENTION, **HEAD_NORMS},
+        delta=QWEN35_DELTA,
+        doubled=("attn_q",),
+        partial=True,
+        norm_less=1.0,
+    ),
+    "mistral3": Architecture("MistralForCausalLM", "mistral", families.mistral3, LLAMA, _llama_biases, twisted=True),
+}

@@ -1,0 +1,304 @@
+"""Draft with a head over its target's slots: read new features, then predict tokens.
+
+The target verifies a head's drafts, so the head's arithmetic need not be batch-invariant and uses the fastest call
+shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from codespec.backends.heads.checkpoint import LoadedHead
+from codespec.backends.heads.config import HeadConfig
+from codespec.backends.heads.networks import DFlash, Eagle3, HeadRotary
+from codespec.backends.torch.cache import KVCache
+from codespec.backends.torch.call_shape import FAST
+from codespec.backends.torch.linear import can_pack, tile_linears
+from codespec.backends.torch.model import TorchModel
+
+UNKNOWN = -1
+
+
+class HeadCache:
+    """Keys and values of the head's layers, by its target's slots. Cut and copied together with the target's cache.
+
+    The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
+    `shifted`, from the token after each. `following[s]` is the token after the last of them.
+    """
+
+    def __init__(
+        self, config: HeadConfig, slots: int, capacity: int, dtype: torch.dtype, device: torch.device, shifted: bool
+    ) -> None:
+        shapes = dict.fromkeys(range(config.draft_layers), (config.kv_heads, config.head_size, config.head_size))
+        self.kept = KVCache(shapes, slots, capacity, dtype, device)
+        self.shifted = shifted
+        self.done = [0] * slots
+        self.following = [UNKNOWN] * slots
+
+    @property
+    def capacity(self) -> int:
+        """Positions per slot."""
+        return self.kept.capacity
+
+    def cut(self, slot: int, length: int) -> None:
+        """Invalidate positions that depend on the target's positions or tokens from `length` on."""
+        if length < self.done[slot]:
+            self.done[slot] = max(0, length - self.shifted)
+            self.following[slot] = UNKNOWN
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the state of slot `source` to slot `target`, for the target's first `length` positions."""
+        done = self.done[source]
+        self.done[target], self.following[target] = done, self.following[source]
+        self.cut(target, length)
+        self.kept.fork(source, target, self.done[target])
+
+    def begin(self, slot: int, ids: list[int], length: int) -> int:
+        """Return the first position to compute for a text of these ids whose first `length` the target has read.
+
+        At least the last position is always computed.
+        """
+        done = min(self.done[slot], length)
+        if self.shifted and done and done == self.done[slot] and self.following[slot] not in (UNKNOWN, ids[done]):
+            done -= 1
+        return max(0, min(done, length - 1))
+
+    def advance(self, slot: int, ids: list[int], done: int) -> None:
+        """Record that the first `done` positions are computed."""
+        self.done[slot] = done
+        self.following[slot] = ids[done] if self.shifted else UNKNOWN
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """The text of one slot, and the head's progress in reading it.
+
+    ids    the text's tokens; the target has read all but the last
+    start  the first position that the head has not read
+    """
+
+    slot: int
+    ids: list[int]
+    start: int = 0
+    state: Tensor | None = field(default=None, repr=False)  # [hidden], EAGLE-3 only
+
+    @property
+    def length(self) -> int:
+        """The number of positions that the target has read."""
+        return len(self.ids) - 1
+
+
+class HeadRunner:
+    """Runs a head on its target's slots, with a cache that follows the target's.
+
+    The target's slots must be allocated. If `whole`, one forward yields a whole draft.
+    """
+
+    whole = False
+
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
+        assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
+        self.config, self.ids, self._embed = head.config, head.ids, head.embed
+        self.target = target
+        self.device, self.dtype = target.device, target.dtype
+        assert target.taps is not None
+        indices = [target.taps.layers.index(layer) for layer in head.config.layers]
+        self._layers = None if indices == list(range(len(target.taps.layers))) else indices  # None: all tapped layers
+        self._rotation = HeadRotary(head.config, target.device)
+        cache = target.cache
+        self.cache = HeadCache(
+            head.config, cache.slots, cache.capacity, target.dtype, target.device, isinstance(head.network, Eagle3)
+        )
+        cache.followers.append(self.cache)
+        if target.device.type == "cpu":
+            tile_linears(head.network, FAST, packed=not can_pack(target.dtype))
+
+    @property
+    def width(self) -> int:
+        """The maximum draft length."""
+        raise NotImplementedError
+
+    def open(self, slot: int, ids: list[int]) -> Reading:
+        """Return a reading of the slot's text that starts after the positions in the head's cache."""
+        return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
+
+    def first(self, readings: Sequence[Reading]) -> Iterable[Tensor]:
+        """Run the first forward of a draft, which is the only one if `whole`, and return logits for each text."""
+        raise NotImplementedError
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Any:
+        """Compute each text's positions from its start to its end."""
+        raise NotImplementedError
+
+    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
+        """Read up to `most` positions of each text, except the last, whose row yields the first prediction."""
+        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
+
+    def embed(self, ids: Sequence[int]) -> Tensor:
+        """Return token embeddings [ids, hidden]."""
+        vectors: Tensor = self._embed(torch.tensor(ids, dtype=torch.long, device=self.device))
+        return vectors.to(self.dtype)
+
+    def features(self, reading: Reading, end: int) -> Tensor:
+        """Return the target's features [positions, layers, size] from the reading's start to `end`."""
+        cache = self.target.cache
+        assert cache is not None and cache.features is not None
+        features = cache.features[reading.slot, reading.start : end]
+        return features if self._layers is None else features[:, self._layers]
+
+    def _angles(self, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Return the rotary angles of all positions from each span's start to its end."""
+        positions = torch.cat([torch.arange(*span, device=self.device) for span in spans])
+        return self._rotation.at(positions, self.dtype)
+
+
+class Eagle3Runner(HeadRunner):
+    """Drafts token by token: `first`, then `go_on` for each further token."""
+
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
+        assert isinstance(head.network, Eagle3)
+        super().__init__(head, target)
+        self._head = head.network
+
+    @property
+    def width(self) -> int:
+        """The slot's capacity."""
+        return self.cache.capacity
+
+    def first(self, readings: Sequence[Reading]) -> Tensor:
+        """Read the rest of every text and return logits [texts, draft vocabulary] of the token after it."""
+        return self._read(readings, [reading.length for reading in readings])
+
+    def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
+        """Return logits [texts, draft vocabulary] of the token after `tokens`, which are the `steps`-th (from 1) of
+        each draft.
+        """
+        states = torch.stack([reading.state for reading in readings if reading.state is not None])
+        return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Tensor:
+        """Compute each text's positions from its start to its end, and return the logits of its last row."""
+        features = torch.cat([self.features(reading, end) for reading, end in zip(readings, ends, strict=True)])
+        tokens = [t for r, end in zip(readings, ends, strict=True) for t in r.ids[r.start + 1 : end + 1]]
+        spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
+        logits = self._run(readings, self._head.fuse(features), tokens, spans)
+        for reading, end in zip(readings, ends, strict=True):
+            self.cache.advance(reading.slot, reading.ids, end)
+            reading.start = end
+        return logits
+
+    def _run(
+        self, readings: Sequence[Reading], states: Tensor, tokens: list[int], spans: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """Run the layer over rows [N, hidden], one span of positions per text. Return the logits of each text's last
+        row.
+        """
+        head, layer = self._head, self._head.midlayer
+        angles = self._angles(spans)
+        q, k, v = layer.read(self.embed(tokens), states, angles)
+        slots = [reading.slot for reading in readings]
+        seen = attend_slots(self.cache.kept, 0, slots, spans, q, k, v, causal=True)
+        states = layer.finish(states, seen)
+        ends = torch.tensor([end - start for start, end in spans]).cumsum(0) - 1
+        last = states[ends.to(self.device)]
+        for reading, state in zip(readings, last, strict=True):
+            reading.state = state
+        return head.logits(last)
+
+
+class DFlashRunner(HeadRunner):
+    """Drafts a whole block at once."""
+
+    whole = True
+
+    def __init__(self, head: LoadedHead, target: TorchModel) -> None:
+        assert isinstance(head.network, DFlash)
+        super().__init__(head, target)
+        self._head = head.network
+
+    @property
+    def width(self) -> int:
+        """The block size without the anchor."""
+        return self.config.block - 1
+
+    def first(self, readings: Sequence[Reading]) -> list[Tensor]:
+        """Return for each text the logits [tokens, draft vocabulary] of the tokens after its last one, as many as fit
+        in a block and in the slot.
+        """
+        self._read(readings, [reading.length for reading in readings])
+        block, capacity = self.config.block, self.cache.capacity
+        spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
+        sizes = [end - start for start, end in spans]
+        mask = self._head.mask.to(self.dtype)
+        anchors = self.embed([reading.ids[-1] for reading in readings])
+        rows = torch.cat([
+            torch.cat([anchor[None], mask.expand(size - 1, -1)]) for anchor, size in zip(anchors, sizes, strict=True)
+        ])  # fmt: skip
+        angles = self._angles(spans)
+        slots = [reading.slot for reading in readings]
+        for number, layer in enumerate(self._head.layers):
+            q, k, v = layer.read(rows, angles)  # type: ignore[operator]
+            rows = layer.finish(rows, attend_slots(self.cache.kept, number, slots, spans, q, k, v, causal=False))  # type: ignore[operator]
+        guessed = torch.cat([part[1:] for part in rows.split(sizes)])
+        return list(self._head.logits(guessed).split([size - 1 for size in sizes]))
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> None:
+        """Compute each text's context keys and values from its start to its end."""
+        spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
+        context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
+        angles = self._angles(spans)
+        for number, layer in enumerate(self._head.layers):
+            keys, values = layer.context(context, angles)  # type: ignore[operator]
+            begin = 0
+            for reading, (start, end) in zip(readings, spans, strict=True):
+                rows = slice(begin, begin + end - start)
+                self.cache.kept.write(
+                    number, reading.slot, start, keys[rows].transpose(0, 1), values[rows].transpose(0, 1)
+                )
+                begin = rows.stop
+        for reading, end in zip(readings, ends, strict=True):
+            self.cache.advance(reading.slot, reading.ids, end)
+            reading.start = end
+
+
+def make_runner(head: LoadedHead, target: TorchModel) -> Eagle3Runner | DFlashRunner:
+    """Return the runner for a head's kind."""
+    return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
+
+
+def attend_slots(
+    cache: KVCache,
+    layer: int,
+    slots: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+) -> Tensor:
+    """Write keys and values [N, kv heads, size] to the slots, and attend each slot's rows q [N, heads, size] over the
+    slot's earlier positions and the rows themselves: [N, heads, size].
+
+    If `causal`, a row sees no later rows.
+    """
+    attended, begin = [], 0
+    for slot, (start, end) in zip(slots, spans, strict=True):
+        rows = slice(begin, begin + end - start)
+        begin = rows.stop
+        cache.write(layer, slot, start, k[rows].transpose(0, 1), v[rows].transpose(0, 1))
+        keys, values = cache.read(layer, slot, end)
+        mask = None
+        if causal and end - start > 1:
+            positions = torch.arange(end, device=q.device)
+            mask = positions[None] <= positions[start:, None]
+        queries = q[rows].transpose(0, 1)[None]
+        out = scaled_dot_product_attention(queries, keys[None], values[None], attn_mask=mask, enable_gqa=True)
+        attended.append(out[0].transpose(0, 1))
+    return attended[0] if len(attended) == 1 else torch.cat(attended)

@@ -1,0 +1,231 @@
+"""The networks of both kinds of heads, EAGLE-3 and DFlash, and the norms, projections and rotary embedding they share.
+
+Names are those of the public repositories, and arithmetic is that of transformers' Llama and Qwen3, so public weights
+load by name. All modules take flat rows [N, …] and are differentiable, because training and drafting use the same code.
+The caller keeps keys, values and states.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codespec.backends.heads.config import HeadConfig
+from codespec.backends.torch.rowwise import make_angles, rotate
+
+Angles = tuple[Tensor, Tensor]
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm (Zhang and Sennrich 2019), in the weight's dtype."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Normalize over the last dimension."""
+        wide = rows.float()
+        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
+        return (scaled * self.weight).to(rows.dtype)
+
+
+class Projections(nn.Module):
+    """The four projections of an attention layer; `read` is the input size, `normed` whether Q and K heads have
+    norms.
+    """
+
+    def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
+        super().__init__()
+        self.size = config.head_size
+        self.scale = config.head_size**-0.5
+        self.q_proj = nn.Linear(read, config.heads * config.head_size, bias=False)
+        self.k_proj = nn.Linear(read, config.kv_heads * config.head_size, bias=False)
+        self.v_proj = nn.Linear(read, config.kv_heads * config.head_size, bias=False)
+        self.o_proj = nn.Linear(config.heads * config.head_size, config.hidden_size, bias=False)
+        self.q_norm: nn.Module = Norm(config.head_size, config.epsilon) if normed else nn.Identity()
+        self.k_norm: nn.Module = Norm(config.head_size, config.epsilon) if normed else nn.Identity()
+
+    def queries(self, rows: Tensor, angles: Angles) -> Tensor:
+        """Return rotated queries [N, heads, size]."""
+        return rotate(self.q_norm(self.q_proj(rows).unflatten(-1, (-1, self.size))), *angles)
+
+    def keys_values(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
+        """Return rotated keys and values, [N, kv heads, size] each."""
+        keys = rotate(self.k_norm(self.k_proj(rows).unflatten(-1, (-1, self.size))), *angles)
+        return keys, self.v_proj(rows).unflatten(-1, (-1, self.size))
+
+    def out(self, seen: Tensor) -> Tensor:
+        """Project the attention output [N, heads, size] -> [N, hidden]."""
+        mixed: Tensor = self.o_proj(seen.flatten(1))
+        return mixed
+
+
+class Mlp(nn.Module):
+    """Gated feed-forward with SiLU (Shazeer 2020)."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.down_proj = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Apply to rows [N, hidden] -> [N, hidden]."""
+        mixed: Tensor = self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
+        return mixed
+
+
+class HeadRotary:
+    """Rotary angles by position, in a table that grows on demand."""
+
+    def __init__(self, config: HeadConfig, device: torch.device) -> None:
+        from transformers import LlamaConfig  # slow (seconds), and most targets have no head
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        shape: Any = LlamaConfig(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.heads,
+            head_dim=config.head_size,
+            max_position_embeddings=config.max_positions,
+            rope_parameters=dict(config.rope),
+        )
+        self._rotary = LlamaRotaryEmbedding(shape).to(device)
+        self._table: dict[torch.dtype, Angles] = {}
+
+    def at(self, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """Return the arguments of `rotate` for positions [N]: [N, 1, size] each."""
+        needed = int(positions.max()) + 1 if positions.numel() else 1
+        table = self._table.get(dtype)
+        if table is None or len(table[0]) < needed:
+            every = torch.arange(1 << (needed - 1).bit_length(), device=positions.device)[None]
+            cosine, sine = self._rotary(torch.zeros(1, dtype=dtype, device=positions.device), every)
+            table = self._table[dtype] = make_angles(cosine[0, :, None].to(dtype), sine[0, :, None].to(dtype))
+        return table[0][positions], table[1][positions]
+
+
+def draw_weights(module: nn.Module, seed: int) -> None:
+    """Initialize every matrix with small random weights from `seed`; norms stay ones."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in module.named_parameters():
+        if weight.ndim == 2:
+            last = name.endswith(("o_proj.weight", "down_proj.weight"))
+            nn.init.normal_(weight, std=0.01 if last else 0.02, generator=generator)
+
+
+class Eagle3Layer(nn.Module):
+    """The layer, split into the parts before and after attention."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.epsilon)
+        self.hidden_norm = Norm(config.hidden_size, config.epsilon)
+        self.self_attn = Projections(config, 2 * config.hidden_size, normed=False)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.epsilon)
+        self.mlp = Mlp(config)
+
+    def read(self, embedded: Tensor, states: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of token embeddings and states [N,
+        hidden].
+        """
+        both = torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], dim=-1)
+        return self.self_attn.queries(both, angles), *self.self_attn.keys_values(both, angles)
+
+    def finish(self, states: Tensor, seen: Tensor) -> Tensor:
+        """Return the next states [N, hidden], given the states and the attention output [N, heads, size]."""
+        rows = states + self.self_attn.out(seen)
+        mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
+        return mixed
+
+
+class Eagle3(nn.Module):
+    """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840): one layer that maps a token and a state to the next state and
+    to the logits of the token after the next.
+
+    At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one at
+    t + 1. Beyond the target's positions the head reads its own states instead. `lm_head` is its own or, if its files
+    have none, the target's rows for the draft vocabulary.
+    """
+
+    def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
+        self.midlayer = Eagle3Layer(config)
+        self.norm = Norm(config.hidden_size, config.epsilon)
+        self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.draft_vocab, bias=False, device="meta")
+        draw_weights(nn.ModuleList([self.fc, self.midlayer]), seed)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Project the target's features [N, layers, target size] to states [N, hidden]."""
+        fused: Tensor = self.fc(features.flatten(1))
+        return fused
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return logits [N, draft vocabulary] of the token after the one that was read with the states."""
+        logits: Tensor = self.lm_head(self.norm(states))
+        return logits
+
+
+class DFlashLayer(nn.Module):
+    """One layer: attention over context and block, then the feed-forward."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.epsilon)
+        self.self_attn = Projections(config, config.hidden_size, normed=True)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.epsilon)
+        self.mlp = Mlp(config)
+
+    def context(self, context: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
+        """Return keys and values [N, kv heads, size] of fused target features, the output of `DFlash.fuse`."""
+        return self.self_attn.keys_values(context, angles)
+
+    def read(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of the block's rows [N, hidden]."""
+        normed = self.input_layernorm(rows)
+        return self.self_attn.queries(normed, angles), *self.self_attn.keys_values(normed, angles)
+
+    def finish(self, rows: Tensor, seen: Tensor) -> Tensor:
+        """Return the layer's output rows [N, hidden], given input rows and the attention output [N, heads, size]."""
+        rows = rows + self.self_attn.out(seen)
+        mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
+        return mixed
+
+
+class DFlash(nn.Module):
+    """A DFlash head (Chen et al. 2026, arXiv 2602.06036): a few layers that fill a block of masked positions in one
+    forward.
+
+    The block begins with the last known token (the anchor); the rest is masked. Every layer attends bidirectionally
+    over the block, and over the target's features of all earlier positions, which the layer's own projections turn into
+    keys and values. The head therefore keeps no state of its drafts.
+
+    `lm_head` is the target's, or its rows for the draft vocabulary. `mask` is the embedding of a masked position;
+    public heads use the target's embedding of their mask token.
+    """
+
+    def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
+        self.hidden_norm = Norm(config.hidden_size, config.epsilon)
+        self.layers = nn.ModuleList(DFlashLayer(config) for _ in range(config.draft_layers))
+        self.norm = Norm(config.hidden_size, config.epsilon)
+        self.mask = nn.Parameter(torch.zeros(config.hidden_size))
+        self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.draft_vocab, bias=False, device="meta")
+        draw_weights(nn.ModuleList([self.fc, self.layers]), seed)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Project the target's features [N, layers, target size] to the context [N, hidden] that every layer reads."""
+        fused: Tensor = self.hidden_norm(self.fc(features.flatten(1)))
+        return fused
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return logits [N, draft vocabulary] of the tokens at the rows' own positions."""
+        logits: Tensor = self.lm_head(self.norm(rows))
+        return logits

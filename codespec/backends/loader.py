@@ -1,0 +1,96 @@
+"""Load a model by its name, with the backend that its number format and device ask for.
+
+The native kernels need no torch: it is imported only for a model that they do not compute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from codespec.backends.language_model import LanguageModel
+from codespec.errors import ModelError, install_fix
+from codespec.store.machine import require_kernels
+from codespec.store.resolve import NATIVE, ModelFiles, resolve
+
+
+def load_model(
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    exact: bool = True,
+) -> LanguageModel:
+    """Load `name`: a local folder in the Hugging Face layout, a GGUF file, a pulled model, or a hub id."""
+    _check_device(device, dtype)  # before a file is converted
+    return load_files(resolve(name).open(dtype), device=device, dtype=dtype, exact=exact)
+
+
+def load_files(
+    files: ModelFiles,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    exact: bool = True,
+) -> LanguageModel:
+    """Load a model whose files are open for this number format. Slots are allocated later.
+
+    Raises ModelError, as one sentence, for every user-facing failure: a missing or truncated
+    folder, an architecture that fails the check of its attention, an unknown dtype or device. With dtype "native" the
+    kernels compute whole steps of a Llama-shaped model, and the products alone of any other.
+    """
+    _check_device(device, dtype)
+    if dtype == NATIVE:
+        return _load_native(files, exact)
+    from codespec.backends.torch.loader import load_torch_files
+
+    return load_torch_files(files, device=device, dtype=dtype, exact=exact)
+
+
+def _check_device(device: str, dtype: str) -> None:
+    if dtype == NATIVE and device not in ("cpu", "auto"):
+        raise ModelError("dtype native is for a CPU", "use dtype bfloat16")
+
+
+def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
+    """Load a model in fast mode: its tokens are verified by the target, so it need not be batch-invariant."""
+    return load_model(name, device=device, dtype=dtype, exact=False)
+
+
+def weights_folder(name: str, dtype: str) -> Path:
+    """Return the folder, or the GGUF file, whose weights a model reads in a number format."""
+    return resolve(name).open(dtype).path
+
+
+def model_facts(model: LanguageModel) -> dict[str, Any]:
+    """Return a model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
+    folder, digest = model.folder, hashlib.sha256()
+    assert folder is not None
+    files = [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]
+    for file in files if folder.is_dir() else [folder]:
+        with file.open("rb") as stream:  # weights may exceed free memory
+            hashlib.file_digest(stream, lambda: digest)
+    return {
+        "name": folder.name,
+        "parameters": model.spec.parameters,
+        "vocabulary": model.spec.vocab_size,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _load_native(files: ModelFiles, exact: bool) -> LanguageModel:
+    require_kernels()
+    from codespec.backends.native.model import load_native_model
+    from codespec.backends.native.weights import Unsupported
+
+    try:
+        return load_native_model(files, exact)
+    except Unsupported as unsupported:
+        if importlib.util.find_spec("torch") is None:
+            raise ModelError(unsupported.fault.what, f"for torch, {install_fix('torch')}") from unsupported
+    from codespec.backends.torch.loader import load_torch_files
+
+    floats = files if files.path.is_dir() else files.ref.open("float32")
+    return load_torch_files(floats, dtype=NATIVE, exact=exact)

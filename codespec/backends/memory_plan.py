@@ -1,0 +1,153 @@
+"""Check that weights, caches, steps and graphs fit into a device's memory before allocating them.
+
+A refusal is one sentence with the numbers and the setting to change. Sizes of caches and weights are exact. The memory
+of a running step is an upper bound. Driver memory, which can't be queried beforehand, gets an allowance (GRAPH_LAYER,
+RUNTIME). On a CPU only a GGUF file's own bits are checked; other allocations that do not fit fail with their own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codespec.backends.language_model import CAPACITY_UNIT, LanguageModel
+from codespec.errors import ModelError
+from codespec.store.machine import available_memory
+
+if TYPE_CHECKING:  # models on the host do not need torch
+    import torch
+
+    from codespec.backends.torch.model import TorchModel
+
+GRAPH_LAYER = 256 << 10  # bytes per layer of a graph
+RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
+FLOAT = 4  # bytes of a float32
+WIDTHS = 6  # activations of the model's width in memory at once
+INNER = 3  # activations of the feed-forward's width: the gate, its input, their product
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A memory requirement, and the setting that reduces it."""
+
+    label: str
+    nbytes: int
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A loaded model's needs: `slots` of `capacity` positions, and steps of `rows`, `kept` of which produce logits."""
+
+    model: LanguageModel
+    slots: int
+    capacity: int
+    rows: int
+    kept: int
+
+
+def make_room(
+    needs: Sequence[Need], graph_rows: int, report: Callable[[str], None], notes: MutableSequence[str]
+) -> None:
+    """Allocate the models' slots and capture their graphs. Raise ModelError if they do not fit.
+
+    `report` receives progress messages; `notes` collects the models that could not be captured, with the reasons.
+    """
+    on_device = [need for need in needs if need.model.on_device]
+    if on_device:
+        _demand_device_memory(on_device, graph_rows)
+    for need in needs:
+        need.model.allocate(need.slots, need.capacity, graph_rows)
+    if on_device:
+        import torch
+
+        torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
+    for need in needs:
+        name = need.model.spec.name
+
+        def progress(done: int, total: int, name: str = name) -> None:
+            report(f"capturing graph {done + 1} of {total} of {name}")
+
+        if problem := need.model.capture(progress):
+            notes.append(f"{name} {problem}")
+
+
+def _demand_device_memory(needs: Sequence[Need], graph_rows: int) -> None:
+    """Raise ModelError if a device's models do not fit into its memory."""
+    from codespec.backends.torch.model import TorchModel
+
+    here: dict[torch.device, list[Claim]] = {}
+    for need in needs:
+        assert isinstance(need.model, TorchModel)
+        here.setdefault(need.model.device, []).extend(step_claims(need, graph_rows))
+    for device, claims in here.items():
+        demand_room(claims, free_memory(device))
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the free bytes on a device; None for a CPU."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> None:
+    """Raise ModelError, with the largest claim's fix, if the claims exceed `free` bytes; None: no limit."""
+    needed = sum(claim.nbytes for claim in claims)
+    if free is None or needed <= free:
+        return
+    ordered = sorted(claims, key=lambda claim: -claim.nbytes)
+    parts = ", ".join(f"{claim.label} {_gb(claim.nbytes)}" for claim in ordered)
+    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts})", ordered[0].fix)
+
+
+def demand_memory(name: str, nbytes: int) -> None:
+    """Raise ModelError if this machine can't hold `nbytes` bytes of weights."""
+    claim = Claim(f"weights of {name}", nbytes, "choose a smaller model, or close other programs")
+    demand_room([claim], available_memory(), "memory")
+
+
+def weights_claim(name: str, parameters: int, dtype: torch.dtype) -> Claim:
+    """Return the claim for weights that are not loaded yet."""
+    return Claim(f"weights of {name}", parameters * dtype.itemsize, "choose a smaller model or dtype bfloat16")
+
+
+def step_claims(need: Need, graph_rows: int) -> list[Claim]:
+    """Return the memory that a loaded model needs beside its weights. All but the cache's are upper bounds."""
+    from codespec.backends.torch.cache import cache_bytes
+    from codespec.backends.torch.cuda.graphs import Buckets
+    from codespec.backends.torch.model import TorchModel
+
+    model, name = need.model, need.model.spec.name
+    assert isinstance(model, TorchModel)
+    capacity = need.capacity + -need.capacity % CAPACITY_UNIT  # the cache rounds it up, too
+    buckets = Buckets(graph_rows, capacity)
+    largest, row, logits = max(buckets.rows, default=0), _row_bytes(model, capacity), model.spec.vocab_size
+    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape, model.states)
+    # A step holds its logits once in the model's dtype and twice in float32.
+    step = max(need.rows, largest, 1) * row
+    step += max(need.kept, largest, 1) * logits * (model.dtype.itemsize + 2 * FLOAT)
+    graphs = largest * (row + logits * model.dtype.itemsize)  # they share one pool, sized by the largest
+    graphs += len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER
+    prompts = f"{need.slots} prompts of {capacity} tokens"
+    return [
+        Claim(f"cache of {name}", cache, f"lower max_batch, cache_mb or context ({prompts})"),
+        Claim(f"steps of {name}", step + RUNTIME, "lower prefill_chunk, max_batch or draft_tokens"),
+        Claim(f"graphs of {name}", graphs, f"lower graph_rows ({graph_rows})"),
+    ]
+
+
+def _row_bytes(model: TorchModel, capacity: int) -> int:
+    """Return the bytes of a row's activations and of attention's partial sums for each block of keys."""
+    activations = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
+    heads = model.groups * max((kv_heads for kv_heads, _, _ in model.shapes.values()), default=0)
+    widest = max((value_size for _, _, value_size in model.shapes.values()), default=0)
+    return activations + heads * (2 + widest) * (capacity // CAPACITY_UNIT) * FLOAT
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.1f} GB"

@@ -1,0 +1,61 @@
+"""Load a folder's tokenizer, from its tokenizer.json or with transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from codespec.errors import ModelError, TokenizerError
+from codespec.text.control_tokens import declared_eos_ids, read_json
+from codespec.text.tokenizer import TextTokenizer
+
+_IN_USE: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDictionary()  # by file and its state
+
+
+def load_tokenizer(folder: Path) -> TextTokenizer:
+    """Load the tokenizer of a model folder. Raise ModelError or TokenizerError if it can't be used."""
+    if (folder / "tokenizer.json").is_file():
+        try:
+            return TextTokenizer.from_folder(folder)
+        except TokenizerError as error:
+            raise TokenizerError(error.fault.within(f"{folder} can't be used")) from error
+    from transformers import AutoTokenizer  # takes seconds
+
+    from codespec.backends.torch.model_check import FAILURES, one_line
+
+    try:
+        slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except FAILURES as error:
+        raise ModelError(
+            f"The tokenizer of {folder} can't be loaded ({one_line(error)})", "add a tokenizer.json to the folder"
+        ) from error
+    backend = getattr(slow, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"The tokenizer of {folder} has no fast form", "add a tokenizer.json to the folder")
+    config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
+    generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
+    eos = declared_eos_ids(generation, model, slow.eos_token_id)
+    return TextTokenizer.from_backend(backend, eos_ids=eos, config=config)
+
+
+def share_tokenizer(file: Path, read: Callable[[], TextTokenizer]) -> TextTokenizer:
+    """Return the tokenizer of a model file: one that is in use if the file has not changed since, else a new one.
+
+    An idle daemon keeps the tokenizer of its freed model; reading it is most of the time to load a small model.
+    """
+    state = file.stat()
+    key = (file, state.st_ino, state.st_size, state.st_mtime_ns)
+    tokenizer = _IN_USE.get(key)
+    if tokenizer is None:
+        tokenizer = _IN_USE[key] = read()
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
+    """Raise ModelError if the tokenizer can produce ids beyond the `rows` rows of the model's vocabulary."""
+    if any(tokenizer.token_bytes[rows:]):
+        raise ModelError(
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, but its model has only {rows}",
+            "use the tokenizer and weights of the same model",
+        )

@@ -1,0 +1,1 @@
+"""A backend that torch computes: folders of any supported architecture, on a CPU or a GPU."""

@@ -1,0 +1,152 @@
+"""Store the KV cache of one model in slots.
+
+A slot holds the keys and values of one sequence, indexed by position, so a rollback only sets a length: positions after
+it are overwritten before they are read. Buffers start as zeros, because a masked NaN would still poison a product. They
+are sized by the token budget, not by the model's maximum length. On a CPU the operating system zeroes pages on first
+write, so unused positions cost neither memory nor time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from codespec.backends.language_model import CAPACITY_UNIT
+from codespec.backends.rows import Rows
+from codespec.backends.torch.call_shape import KEY_BLOCK
+from codespec.backends.torch.recurrent.states import States, StateShape, states_bytes, zeros
+from codespec.backends.torch.rowwise import scatter
+from codespec.errors import ModelError
+
+assert CAPACITY_UNIT % KEY_BLOCK == 0
+LayerShape = tuple[int, int, int]  # kv heads, key size, value size
+NO_STATES: Mapping[int, StateShape] = {}
+
+
+class Follower(Protocol):
+    """State indexed by a cache's slots and positions, updated together with the cache."""
+
+    def cut(self, slot: int, length: int) -> None:
+        """Invalidate the slot's positions from `length` on."""
+        ...
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Replace the content of slot `target` by the first `length` positions of slot `source`."""
+        ...
+
+
+class KVCache:
+    """Keys and values of `slots` sequences of up to `capacity` positions, for every layer.
+
+    Capacity is rounded up to whole key blocks. `scratch` adds a last slot for padding rows, which is written and never
+    read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head. `states` are
+    the state sizes of recurrent layers; their states are stored with the keys and values.
+    """
+
+    def __init__(
+        self,
+        shapes: dict[int, LayerShape],
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        scratch: bool = False,
+        features: tuple[int, ...] = (),
+        states: Mapping[int, StateShape] = NO_STATES,
+    ) -> None:
+        self.followers: list[Follower] = []
+        self.slots = slots
+        self.capacity = capacity = capacity + -capacity % CAPACITY_UNIT
+        self.lengths = [0] * slots
+        self.keys: dict[int, Tensor] = {}  # layer -> [slots, kv_heads, capacity, key_size]
+        self.values: dict[int, Tensor] = {}
+        self.nbytes = cache_bytes(shapes, slots, capacity, dtype, features, states)  # without the scratch slot
+        allocated = slots + scratch
+        try:
+            for layer, (heads, key_size, value_size) in shapes.items():
+                self.keys[layer] = zeros((allocated, heads, capacity, key_size), dtype, device)
+                self.values[layer] = zeros((allocated, heads, capacity, value_size), dtype, device)
+            self.features = zeros((allocated, capacity, *features), dtype, device) if features else None
+            self.states = States(states, slots, dtype, device) if states else None
+        except (RuntimeError, MemoryError, OSError, OverflowError) as error:
+            size = cache_bytes(shapes, allocated, capacity, dtype, features, states) / 2**20
+            raise ModelError(
+                f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory",
+                "lower max_batch or context",
+            ) from error
+
+    def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
+        """Write keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
+        end = start + keys.shape[1]
+        assert end <= self.capacity, "a row beyond the end of its slot would be dropped silently"
+        self.keys[layer][slot, :, start:end] = keys
+        self.values[layer][slot, :, start:end] = values
+
+    def scatter(self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Write row i of keys [N, kv_heads, key_size] and values to position `positions[i]` of slot `slots[i]`."""
+        scatter(self.keys[layer], self.values[layer], slots, positions, keys, values)
+
+    def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return views of the first `end` positions, [kv_heads, end, size] each, without a copy."""
+        return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
+
+    def read_slots(self, layer: int, first: int, count: int, end: int) -> tuple[Tensor, Tensor]:
+        """Return views of the first `end` positions of `count` adjacent slots, [count, kv_heads, end, size] each."""
+        slots = slice(first, first + count)
+        return self.keys[layer][slots, :, :end], self.values[layer][slots, :, :end]
+
+    def resumable(self, slot: int, length: int) -> int:
+        """Return the largest number of positions, at most `length`, that a rollback can keep."""
+        return length if self.states is None else self.states.resumable(slot, length)
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Roll the slot back to `length` positions, which `resumable` must have returned."""
+        assert 0 <= length <= self.capacity
+        self.lengths[slot] = length
+        if self.states is not None:
+            self.states.cut(slot, length)
+        for follower in self.followers:
+            follower.cut(slot, length)
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of one slot to another, so that alternatives share a prefill."""
+        for layer in self.keys:
+            self.keys[layer][target, :, :length] = self.keys[layer][source, :, :length]
+            self.values[layer][target, :, :length] = self.values[layer][source, :, :length]
+        if self.features is not None:
+            self.features[target, :length] = self.features[source, :length]
+        self.lengths[target] = length
+        if self.states is not None:
+            self.states.copy(source, target, length)
+        for follower in self.followers:
+            follower.copy(source, target, length)
+
+    def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
+        """Write a forward's features [rows, layers, size] at the positions of its rows, and invalidate those positions
+        in all followers.
+        """
+        assert self.features is not None
+        begin = 0
+        for rows in batch:
+            self.features[rows.slot, rows.start : rows.end] = features[begin : begin + len(rows.ids)]
+            begin += len(rows.ids)
+            for follower in self.followers:
+                follower.cut(rows.slot, rows.start)
+
+
+def cache_bytes(
+    shapes: dict[int, LayerShape],
+    slots: int,
+    capacity: int,
+    dtype: torch.dtype,
+    features: Sequence[int] = (),
+    states: Mapping[int, StateShape] = NO_STATES,
+) -> int:
+    """Return the size in bytes of a cache of these shapes, with `features` (layers, size) and recurrent states."""
+    per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
+    per_position += math.prod(features) if features else 0
+    return per_position * slots * capacity * dtype.itemsize + states_bytes(states, slots, dtype)

@@ -1,0 +1,138 @@
+"""Compute a mixture of experts with ordinary linear layers.
+
+transformers stores the experts of a layer as two stacked parameters [experts, out, in] and multiplies by them in calls
+whose shape depends on how many rows chose an expert, so a row's bits depend on its neighbours. Linear layers are
+packed, quantized and called in the model's call shape like every other matrix, and the search for that shape covers
+them. The results of a row's experts are summed in the order in which its router ranked them.
+
+A router also multiplies by a bare parameter. It keeps its own code, in which only the product is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codespec.backends.torch.call_shape import CallShape
+from codespec.backends.torch.linear import TiledLinear, replace_modules
+from codespec.backends.torch.rowwise import SteadySigmoids, in_small_pieces, run_inside
+
+STACKED = ("is_transposed", "is_concatenated", "has_gate", "has_bias")  # set by transformers on every experts class
+
+
+class Experts(nn.Module):
+    """The experts of one layer, each two linear layers; `stacked` is transformers' module without its matrices."""
+
+    def __init__(self, stacked: nn.Module) -> None:
+        super().__init__()
+        first = "gate_up_proj" if stacked.has_gate else "up_proj"
+        self.first = _unstack(stacked, first)
+        self.second = _unstack(stacked, "down_proj")
+        self.stacked = stacked
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """Return the weighted sum of each row's experts [rows, size], for ids and weights [rows, chosen]."""
+        rows, chosen = top_k_index.shape
+        parts = hidden_states.new_zeros(chosen, rows, hidden_states.shape[-1])
+        for expert in top_k_index.unique().tolist():
+            row, place = torch.where(top_k_index == expert)
+            written = self.second[expert](self._activate(self.first[expert](hidden_states[row])))
+            if self.stacked.has_post_expert_norm:
+                written = self.stacked.post_expert_norm(written)  # type: ignore[operator]
+            parts[place, row] = (written * top_k_weights[row, place, None]).to(parts.dtype)
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    def _activate(self, rows: Tensor) -> Tensor:
+        """Apply transformers' gate, or the activation of experts without a gate."""
+        stacked: Any = self.stacked
+        if hasattr(stacked, "act_fn"):  # a module, which exact mode replaces by a batch-invariant one
+            activated: Tensor = stacked._apply_gate(rows) if stacked.has_gate else stacked.act_fn(rows)
+            return activated
+        return in_small_pieces(stacked._apply_gate, rows)
+
+
+class RouterProduct(SteadySigmoids):
+    """A context in which products with the router's weight use the model's call shape.
+
+    Some routers convert their weight to float32 first, so a weight is recognized by its shape, and a layer is made for
+    each dtype that occurs.
+    """
+
+    def __init__(self, router: nn.Module, calls: CallShape, packed: bool) -> None:
+        super().__init__()
+        weight = router.weight
+        assert isinstance(weight, Tensor)
+        self._shape, self._calls, self._packed = weight.shape, calls, packed
+        self.made = nn.ModuleDict()  # by dtype
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Replace `linear` with the router's weight, and sigmoids; run everything else as it is."""
+        if func is not functional.linear or args[1].shape != self._shape:
+            return super().__torch_function__(func, types, args, kwargs)
+        rows, weight, bias = (*args, None)[:3]
+        name = f"of {str(weight.dtype)[6:]}"
+        if name not in self.made:
+            self.made[name] = TiledLinear(weight, bias, self._calls, self._packed)
+        return self.made[name](rows)
+
+
+def unstack_experts(model: nn.Module) -> int:
+    """Replace every stack of experts with linear layers, which share its memory; return the number of stacks."""
+    return len(replace_modules(model, lambda layer: Experts(layer) if is_stacked(layer) else None))
+
+
+def tile_routers(model: nn.Module, calls: CallShape, packed: bool) -> None:
+    """Make the router of every layer with unstacked experts multiply in the model's call shape."""
+    for parent in list(model.modules()):
+        experts = [child for child in parent.children() if isinstance(child, Experts)]
+        for child in parent.children():
+            weight = child._parameters.get("weight")
+            if experts and weight is not None and weight.dim() == 2 and len(weight) == len(experts[0].first):
+                product = RouterProduct(child, calls, packed)
+                child.products = product.made
+                run_inside(product, child)
+
+
+def is_stacked(module: nn.Module) -> bool:
+    """Return whether this is one of transformers' experts classes, which differ in layout only."""
+    return all(hasattr(module, name) for name in STACKED) and isinstance(getattr(module, "down_proj", None), Tensor)
+
+
+def has_experts(model: nn.Module, stacked: bool = False) -> bool:
+    """Return whether the model has experts; with `stacked`, whether transformers computes some of them."""
+    return any(_has_stack(module) or (not stacked and isinstance(module, Experts)) for module in model.modules())
+
+
+def _has_stack(module: nn.Module) -> bool:
+    """Return whether a module has stacked matrices. Some older classes of experts lack the attributes in STACKED."""
+    return not isinstance(module, nn.Conv1d) and any(weight.dim() == 3 for weight in module.parameters(recurse=False))
+
+
+def _unstack(stacked: nn.Module, name: str) -> nn.ModuleList:
+    """Remove a stack of matrices and return its linear layers, which share its memory."""
+    matrices, biases = getattr(stacked, name), getattr(stacked, f"{name}_bias", None)
+    delattr(stacked, name)
+    if biases is not None:
+        delattr(stacked, f"{name}_bias")
+    layers = nn.ModuleList()
+    for number, matrix in enumerate(matrices.detach()):
+        weight = matrix.t() if stacked.is_transposed else matrix
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=biases is not None, device="meta")
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        if biases is not None:
+            layer.bias = nn.Parameter(biases.detach()[number], requires_grad=False)
+        layers.append(layer)
+    return layers

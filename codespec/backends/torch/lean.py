@@ -1,0 +1,207 @@
+"""A Llama-shaped block with little Python overhead: the same weights, attention seam and cache, fused projections.
+
+transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. Here a layer is four
+products, two norms and one attention. Models of the listed architectures use it if their blocks have no other parts;
+all others run on transformers. `model_check` compares its results with transformers' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from codespec.backends.torch.attention import Seam, attend
+from codespec.backends.torch.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
+from codespec.backends.torch.taps import Taps
+
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+KNOWN = {  # a block with any other part is not supported
+    "": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
+    "self_attn": {*PROJECTIONS, *HEAD_NORMS},
+    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Result of a forward, with transformers' attribute name: logits [1, kept rows, vocabulary]."""
+
+    logits: Tensor
+
+
+class FusedAttention(nn.Module):
+    """Attention of a layer with fused projections.
+
+    `attention` is a module with the layer's index and our seam. `size` is the head size. `head_norms` are the norms of
+    queries and keys, or empty.
+    """
+
+    attention: Any
+    size: int
+    heads: int
+    kv_heads: int
+    scaling: float
+    window: int | None
+    head_norms: Sequence[LeanNorm] | nn.ModuleList
+
+    def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size].
+
+        cosine and sine are [N, 1, size].
+        """
+        count, q, k = mixed.shape[0], self.heads, self.kv_heads
+        mixed = mixed.view(count, q + 2 * k, self.size)
+        rotated = mixed[:, : q + k]
+        if self.head_norms:
+            rotated = torch.cat([self.head_norms[0](rotated[:, :q]), self.head_norms[1](rotated[:, q:])], dim=1)
+        rotated = rotate(rotated, cosine, sine).transpose(0, 1)[None]
+        values = mixed[:, q + k :].transpose(0, 1)[None]
+        out, _ = attend(self.attention, rotated[:, :q], rotated[:, q:], values, None, self.scaling, self.window)
+        return out.reshape(count, q * self.size)
+
+
+class LeanBlock(FusedAttention):
+    """One decoder layer. `attention` is transformers' module with our function and the layer's settings."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.attention = layer.self_attn
+        self.qkv = fuse(self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
+        self.out = self.attention.o_proj
+        self.gate_up = fuse(layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.down = layer.mlp.down_proj
+        self.before = LeanNorm.like(layer.input_layernorm)
+        self.after = LeanNorm.like(layer.post_attention_layernorm)
+        norms = (getattr(self.attention, name, None) for name in HEAD_NORMS)
+        self.head_norms = nn.ModuleList(LeanNorm.like(norm) for norm in norms if norm is not None)
+        self.size = self.attention.head_dim
+        self.kv_heads = self.attention.k_proj.out_features // self.size
+        self.heads = self.attention.q_proj.out_features // self.size
+        self.scaling, self.window = self.attention.scaling, attention_window(self.attention)
+
+    def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the layer on rows [N, hidden] and the pending addend `fed`; return both for the next layer.
+
+        The norm computes the sum, so that addition and norm are one operation. cosine and sine are [N, 1, size].
+        """
+        rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
+        rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
+        return rows, self.down(silu_mul(self.gate_up(normed)))
+
+
+class LeanNetwork(nn.Module):
+    """A whole model of lean blocks, with transformers' call signature."""
+
+    def __init__(self, network: Any, seam: Seam) -> None:
+        super().__init__()
+        self.config = network.config
+        self.embed = network.model.embed_tokens
+        self.angles = Angles(network.model.rotary_emb, seam)
+        self.blocks = nn.ModuleList()
+        for layer in network.model.layers:
+            self.blocks.append(LeanBlock(layer))
+            for name in PROJECTIONS:  # keep only the fused copies
+                delattr(layer.self_attn, name)
+            delattr(layer, "mlp")
+        self.norm = LeanNorm.like(network.model.norm)
+        self.head = network.lm_head
+        self.taps: Taps | None = None
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
+        """Map token ids and positions [1, N] to the logits of the kept rows."""
+        rows: Tensor = self.embed(input_ids[0])
+        fed: Tensor | None = None
+        cosine, sine = self.angles.at(rows, position_ids)
+        if rows.device.type == "cpu":  # norms need float32 anyway, and sums avoid bfloat16 rounding
+            rows = rows.float()
+        for number, block in enumerate(self.blocks):
+            rows, fed = block(rows, fed, cosine, sine)
+            if self.taps is not None:
+                self.taps.see(number, rows, fed)
+        assert fed is not None
+        return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
+
+
+class Angles(nn.Module):
+    """The inputs of `rotate`, by position.
+
+    If positions are on the host, two table lookups replace ten small operations.
+    """
+
+    def __init__(self, rotary: Any, seam: Seam) -> None:
+        super().__init__()
+        self.rotary, self.seam = rotary, seam
+        self.table: tuple[Tensor, ...] = ()
+
+    def at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine [N, 1, size] for positions [1, N], in the dtype of `rows`."""
+        assert self.seam.context is not None
+        if self.seam.context.rows is not None:
+            return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
+        needed = int(positions.max()) + 1
+        if not self.table or len(self.table[0]) < needed:
+            every = torch.arange(1 << (needed - 1).bit_length(), device=rows.device)[None]
+            self.table = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
+        cosine, sine = self.table
+        return cosine[positions[0]], sine[positions[0]]
+
+
+class LeanNorm(nn.Module):
+    """Root-mean-square norm (Zhang and Sennrich 2019), in the weight's dtype."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = weight, eps
+
+    @classmethod
+    def like(cls, norm: Any) -> LeanNorm:
+        """Return a norm with the weight and eps of a transformers norm."""
+        return cls(norm.weight, norm.variance_epsilon)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Normalize over the last dimension."""
+        return rms_norm(rows, self.weight, self.eps)
+
+    def of_sum(self, rows: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows + added, and its norm."""
+        return add_rms_norm(rows, added, self.weight, self.eps)
+
+
+def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
+    """Return the lean form of a model, which takes over its weights, or None if its blocks are of another kind."""
+    whole: Any = network
+    if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
+        return None
+    layers, rotated = whole.model.layers, 2 * len(whole.model.rotary_emb.inv_freq)
+    if not layers or any(rotated != layer.self_attn.head_dim or not _is_known(layer) for layer in layers):
+        return None
+    return LeanNetwork(whole, seam)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    parts = {path: layer.get_submodule(path) for path in KNOWN}
+    return all({name for name, _ in part.named_children()} <= KNOWN[path] for path, part in parts.items())
+
+
+def attention_window(attention: Any) -> int | None:
+    """Return a layer's window: Qwen's attention stores it, Mistral's reads the configuration, Llama's has none."""
+    holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
+    window: int | None = getattr(holder, "sliding_window", None)
+    return window
+
+
+def fuse(*layers: nn.Linear) -> nn.Linear:
+    """Fuse several projections of the same input into one linear layer."""
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    biased = layers[0].bias is not None
+    fused = nn.Linear(weight.shape[1], weight.shape[0], bias=biased, device="meta")
+    fused.weight = nn.Parameter(weight, requires_grad=False)
+    if biased:
+        fused.bias = nn.Parameter(torch.cat([layer.bias.detach() for layer in layers]), requires_grad=False)
+    return fused

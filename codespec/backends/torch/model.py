@@ -1,0 +1,338 @@
+"""A causal language model computed by torch: the backend for GPUs, and for what the native kernels do not compute.
+
+No other module calls a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
+attention span by span. On a device ("device") all rows are in tensors there, so that steps can be captured and replayed
+as graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from codespec.backends.language_model import (
+    CAPACITY_UNIT,
+    GRAPH_ROWS,
+    DeviceLogits,
+    LanguageModel,
+    Logits,
+    ModelSpec,
+    Progress,
+)
+from codespec.backends.rows import Rows, kept_rows
+from codespec.backends.torch.attention import ForwardContext, Heads, Seam
+from codespec.backends.torch.cache import KVCache, LayerShape, cache_bytes
+from codespec.backends.torch.call_shape import FAST, UNTRIED, CallShape
+from codespec.backends.torch.cuda.device_rows import DeviceRows, tile_positions
+from codespec.backends.torch.cuda.graphs import StepRunner
+from codespec.backends.torch.grouping import Span
+from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.recurrent.states import States, StateShape, branching_points
+from codespec.backends.torch.rotary import RequestRotary, SlotFrequencies
+from codespec.backends.torch.taps import Taps, attach_taps
+from codespec.text.tokenizer import TextTokenizer
+
+Steps = Literal["spans", "device"]
+
+
+class TorchModel(LanguageModel):
+    """A transformers network with its KV cache. Rows of several sequences share one flat forward."""
+
+    searched = True
+
+    def __init__(
+        self,
+        network: nn.Module,
+        seam: Seam,
+        rotary: RequestRotary | None,
+        tokenizer: TextTokenizer,
+        spec: ModelSpec,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        exact: bool,
+        steps: Steps | None = None,
+    ) -> None:
+        super().__init__(tokenizer, spec, device=device, exact=exact)
+        self.network = network
+        self.device: torch.device = device
+        self.dtype = dtype
+        self.calls = UNTRIED if exact else FAST
+        self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
+        self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
+        self.on_device = self.steps == "device"
+        self.shapes: dict[int, LayerShape] = {}
+        self.states: dict[int, StateShape] = {}  # of recurrent layers
+        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
+        self.cache: KVCache | None = None
+        self._seam = seam
+        self._rotary = rotary
+        self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
+        self._runner: StepRunner | None = None
+        self.taps: Taps | None = None
+        self._features: Tensor | None = None  # the last forward's; a graph replay writes to `_shared` instead
+        self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """The threads, the device, the mode, sizes and number formats, and the kinds of products and attention."""
+        gpu = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""  # it may be replaced
+        spec = replace(self.spec, name="", notes=())
+        kinds = {layer.kind for layer in tiled_linears(self.network)}
+        return (
+            *(torch.__version__, torch.get_num_threads(), str(self.device), gpu, self.steps, self.exact, spec),
+            *(str(self.dtype), sorted(self.shapes.items()), sorted(map(repr, self.heads)), sorted(kinds)),
+            *(self.kernel, *sorted(map(repr, self.states.items()))),
+        )
+
+    @property
+    def call_facts(self) -> tuple[object, ...]:
+        """The shape of call, and the captured graphs."""
+        return (self.calls, self.bucket_rows, self.captured)
+
+    def use_threads(self, count: int) -> None:
+        """Set torch's number of threads, which all models of the process share."""
+        torch.set_num_threads(count)
+        self.threads = None
+
+    def wait(self) -> None:
+        """Wait until the device has finished."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def slot_bytes(self, capacity: int) -> int:
+        """Return the bytes of a slot of at least `capacity` positions."""
+        capacity += -capacity % CAPACITY_UNIT
+        return cache_bytes(self.shapes, 1, capacity, self.dtype, self.feature_shape, self.states)
+
+    @torch.inference_mode()
+    def step(self, batch: Sequence[Rows]) -> Logits:
+        """Run all rows in one forward. The logits are on the host after spans, else on the device."""
+        logits = self.forward(batch)
+        if self.steps == "device":
+            device_logits: DeviceLogits = logits
+            return device_logits
+        return logits.numpy()
+
+    def use(self, calls: CallShape) -> None:
+        """Set the call shape for products and for attention over spans."""
+        self.calls = calls
+        for layer in tiled_linears(self.network):
+            layer.calls = calls
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """Record the outputs of these layers in `features`, in addition to the layers tapped before.
+
+        Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
+        network's layers can't be read.
+        """
+        known = self.taps.layers if self.taps is not None else ()
+        more = tuple(layer for layer in layers if layer not in known)
+        taps = Taps((*known, *more), self.spec.hidden_size)
+        attach_taps(self.network, taps)
+        self.taps = taps
+
+    @property
+    def groups(self) -> int:
+        """The most query heads that share a key head."""
+        return max((heads.groups for heads in self.heads), default=1)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Number of tapped layers and their width; empty if no layer is tapped."""
+        return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
+
+    @property
+    def features(self) -> Tensor:
+        """Outputs of the tapped layers in the last forward: [rows, layers, hidden], in the model's dtype."""
+        assert self._features is not None, "no layer is tapped, or nothing was computed since"
+        return self._features
+
+    def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
+        """Allocate `slots` cache slots of `capacity` positions and discard the previous cache.
+
+        On a device, steps of up to `graph_rows` rows are padded to buckets.
+        """
+        self._runner = self.cache = self._shared = None  # free the old cache before allocating
+        on_device = self.steps == "device"
+        self.cache = KVCache(
+            self.shapes,
+            slots,
+            capacity,
+            self.dtype,
+            self.device,
+            scratch=on_device,
+            features=self.feature_shape,
+            states=self.states,
+        )
+        if self._rotary is not None:
+            self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
+        if on_device:
+            if self.taps is not None:
+                self._shared = torch.zeros((graph_rows, *self.feature_shape), dtype=self.dtype, device=self.device)
+            tile = tile_positions(self.groups)
+            self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
+
+    @torch.inference_mode()
+    def capture(self, progress: Progress = lambda done, of: None) -> str:
+        """Capture the graphs that steps replay on a GPU.
+
+        Return "", or a clause for a report: why capturing failed, and how steps run instead.
+        """
+        return self._runner.capture(progress) if self._runner is not None else ""
+
+    @property
+    def captured(self) -> bool:
+        """Whether steps in buckets replay captured graphs."""
+        return self._runner is not None and self._runner.captured
+
+    @property
+    def bucket_rows(self) -> tuple[int, ...]:
+        """The bucket sizes in rows: up to `graph_rows` on a device, empty for spans."""
+        return self._runner.buckets.rows if self._runner is not None else ()
+
+    def rotary_key(self, length: int) -> int:
+        """Return a key for the rotation of a sequence that may grow to `length`; prefixes need equal keys."""
+        return 0 if self._rotary is None else self._rotary.frequencies(length).key
+
+    def admit(self, slot: int, length: int, cached: int = 0) -> None:
+        """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
+        assert self.cache is not None
+        self.cache.rollback(slot, cached)
+        if self._rotary is not None and self._frequencies is not None:
+            self._frequencies.put(slot, self._rotary.frequencies(length))
+
+    def keep_for_later(self, slot: int, ids: Sequence[int], exactly: int = 0) -> None:
+        """Keep the recurrent states from which later prompts can continue.
+
+        `ids` is the slot's prompt. Later prompts may share it up to one of its `branching_points`, or its first
+        `exactly` ids. Keys and values are kept in any case.
+        """
+        assert self.cache is not None
+        if self.cache.states is not None:
+            points = branching_points(ids, self.tokenizer.special_ids)
+            self.cache.states.want(slot, [*points, exactly])
+
+    def resumable(self, slot: int, length: int) -> int:
+        """Return the largest number of positions, at most `length`, that a slot can keep."""
+        assert self.cache is not None
+        return self.cache.resumable(slot, length)
+
+    def resume(self, slot: int, length: int) -> int:
+        """Truncate a slot to the largest number of positions, at most `length`, that it can keep, and return it."""
+        kept = self.resumable(slot, length)
+        self.rollback(slot, kept)
+        return kept
+
+    def assume(self, slot: int, length: int) -> None:
+        """Pretend that a slot holds `length` positions, for timing."""
+        assert self.cache is not None
+        if self.cache.states is not None:
+            self.cache.states.assume(slot, length)
+        self.admit(slot, length, length)
+
+    @torch.inference_mode()
+    def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
+        """Run all rows in one forward and set each slot's length to the end of its rows.
+
+        Return float32 logits [sum of keep, vocabulary], sequence by sequence.
+        With `cached=False` nothing is written to the cache: used to probe shapes.
+        """
+        if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
+            torch.set_num_threads(self.threads)
+        cache = self.cache if cached else None
+        runner = self._runner if cached else None
+        logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
+        if cache is not None:
+            if self._features is not None:
+                cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
+            for rows in batch:
+                cache.lengths[rows.slot] = rows.end
+        return logits
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Truncate a slot to `length` positions."""
+        assert self.cache is not None
+        self.cache.rollback(slot, length)
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of slot `source` to slot `target`."""
+        assert self.cache is not None
+        self.cache.fork(source, target, length)
+
+    def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
+        """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""
+        context, ids, positions, kept = self._lay_out(batch, cache)
+        logits = self._call(context, ids, positions, kept)
+        if context.states is not None:
+            context.states.finish(context.plans)
+        if not self.shapes:
+            self.heads = frozenset(context.heads.values())
+            self.shapes = {
+                layer: (heads.kv_heads, heads.size, heads.value_size) for layer, heads in context.heads.items()
+            }
+        return logits[: sum(rows.keep for rows in batch)].float()
+
+    def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
+        """Run a step on the device; return logits [kept, vocabulary]. Graphs record this."""
+        context = ForwardContext([], self.cache, self.calls, rows)
+        if self._frequencies is not None:
+            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
+        logits = self._call(context, rows.ids, rows.positions, kept)
+        if self._features is not None and self._shared is not None and len(self._features) <= len(self._shared):
+            self._shared[: len(self._features)].copy_(self._features)  # graphs share their memory, so copy out
+        return logits
+
+    def _take_features(self, rows: int) -> Tensor:
+        """Return the features [rows, layers, hidden] of the last forward, without its padding rows."""
+        shared = self._shared
+        if shared is not None and rows <= len(shared):
+            self._features = shared
+        assert self._features is not None
+        self._features = self._features[:rows]
+        return self._features
+
+    def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
+        """Return the network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
+        self._seam.context = context
+        try:
+            logits: Tensor = self.network(
+                input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=kept
+            ).logits[0]
+        finally:
+            self._seam.context = None
+        assert len(logits) == len(kept), "the model ignores logits_to_keep"
+        if self.taps is not None:
+            self._features = self.taps.take(self.dtype)
+        return logits
+
+    def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[ForwardContext, Tensor, Tensor, Tensor]:
+        ids: list[int] = []
+        positions: list[int] = []
+        spans: list[Span] = []
+        for rows in batch:
+            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
+            ids.extend(rows.ids)
+            positions.extend(range(rows.start, rows.end))
+        kept = list(kept_rows(batch))
+        context = ForwardContext(spans, cache, self.calls)
+        if self.states:
+            context.states = self._states_of(batch, cache)
+            context.plans = context.states.plan(batch)
+        if self._frequencies is not None:
+            slots = [span.slot for span in spans for _ in range(span.rows)]
+            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(self._tensor(slots))
+        return context, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
+
+    def _states_of(self, batch: Sequence[Rows], cache: KVCache | None) -> States:
+        if cache is not None:
+            assert cache.states is not None
+            return cache.states
+        return States(self.states, 1 + max(rows.slot for rows in batch), self.dtype, self.device)
+
+    def _tensor(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)

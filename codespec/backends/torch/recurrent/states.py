@@ -1,0 +1,303 @@
+"""Store the states of recurrent layers for each slot of a cache, so that a slot can be rolled back.
+
+A recurrent state can't be cut like keys and values: it holds its whole text in one matrix. Each slot therefore has a
+**base** state, the state at its **tip** (its last row), and a record of the rows between them, from which any state
+between the two can be recomputed. A rollback only sets a length; the next forward moves the base to it, by exchanging
+the two states if no row was rejected, else by repeating the accepted rows. The base never lies more than `WINDOW` rows
+behind the tip, so the work of a round is bounded.
+
+A later prompt may share a prefix with a slot's text. The state at the end of that prefix is usually lost, so copies are
+kept at a few positions: before the parts of a prompt that change with the next keystroke (`branching_points`), and
+once after the written text. `resumable` returns the last position with a state.
+
+All layers of a slot are at the same positions, so a forward is planned once (`States.plan`) for all layers.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from codespec.backends.rows import Rows
+
+WINDOW = 80  # rows between base and tip: more than the longest draft of the default settings
+ANCHORS = 4  # states kept at positions of the prompt
+RECENT = ANCHORS  # index of the state kept after written text
+FIRST_KEPT = 2  # index of the first kept state; 0 and 1 are base and tip
+GRID = 32  # positions at which states are kept for later prompts: multiples of this
+SLACK = 4  # last tokens of a part of a prompt, which may be split differently after the next keystroke
+PARTS = 2  # parts of a prompt with kept states, in addition to its end
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """Sizes of one layer: its float32 state, the earlier rows that its convolution reads, and the values of a row."""
+
+    state: tuple[int, ...]
+    history: int
+    width: int
+
+    def nbytes(self, dtype: torch.dtype) -> int:
+        """Return the bytes of one slot."""
+        rows = (self.history + WINDOW + (ANCHORS + 1) * self.history) * self.width * dtype.itemsize
+        return rows + (FIRST_KEPT + ANCHORS + 1) * math.prod(self.state) * torch.float32.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStates:
+    """Buffers of one layer.
+
+    states  [slots, 2 + kept, …]: base and tip, in changing order, and the kept ones
+    rows    [slots, history + WINDOW, width]: the rows before and after the base
+    before  [slots, kept, history, width]: the rows before each kept state
+    """
+
+    states: Tensor
+    rows: Tensor
+    before: Tensor
+
+
+@dataclass(slots=True)
+class Place:
+    """Positions of a slot's states. `base_at` is the index of the base, 0 or 1; the tip has the other index.
+
+    Rows from `base` to `end` are recorded. Rows before `settled` are certain. `tip` is the position of the tip state,
+    or None. `blank` means that the base has not been zeroed yet.
+    """
+
+    base: int = 0
+    end: int = 0
+    settled: int = 0
+    tip: int | None = None
+    base_at: int = 0
+    blank: bool = True
+    kept: dict[int, int] = field(default_factory=dict)  # index -> position
+    wanted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows at positions first…last-1, computed from state `source` into state `target` (indices of `LayerStates`)."""
+
+    first: int
+    last: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The work of every layer for one sequence in a forward.
+
+    `first` is the position of the first row to compute; rows before `start` are recorded ones. `recorded` is the slice
+    of the recorded rows to read, which begins with the history of `first`. Afterwards the last `kept_rows` rows,
+    counting recorded and new ones, are written to the record from index `write_at` on. `copies` maps positions at which
+    the state is kept to its index.
+    """
+
+    slot: int
+    start: int
+    rows: int
+    first: int
+    recorded: slice
+    runs: tuple[Run, ...]
+    write_at: int
+    kept_rows: int
+    copies: Mapping[int, int]
+    after: Place
+
+
+class States:
+    """States of all recurrent layers of a model, for `slots` slots."""
+
+    def __init__(self, shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.history = max(shape.history for shape in shapes.values())
+        assert all(shape.history == self.history for shape in shapes.values())
+        self.places = [Place() for _ in range(slots)]
+        self.layers: dict[int, LayerStates] = {}
+        kept = ANCHORS + 1
+        for layer, shape in shapes.items():
+            self.layers[layer] = LayerStates(
+                zeros((slots, FIRST_KEPT + kept, *shape.state), torch.float32, device),
+                zeros((slots, shape.history + WINDOW, shape.width), dtype, device),
+                zeros((slots, kept, shape.history, shape.width), dtype, device),
+            )
+
+    def resumable(self, slot: int, length: int) -> int:
+        """Return the largest number of positions, at most `length`, after which the slot's text can continue."""
+        place = self.places[slot]
+        if place.base <= length <= place.end:
+            return length
+        known = [*place.kept.values(), place.end]
+        return max((position for position in known if position <= length), default=0)
+
+    def cut(self, slot: int, length: int) -> None:
+        """Invalidate the positions from `length` on, which `resumable` must have returned; earlier ones are certain."""
+        place = self.places[slot]
+        place.kept = {index: position for index, position in place.kept.items() if position <= length}
+        if place.base <= length <= place.end:
+            place.settled = place.end = length
+            if place.tip is not None and place.tip > length:
+                place.tip = None
+        elif length:
+            self._restore(slot, length)
+        else:
+            place.base = place.end = place.settled = 0
+            place.tip, place.blank = None, True
+
+    def assume(self, slot: int, length: int) -> None:
+        """Pretend that the slot holds `length` positions, for timing."""
+        self.places[slot] = Place(length, length, length)
+
+    def want(self, slot: int, positions: Collection[int]) -> None:
+        """Keep the states at the last ANCHORS of these positions when they are computed."""
+        self.places[slot].wanted = tuple(sorted(set(positions)))[-ANCHORS:]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Replace slot `target` by the first `length` positions of slot `source`, which must be resumable there."""
+        place = self.places[source]
+        within = place.base <= length <= place.end and not place.blank
+        at = place.base_at if within else FIRST_KEPT + _index_of(place, length) if length else None
+        kept = {index: position for index, position in place.kept.items() if position <= length}
+        if at is None:
+            self.places[target] = Place(kept=kept)
+            return
+        base = place.base if within else length
+        rows = self.history + length - base
+        for layer in self.layers.values():
+            layer.states[target, 0] = layer.states[source, at]
+            before = layer.rows[source, :rows] if within else layer.before[source, at - FIRST_KEPT]
+            layer.rows[target, :rows] = before
+            for index in kept:
+                layer.states[target, FIRST_KEPT + index] = layer.states[source, FIRST_KEPT + index]
+                layer.before[target, index] = layer.before[source, index]
+        self.places[target] = Place(base, length, length, blank=False, kept=kept)
+
+    def plan(self, batch: Sequence[Rows]) -> list[Plan]:
+        """Plan a forward. Until `finish` its slots hold nothing, so an interrupted forward leaves no wrong state."""
+        return [self._plan(rows.slot, rows.start, len(rows.ids)) for rows in batch]
+
+    def finish(self, plans: Sequence[Plan]) -> None:
+        """Record that every layer has computed its rows."""
+        for plan in plans:
+            self.places[plan.slot] = plan.after
+
+    def _plan(self, slot: int, start: int, count: int) -> Plan:
+        place, after = self._begin(slot, start)
+        tip = place.tip if place.tip is not None and place.tip <= start else None
+        settled = min(place.settled, start)
+        if start > place.base and start + count - settled > WINDOW:
+            settled = start
+        runs: list[Run] = []
+        if settled > place.base:
+            if tip == settled:
+                after.base_at, tip = 1 - place.base_at, None
+            else:
+                runs.append(Run(place.base, settled, place.base_at, place.base_at))
+            after.base = settled
+        base_at, tip_at = after.base_at, 1 - after.base_at
+        if after.base == start:
+            certain = max(0, count - WINDOW)
+            if certain:
+                runs.append(Run(start, start + certain, base_at, base_at))
+                after.base += certain
+            runs.append(Run(start + certain, start + count, base_at, tip_at))
+        else:
+            if tip != start:
+                runs.append(Run(after.base, start, base_at, tip_at))
+            runs.append(Run(start, start + count, tip_at, tip_at))
+        after.tip = after.end = start + count
+        after.settled = after.base
+        return self._make_plan(slot, start, count, place, after, runs)
+
+    def _begin(self, slot: int, start: int) -> tuple[Place, Place]:
+        """Return a slot's place before a forward from `start` on, and a copy to change."""
+        if not self.places[slot].base <= start <= self.places[slot].end:
+            self.cut(slot, start)  # the text starts over without a rollback
+        place = self.places[slot]
+        if place.blank:
+            self._clear(slot)
+        self.places[slot] = Place()
+        return place, replace(place, kept=dict(place.kept), blank=False)
+
+    def _make_plan(self, slot: int, start: int, count: int, place: Place, after: Place, runs: Sequence[Run]) -> Plan:
+        first, moved = runs[0].first, after.base - place.base
+        return Plan(
+            slot=slot,
+            start=start,
+            rows=count,
+            first=first,
+            recorded=slice(first - place.base, start - place.base + self.history),
+            runs=tuple(runs),
+            write_at=0 if moved else self.history + start - place.base,
+            kept_rows=after.end - after.base + self.history if moved else count,
+            copies=_copies(after, first, start, bool(moved)),
+            after=after,
+        )
+
+    def _clear(self, slot: int) -> None:
+        """Set the base to the state before any text."""
+        for layer in self.layers.values():
+            layer.states[slot, self.places[slot].base_at].zero_()
+            layer.rows[slot, : self.history].zero_()
+
+    def _restore(self, slot: int, position: int) -> None:
+        """Make a kept state the base."""
+        place = self.places[slot]
+        index = _index_of(place, position)
+        for layer in self.layers.values():
+            layer.states[slot, place.base_at] = layer.states[slot, FIRST_KEPT + index]
+            layer.rows[slot, : self.history] = layer.before[slot, index]
+        place.base = place.end = place.settled = position
+        place.tip, place.blank = None, False
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor of zeros. On a CPU the system zeroes a page on its first write: unused pages cost nothing."""
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or not size:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
+
+
+def states_bytes(shapes: Mapping[int, StateShape], slots: int, dtype: torch.dtype) -> int:
+    """Return the size in bytes of the states of these layers."""
+    return slots * sum(shape.nbytes(dtype) for shape in shapes.values())
+
+
+def branching_points(ids: Sequence[int], special_ids: Collection[int]) -> list[int]:
+    """Return positions at which the state is worth keeping: shortly before the ends of a prompt's last parts.
+
+    The next keystroke changes the last tokens of one of these parts and leaves its other tokens as they are.
+    """
+    special = [place for place, token in enumerate(ids) if token in special_ids]
+    ends = [*special[-PARTS:], len(ids)]
+    points = {(end - SLACK) // GRID * GRID for end in ends}
+    return sorted(point for point in points if point > 0)
+
+
+def _index_of(place: Place, position: int) -> int:
+    indices = [index for index, kept in place.kept.items() if kept == position]
+    assert indices, f"no state is kept at position {position}"
+    return indices[0]
+
+
+def _copies(after: Place, first: int, start: int, moved: bool) -> dict[int, int]:
+    """Choose the states to keep in this forward, and record them in `after`."""
+    copies: dict[int, int] = {}
+    for position in after.wanted:
+        if start < position <= after.end and position not in after.kept.values():
+            free = [index for index in range(ANCHORS) if index not in after.kept]
+            index = free[0] if free else min(range(ANCHORS), key=lambda anchor: after.kept[anchor])
+            after.kept[index] = position
+            copies[position] = index
+    recent = after.kept.get(RECENT, 0)
+    if moved and after.base >= first and after.base // GRID > recent // GRID and after.base not in copies:
+        after.kept[RECENT] = after.base
+        copies[after.base] = RECENT
+    return copies

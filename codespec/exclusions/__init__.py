@@ -1,0 +1,1 @@
+"""What must never leave the machine: files that git or the user excludes, and text that holds secrets."""

@@ -1,0 +1,260 @@
+"""Ask git which files a repository ignores: `git check-ignore`, one process for each of the repositories used last.
+
+Git reads the repository's own configuration, which may be hostile. It is run so that it starts no program of the
+repository (monitor, hook, pager, transport), writes nothing, and looks at no repository but the given one; it refuses
+those of other users itself. Time, memory and the number of processes are limited. When the server ends, its pipes
+close and git ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from codespec.files import Unreadable
+
+SECONDS = 5.0  # for one answer
+RETRY_S = 30.0  # seconds before git is asked again that refused a repository or was too slow
+MEMORY = 1 << 30  # bytes
+MAX_PROCESSES = 4
+MAX_SEEN = 4096  # files that a process may have read
+_SAFE = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit", "protocol.allow=never")
+_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+_GLOB = frozenset("*?[\\")
+_APPLE = "/usr/bin/git"  # opens a dialog if the developer tools are missing
+_TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
+State = tuple[int, ...] | None
+
+
+def find_git() -> str:
+    """Return the path of git, or "" if it is not installed. A program in the current folder doesn't count."""
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    found = shutil.which("git", path=os.pathsep.join(folders)) or ""
+    if os.path.dirname(found) not in folders:
+        return ""
+    missing = sys.platform == "darwin" and found == _APPLE and not any(map(os.path.exists, _TOOLS))
+    return "" if missing else found
+
+
+class GitIgnore:
+    """The git processes. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._git: str | None = None
+        self._repositories: dict[Path, _Repository] = {}
+
+    def source(self, top: Path, file: Path) -> str | None:
+        """Return the name of the file whose pattern excludes a file, "" if none, or None if git can't say.
+
+        `file` must not be behind a link in the repository at `top`. Blocks. Raises OSError if a file of patterns can't
+        be read, and TimeoutError.
+        """
+        with self._lock:
+            if self._git is None:
+                self._git = find_git()
+            if not self._git:
+                return None
+            repository = self._repositories.pop(top, None) or _Repository(self._git, top)
+            self._repositories[top] = repository
+            while len(self._repositories) > MAX_PROCESSES:
+                self._repositories.pop(next(iter(self._repositories))).close()
+        return repository.source(file)
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            while self._repositories:
+                self._repositories.popitem()[1].close()
+
+
+class _Repository:
+    """One repository and its process, which is replaced when a file changes that it may have read."""
+
+    def __init__(self, git: str, top: Path) -> None:
+        self._git, self._top = git, top
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._around: tuple[Path, ...] = ()  # index, configuration and patterns outside the tree
+        self._seen: dict[Path, State] = {}
+        self._rests_until = 0.0
+        self._was_slow = False
+
+    def source(self, file: Path) -> str | None:
+        with self._lock:
+            if time.monotonic() < self._rests_until:
+                if self._was_slow:
+                    raise TimeoutError
+                return None
+            try:
+                return self._ask(file)
+            except (OSError, subprocess.SubprocessError) as error:
+                if isinstance(error, Unreadable):
+                    raise
+                self._end()
+                self._rests_until = time.monotonic() + RETRY_S
+                self._was_slow = isinstance(error, TimeoutError | subprocess.TimeoutExpired)
+                if self._was_slow:
+                    raise TimeoutError from error
+                return None
+
+    def close(self) -> None:
+        """End the process, also while it is asked."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._lock:
+            self._end()
+
+    def _ask(self, file: Path) -> str:
+        name = file.relative_to(self._top).as_posix()
+        words = ["check-ignore", "-z", "--verbose", "--non-matching", "--stdin"]
+        self._around = self._around or tuple(self._find_around())
+        read = {path: _state(path) for path in (*self._around, *self._patterns_above(file))}
+        if _GLOB & set(name):  # git would take a tracked file for it that the name matches as a pattern
+            return _source(self._run([*words, "--no-index"], b"./" + os.fsencode(name) + b"\0"))
+        if len(self._seen) > MAX_SEEN or any(self._seen.get(path, state) != state for path, state in read.items()):
+            self._end()
+        if self._process is None:
+            self._process = self._start(words)
+        self._seen |= read
+        return _source(self._answer(self._process, b"./" + os.fsencode(name) + b"\0"))
+
+    def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
+        """Return git's four fields. Raises TimeoutError, and OSError if git ends."""
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(SECONDS, stop)
+        timer.daemon = True
+        timer.start()
+        answer = b""
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise BrokenPipeError
+            process.stdin.write(question)
+            while answer.count(b"\0") < 4:
+                piece = process.stdout.read(1 << 16)
+                if not piece:
+                    raise TimeoutError if late.is_set() else BrokenPipeError
+                answer += piece
+        finally:
+            timer.cancel()
+        return answer
+
+    def _find_around(self) -> Iterator[Path]:
+        """Yield the files outside the tree that decide: the index, the configuration and files of patterns."""
+        words = ["rev-parse", "--path-format=absolute"]
+        for name in ("index", "info/exclude", "config", "config.worktree"):
+            words += ["--git-path", name]
+        yield from map(Path, os.fsdecode(self._run(words)).splitlines())
+        home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git"
+        excludes = os.fsdecode(self._run(["config", "--type=path", "--get", "core.excludesFile"])).rstrip("\n")
+        yield from (home / "config", Path.home() / ".gitconfig", self._top / excludes if excludes else home / "ignore")
+
+    def _patterns_above(self, file: Path) -> Iterator[Path]:
+        yield from (folder / ".gitignore" for folder in file.parents if folder.is_relative_to(self._top))
+
+    def _run(self, words: Sequence[str], question: bytes = b"") -> bytes:
+        """Return the output of a git command. Exit code 1 is an empty answer of the commands used here."""
+        done = subprocess.run(
+            self._command(words),
+            input=question,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._top,
+            env=self._environment(),
+            timeout=SECONDS,
+            check=False,
+        )
+        if done.returncode not in (0, 1):
+            raise BrokenPipeError
+        return done.stdout
+
+    def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self._command(words),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            cwd=self._top,
+            env=self._environment(),
+            bufsize=0,
+        )
+        if sys.platform == "linux":
+            import resource
+
+            with contextlib.suppress(OSError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+        return process
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return [self._git, "--no-pager", *(word for each in _SAFE for word in ("-c", each)), *words]
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith("GIT_")}
+        ceiling = str(self._top.parent)
+        return kept | {
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CEILING_DIRECTORIES": ceiling,
+            "GIT_FLUSH": "1",
+            "LC_ALL": "C",
+        }
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        self._around, self._seen = (), {}
+        if process is not None:
+            process.kill()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    stream.close() if stream is not None else None
+            process.wait()
+
+
+def _source(answer: bytes) -> str:
+    """Return the file of the pattern that excludes a path, from git's fields: file, line, pattern and path."""
+    fields = answer.split(b"\0")
+    if len(fields) < 4 or fields[2].startswith(b"!"):
+        return ""
+    return os.fsdecode(fields[0])
+
+
+def _state(path: Path) -> State:
+    """Return what differs after each change of a file of patterns, or None if there is none.
+
+    Raises OSError (Unreadable for a device or a pipe, which would block git).
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("it is not a regular file")
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL):
+            return None
+        raise unfollowable(path, error) from error
+    except ValueError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def unfollowable(path: Path, error: OSError) -> Unreadable:
+    """Return the error for a file of patterns that can't be read."""
+    why = str(error) if isinstance(error, Unreadable) else error.strerror or type(error).__name__
+    return Unreadable(f"{path} can't be followed ({why})")

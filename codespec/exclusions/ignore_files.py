@@ -1,0 +1,282 @@
+"""Decide which files a repository's ignore files exclude: what git ignores, and .codespecignore files.
+
+Git itself is asked where it is installed and accepts the repository (`git_ignore`). Elsewhere, and for
+.codespecignore, pathspec matches the patterns. The language server and the drafter's training data use the same rules.
+Files of patterns are read within size limits and cached until they change. A hostile pattern can't take long: one whose
+literal parts are not in the path is not tried, and one that could be tried in too many ways counts as matching.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import re
+import threading
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec.patterns.gitignore.base import GitIgnorePatternError
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+from codespec.exclusions.git_ignore import SECONDS, GitIgnore, unfollowable
+from codespec.files import NotUtf8, Unreadable, decode_text, read_regular, without_mark
+
+GITIGNORE, CODESPECIGNORE = ".gitignore", ".codespecignore"
+MAX_IGNORE_BYTES = 256 << 10  # total size of the ignore files that apply to one file
+MAX_FOLDERS = 100  # parent folders of one file
+MAX_KEPT_BYTES = 4 * MAX_IGNORE_BYTES  # total size of the cached ignore files
+MAX_WAYS = 1_000_000  # to match the stars of a file's patterns with one path
+MAX_CLASSES = 2000  # patterns with a [class] or a backslash in one file
+# errno values that mean there is no ignore file: it does not exist, or its name is invalid.
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
+_LITERAL = re.compile(r"[^*?/!]+")
+_STARS = re.compile(r"\*+")
+_CLASS = re.compile(r"\[:(\w+):\]")
+_MANY_STARS = re.compile(r"(?<![^/!])\*{3,}(?![^/])")
+_ESCAPED = re.compile(r"\[([!^]?)([^\]\\]*\\.(?:[^\]\\]|\\.)*)\]")
+# The ranges of ASCII's classes, which pathspec doesn't know. None begins with a `!` or contains a `]`.
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \t",
+    "cntrl": "\0-\x1f\x7f",
+    "digit": "0-9",
+    "graph": '"-~!',
+    "lower": "a-z",
+    "print": " -~",
+    "punct": ":-@[^-`{-~!-.",
+    "space": " \t-\r",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+_EXCLUDES_FILE = re.compile(r"^\s*excludesfile\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
+
+
+class Pattern:
+    """One pattern, relative to the folder of its file."""
+
+    def __init__(self, line: str) -> None:
+        body = line.rstrip(" ")
+        self.negated = body.startswith("!")
+        self._line = line
+        self._folders_only = body.endswith("/")
+        self._open_end = body.rstrip("/").endswith("**") or body.strip("!/") == "*"
+        self.has_classes = "[" in body or "\\" in body
+        self._literals = [] if self.has_classes else _LITERAL.findall(body)
+        self._stars = len(_STARS.findall(body)) + ("/" not in body.strip("/"))
+        self._regex: re.Pattern[str] | None = None
+        self._is_read = False
+
+    def ways(self, path: str) -> int:
+        """Return an upper bound for the ways in which the stars may match a path; 0 if the pattern can't match."""
+        at = 0
+        for literal in self._literals:
+            at = path.find(literal, at) + len(literal)
+            if at < len(literal):
+                return 0
+        return math.comb(len(path) + self._stars, self._stars)
+
+    def match(self, path: str, is_folder: bool) -> bool:
+        """Return whether the pattern matches a `/`-separated path itself, not only a folder above it."""
+        if not self._is_read:
+            self._regex, self._is_read = _compile(self._line), True
+        if self._regex is None or (self._folders_only and not is_folder):
+            return False
+        text = path + "/" if self._folders_only else path
+        found = self._regex.search(text)
+        if found is None or self._open_end:
+            return found is not None
+        return found.groupdict().get("ps_d") is None or found.end() == len(text)
+
+
+def _compile(line: str) -> re.Pattern[str] | None:
+    """Return the regular expression of a pattern, or None for comments and patterns that can't match anything."""
+    ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
+    with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
+        text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
+        text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
+        compiled = GitIgnoreSpecPattern(text)
+        return compiled.regex if compiled.include is not None else None
+    return None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return a [class] without backslashes, which pathspec takes literally; a bracket goes to the front."""
+    start, body = found.groups()
+    front = "]" if "\\]" in body else ""
+    rest = re.sub(r"\\(.)", lambda each: each[1].strip("]"), body)
+    return f"[{start}{front}{rest}]"
+
+
+class Patterns:
+    """The patterns of one ignore file."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._patterns = [Pattern(line) for line in lines if line.strip(" /") and not line.startswith("#")]
+        if sum(pattern.has_classes for pattern in self._patterns) > MAX_CLASSES:
+            raise Unreadable(f"it has more than {MAX_CLASSES} patterns with a [class] or a backslash")
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def match(self, path: str, is_folder: bool) -> Pattern | None:
+        """Return the last pattern that matches a `/`-separated path, or None."""
+        ways = 0
+        for pattern in reversed(self._patterns):
+            more = pattern.ways(path)
+            ways += more
+            if more and (ways > MAX_WAYS or pattern.match(path, is_folder)):
+                return pattern
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreFile:
+    """A parsed ignore file whose patterns are relative to `folder`. `seen` differs after every change on disk."""
+
+    path: Path
+    folder: Path
+    seen: tuple[int, ...]
+    size: int
+    patterns: Patterns
+
+
+class IgnoreFiles:
+    """Find the ignore file that excludes a file. Caches parsed ignore files until they change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[Path, IgnoreFile] = {}
+        self._git = GitIgnore()
+
+    def close(self) -> None:
+        """End the git processes."""
+        self._git.close()
+
+    def reason(self, file: Path, roots: Collection[Path]) -> str:
+        """Return why a file is excluded, as one sentence, or "" if it is not. Blocks.
+
+        `roots` are the open workspace folders. Ignore files apply up to the repository's folder, else the workspace
+        folder, else the file's own folder. Each path that leads to the file through links must be allowed.
+        """
+        around = {*roots, *map(_resolved, roots)}
+        for place in _places(file):
+            reason = self.reason_below(repository_of(place, around) or place.parent, place)
+            if reason:
+                return reason
+        return ""
+
+    def reason_below(self, top: Path, file: Path) -> str:
+        """Like `reason`, but with the ignore files in `top` and its subfolders, and no link between them."""
+        folders = [parent for parent in file.parents if parent.is_relative_to(top)]
+        if len(folders) > MAX_FOLDERS:
+            return f"{file.name} lies in more than {MAX_FOLDERS} folders, so it is not completed."
+        try:
+            source = self._git.source(top, file) if os.path.lexists(top / ".git") else None
+            if source is None:
+                gits = [(folder / GITIGNORE, folder) for folder in folders]
+                source = self._named_by([*gits, *((each, top) for each in _outer_files(top))], file, folders)
+            name = source or self._named_by([(folder / CODESPECIGNORE, folder) for folder in folders], file, folders)
+        except TimeoutError:
+            return f"{file.name} is not completed, because git took more than {SECONDS:g} s: check the disk of {top}."
+        except Unreadable as error:
+            return f"{file.name} is not completed, because {error}: fix or remove it."
+        shown = Path(name).name if Path(name).name in (GITIGNORE, CODESPECIGNORE) else name
+        return f"{file.name} is excluded by {shown}." if name else ""
+
+    def _named_by(self, places: Sequence[tuple[Path, Path]], file: Path, folders: Sequence[Path]) -> str:
+        """Return the path of the ignore file that excludes a file or a parent folder, or "".
+
+        Checks the outermost folder first, because files in an excluded folder can't be included again. Raises
+        Unreadable.
+        """
+        files = list[IgnoreFile]()
+        for path, folder in places:
+            try:
+                files += self._find(path, folder, MAX_IGNORE_BYTES - sum(each.size for each in files))
+            except OSError as error:
+                raise unfollowable(path, error) from error
+        for path in [*reversed(folders[:-1]), file] if files else ():
+            for each in files:
+                if each.folder in path.parents:
+                    pattern = each.patterns.match(path.relative_to(each.folder).as_posix(), path != file)
+                    if pattern is not None and not pattern.negated:
+                        return str(each.path)
+                    if pattern is not None:
+                        break
+        return ""
+
+    def _find(self, path: Path, folder: Path, most: int) -> list[IgnoreFile]:
+        """Return the ignore file at a path as a list of at most one. Raises OSError if it can't be read."""
+        try:
+            status = path.stat()
+        except ValueError:
+            return []
+        except OSError as error:
+            if error.errno in NOT_THERE:
+                return []
+            raise
+        seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = self._read.get(path)
+        if known is None or (known.seen, known.folder) != (seen, folder):
+            data = read_regular(path, MAX_IGNORE_BYTES)
+            known = IgnoreFile(path, folder, seen, len(data), Patterns(_lines(data)))
+            with self._lock:
+                if sum(each.size for each in self._read.values()) + len(data) > MAX_KEPT_BYTES:
+                    self._read.clear()
+                self._read[path] = known
+        if known.size > most:
+            raise Unreadable(f"with those in the folders below it is longer than {MAX_IGNORE_BYTES >> 10} KiB")
+        return [known]
+
+
+def _lines(data: bytes) -> list[str]:
+    """Split an ignore file into patterns. Raises Unreadable if it is in another encoding than UTF-8."""
+    try:
+        text = without_mark(data).decode("utf-8", "surrogateescape")  # like the names of files
+    except NotUtf8 as error:  # PowerShell writes UTF-16, in which no pattern would match
+        raise Unreadable(str(error)) from error
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _places(file: Path) -> list[Path]:
+    """Return the paths that lead to a file: as spelled, up to the first link, and behind the links."""
+    link = next((each for each in reversed(file.parents) if os.path.islink(each)), file)
+    folder = _resolved(file.parent)
+    return list(dict.fromkeys([link, folder / file.name, _resolved(file)]))
+
+
+def _resolved(path: Path) -> Path:
+    with contextlib.suppress(OSError, ValueError):  # an invalid name
+        return Path(os.path.realpath(path))
+    return path
+
+
+def _outer_files(top: Path) -> Iterator[Path]:
+    """Yield the files of patterns outside the tree, for a repository that git itself is not asked about."""
+    folder = top / ".git"
+    if not os.path.lexists(folder):
+        return
+    with contextlib.suppress(OSError, ValueError):  # not a worktree
+        folder = top / decode_text(read_regular(folder, 4096)).removeprefix("gitdir:").strip()
+        folder = folder / decode_text(read_regular(folder / "commondir", 4096)).strip()
+    yield folder / "info" / "exclude"
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git"
+    named = list[str]()
+    for config in (folder / "config", Path.home() / ".gitconfig", home / "config"):
+        with contextlib.suppress(OSError, ValueError):
+            named += _EXCLUDES_FILE.findall(decode_text(read_regular(config, MAX_IGNORE_BYTES)))
+    yield top / os.path.expanduser(named[0]) if named else home / "ignore"
+
+
+def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
+    """Return the folder of the file's repository, else of its workspace, else None. Reads the file system."""
+    repository = next((parent for parent in file.parents if os.path.exists(parent / ".git")), None)
+    if repository is not None:
+        return repository
+    around = [root for root in roots if file.is_relative_to(root)]
+    return min(around, key=lambda root: len(root.parts)) if around else None

@@ -1,1 +1,0 @@
-"""Run models: the attention interface, the KV cache, the CPU path and the loader."""

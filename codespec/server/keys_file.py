@@ -1,0 +1,192 @@
+"""The keys of the people and programs that share a daemon: a file with one JSON object a line.
+
+    {"name": "ana", "sha256": "…", "created": "2026-11-26"}
+
+The file holds the SHA-256 of each key, never the key. A slow hash, as for passwords, would add nothing: a key is 256
+random bits, so a reader of the file can't find it by guessing. Keys are looked up by their hash, so the time of a
+comparison reveals nothing about a key either.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, MutableSequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from codespec.client.proof import KEY_PREFIX, hash_of_key
+from codespec.errors import ConfigError
+from codespec.files import Unreadable, lock_file, open_regular, parse_json
+
+MAX_BYTES = 1 << 20  # of the file
+MAX_KEYS = 1000  # each is a label of the metrics
+RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key by its name and hash."""
+
+    name: str
+    sha256: str
+    created: str = ""
+
+
+REMOVED = ("requests_per_minute", "tokens_per_day", "at_once")  # fields of earlier versions; they have no effect
+_FIELDS = {item.name for item in fields(Key)}
+
+
+def read_keys(file: Path, notes: MutableSequence[str] | None = None) -> tuple[Key, ...]:
+    """Return the keys of a file. Raises ConfigError, with the line, for anything that `add_key` never writes.
+
+    `notes` gets a sentence for each limit of earlier versions.
+    """
+    try:
+        with open_regular(file) as opened:
+            status = os.fstat(opened.fileno())
+            data = opened.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = str(error) if isinstance(error, Unreadable) else getattr(error, "strerror", "") or type(error).__name__
+        raise ConfigError(f"The keys file {file} can't be read ({why})", "make one with `codespec keys add`") from error
+    if sys.platform != "win32" and (status.st_mode & _OTHERS_WRITE or status.st_uid not in (0, os.geteuid())):
+        raise ConfigError(f"Other users can write to the keys file {file}", f"run `chmod 600 {file}` as its owner")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"The keys file {file} is longer than {MAX_BYTES >> 10} KiB", "revoke old keys")
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    found = [(f"Line {number} of {file}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [(where, _parse(line, where)) for where, line in found]
+    limits = dict.fromkeys(name for _, row in rows for name in REMOVED if row.pop(name, None))
+    if notes is not None:
+        notes += [f"{name} in {file} has no effect any more: limit requests in a proxy" for name in limits]
+    keys = tuple(_checked(row, where) for where, row in rows)
+    _check(keys, file)
+    return keys
+
+
+def new_key() -> str:
+    """Return a random key of 256 bits."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def add_key(file: Path, name: str) -> str:
+    """Make a key, write its hash to the file, which is created if it is missing, and return the key.
+
+    Raises ConfigError if the name is taken or the file can't be used.
+    """
+    key = new_key()
+    fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": _today()}, f"The key {name!r}")
+    with _locked(file):
+        keys = (*(read_keys(file) if os.path.lexists(file) else ()), fresh)
+        _check(keys, file)
+        _write(file, keys)
+    return key
+
+
+def revoke_key(file: Path, name: str) -> None:
+    """Remove a key from the file. Raises ConfigError if there is no such key."""
+    with _locked(file):
+        keys = read_keys(file)
+        left = [key for key in keys if key.name != name]
+        if len(left) == len(keys):
+            raise ConfigError(f"{file} has no key named {name!r}", "`codespec keys list` shows the names")
+        _write(file, left)
+
+
+def _parse(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        values = parse_json(line, 64, finite=True)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON", "remove it, or restore the line that was there") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} is not a JSON object", "remove it, or restore the line that was there")
+    return values
+
+
+def _checked(values: dict[str, Any], where: str) -> Key:
+    """Return the key with these fields. Raises ConfigError for the first invalid one."""
+    unknown = [name for name in values if name not in _FIELDS]
+    if unknown:
+        known = ", ".join(sorted(_FIELDS))
+        raise ConfigError(f"{where} has an unknown field {unknown[0][:40]!r}", f"the fields are {known}")
+    for name, pattern in (("name", _NAME), ("sha256", _HASH), ("created", _DATE)):
+        value = values.get(name, "")
+        if not isinstance(value, str) or not (pattern.fullmatch(value) or (name == "created" and not value)):
+            raise ConfigError(f"{where} has no valid {name}", _FIXES[name])
+    if values["name"] in RESERVED:
+        raise ConfigError(f"{where} is named {values['name']}, a name of the daemon's own", "choose another name")
+    return Key(**values)
+
+
+_FIXES = {
+    "name": "use up to 64 letters, digits and . _ @ + -, beginning with a letter or digit",
+    "sha256": "use the 64 hexadecimal digits that `codespec keys add` writes",
+    "created": "write a date as 2026-11-26",
+}
+
+
+def _check(keys: tuple[Key, ...], file: Path) -> None:
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "revoke old ones")
+    for what in ("name", "sha256"):
+        seen: set[str] = set()
+        for key in keys:
+            value = getattr(key, what)
+            if value in seen:
+                raise ConfigError(f"{file} has two keys with the {what} {value}", "revoke one, or choose another name")
+            seen.add(value)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock while the file is read and replaced. Raises ConfigError if it can't be got within 10 seconds."""
+    if file.is_symlink():
+        raise ConfigError(f"{file} is a link", "name the file that it points to")
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(lock_file(Path(f"{file}.lock"), 10)):
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
+        except OSError as error:
+            raise _unwritable(file, error) from error
+        yield
+
+
+def _write(file: Path, keys: Iterable[Key]) -> None:
+    """Replace the file atomically, with mode 0600."""
+    text = "".join(json.dumps({k: v for k, v in asdict(key).items() if v}) + "\n" for key in keys)
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # mkstemp uses mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(name, file)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(name).unlink()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    why = error.strerror or type(error).__name__
+    return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or make room there")
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()

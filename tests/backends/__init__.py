@@ -1,0 +1,1 @@
+"""Tests of codespec/backends: the seam, the cache, exact arithmetic and the loader."""

@@ -1,0 +1,1 @@
+"""Tests of codespec/backends/gguf: reading, refusing and converting GGUF files."""

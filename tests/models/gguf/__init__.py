@@ -1,1 +1,0 @@
-"""Tests of codespec/models/gguf: reading, refusing and converting GGUF files."""

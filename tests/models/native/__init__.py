@@ -1,1 +1,0 @@
-"""Tests of codespec/models/native: what a GGUF file computes in the native kernels."""
