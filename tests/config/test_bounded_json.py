@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.files import MAX_DEPTH, TooLarge, Unreadable, _outside_quotes, parse_json, read_json_file
+from codespec.files import MAX_JSON_DEPTH, TooLarge, Unreadable, _outside_quotes, parse_json, read_json_file
 
 ROOT = Path(__file__).parents[2]
 # These files read back JSON that codespec wrote: a tokenizer in memory, and results of benchmarks and training.
@@ -48,11 +48,11 @@ def test_it_is_what_json_says(value: object, padding: int) -> None:
 def test_depth_is_bounded(opening: str, quoted: str) -> None:
     """Counted by open brackets outside strings."""
     each = opening.replace("b]", "").count("[") + opening.count("{")
-    for count, fits in ((MAX_DEPTH // each, True), (MAX_DEPTH // each + 1, False), (100_000, False)):
+    for count, fits in ((MAX_JSON_DEPTH // each, True), (MAX_JSON_DEPTH // each + 1, False), (100_000, False)):
         closing = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opening.replace("b]", "")) if mark in "[{")
         text = opening * count + f'"{quoted}"' + closing * count
         if fits:
-            assert depth(parse_json(text.encode())) == MAX_DEPTH // each * each
+            assert depth(parse_json(text.encode())) == MAX_JSON_DEPTH // each * each
         else:
             with pytest.raises(TooLarge, match="brackets deep"):
                 parse_json(text.encode())
@@ -63,7 +63,7 @@ def test_blocks_make_no_difference(value: object, block: int) -> None:
     """Brackets inside strings are text, wherever a block ends."""
     text = json.dumps([value], ensure_ascii=False)
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL)
-    with mock.patch("codespec.files.BLOCK", block):
+    with mock.patch("codespec.files.SCAN_BYTES", block):
         found = b"".join(_outside_quotes(text.encode())).decode()
     assert [mark for mark in found if mark in "[]{},"] == [mark for mark in outside if mark in "[]{},"]
 

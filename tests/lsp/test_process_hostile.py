@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from codespec.files import MAX_DEPTH
+from codespec.files import MAX_JSON_DEPTH
 from tests.lsp.conversation import SECONDS, Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started
@@ -179,7 +179,7 @@ def test_a_message_that_nests_too_deep_is_refused_alone(depth: int, shared: Shar
         client.send_bytes(told)
         await until(lambda: bool(client.stray))
         error = client.stray[0]["error"]
-        assert error["code"] == -32700 and f"more than {MAX_DEPTH} brackets deep" in error["message"]
+        assert error["code"] == -32700 and f"more than {MAX_JSON_DEPTH} brackets deep" in error["message"]
         assert await client.texts(0, 4) == ["x = 1"]
 
     shared.run(scenario)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codespec.api.limits import MAX_BODY, MAX_SEPARATORS
-from codespec.files import MAX_DEPTH
+from codespec.files import MAX_JSON_DEPTH
 from codespec.server.dialects.llama_cpp import MAX_CONTENT
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
@@ -87,7 +87,7 @@ def test_long_words_and_many_values_are_one_sentence(path: str, real: Process) -
     assert status == 200, message[:300]
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH, 500, 100_000])
+@pytest.mark.parametrize("depth", [MAX_JSON_DEPTH, 500, 100_000])
 def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
     """In a field that is never read; code that walks the values need not limit its recursion."""
     body = b'{"prefix": "x", "max_tokens": 1, "unused": ' + b"[" * depth + b"]" * depth + b"}"
@@ -96,7 +96,7 @@ def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
         assert (status, json.loads(message)["error"]["field"] if "api" not in path else "body") == (400, "body"), (
             message
         )
-        assert f"it nests more than {MAX_DEPTH} brackets deep" in message.decode()
+        assert f"it nests more than {MAX_JSON_DEPTH} brackets deep" in message.decode()
 
 
 def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
