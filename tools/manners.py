@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars import Cursor, read_surroundings
-from codespec_lsp.daemon import ConfiguredDaemon, Streamer
+from codespec_lsp.daemon import Daemon, Daemons
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
 from lsprotocol import types
 
 from codespec.client.connections import ProvenConnections
-from codespec.client.daemon_client import DaemonClient, Health, RawEvent
-from codespec.errors import DaemonError
+from codespec.client.daemon_client import DaemonClient, RawEvent
+from codespec.client.starter import Starter
 from codespec.text.ending import Ending
 from codespec.user_folders import read_token
 
@@ -123,14 +123,15 @@ def _places(path: Path) -> Iterable[Place]:
         yield Place(path.stem, subject, shape, why, before, after, kept, dropped, bool(held_out))
 
 
-class ForcedDaemon(ConfiguredDaemon):
-    """Fake daemon that answers every request with one text, ended as the daemon ends texts."""
+class ForcedClient(DaemonClient):
+    """The client of a fake daemon that answers every request with one text, ended as the daemon ends texts."""
 
     def __init__(self, text: str) -> None:
+        super().__init__(ProvenConnections("http://127.0.0.1:1", ""))
         self.text = text
         self.requests: list[Mapping[str, Any]] = []
 
-    async def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
+    async def events(self, body: Mapping[str, Any], _session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the text up to its end, in one event."""
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
@@ -144,52 +145,33 @@ class ForcedDaemon(ConfiguredDaemon):
             yield "text", {"choice": 0, "text": data[: ending.cut].decode()}
         yield "done", {"choice": 0, "finish_reason": "stop", "stats": {}}
 
-    async def health(self) -> Health:
-        """Raise NotImplementedError: the session never calls this."""
-        raise NotImplementedError("the session asked for the health of a fake daemon")
-
-    async def send_files(self, body: Mapping[str, Any]) -> None:
+    async def send_files(self, body: Mapping[str, Any], _session: str = "") -> None:
         """Do nothing: the fake daemon copies from no files."""
 
-    async def ensure(self) -> None:
-        """Do nothing: the fake daemon always runs."""
 
-
-class RunningDaemon(ConfiguredDaemon):
-    """A daemon that runs already."""
+class OneDaemon(Daemons):
+    """A daemon that runs already, whatever the settings are."""
 
     def __init__(self, client: DaemonClient) -> None:
-        self._running = client
+        super().__init__()
+        self._running = client, Starter(client, None, port=1)
 
-    def events(self, body: Mapping[str, Any]) -> AsyncGenerator[RawEvent, None]:
-        """Yield the events of one completion. Raises DaemonError."""
-        return self._running.events(body)
-
-    async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Send the files that drafts in a document may copy from. Raises DaemonError."""
-        await self._running.send_files(body)
-
-    async def health(self) -> Health:
-        """Return the daemon's health."""
-        return await self._running.health()
-
-    async def ensure(self) -> None:
-        """Raise DaemonError: it is gone."""
-        raise DaemonError(f"No daemon answers at {self._running.url}", "start it with `codespec serve`")
+    def find(self, settings: EditorSettings) -> tuple[DaemonClient, Starter]:
+        """Return the client, and a starter that starts no other daemon."""
+        return self._running
 
 
-def new_session(daemon: ConfiguredDaemon) -> Session:
+def new_session(client: DaemonClient) -> Session:
     """Return a client's session in front of a daemon."""
-
-    streamer = Streamer(daemon, lambda state, message: None)
+    daemon = Daemon(OneDaemon(client), lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
-    return Session(streamer, daemon, status, lambda document: False, clock, lambda sentence: None)
+    return Session(daemon, status, lambda document: False, clock, lambda sentence: None)
 
 
-async def suggest(place: Place, daemon: ConfiguredDaemon, number: int = 0) -> Judged:
+async def suggest(place: Place, client: DaemonClient, number: int = 0) -> Judged:
     """Return the language server's suggestion at a place. `number` makes the document's URI unique."""
-    session = new_session(daemon)
+    session = new_session(client)
     session.use(EditorSettings(budget_ms=MAX_MS))
     uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
@@ -206,9 +188,9 @@ def judge(places: Sequence[Place], url: str = "") -> list[Judged]:
 
     async def all_of_them() -> list[Judged]:
         if not url:
-            return [await suggest(place, ForcedDaemon(place.message)) for place in places]
+            return [await suggest(place, ForcedClient(place.message)) for place in places]
         client = DaemonClient(ProvenConnections(url, read_token("")))
-        judged = [await suggest(place, RunningDaemon(client), number) for number, place in enumerate(places)]
+        judged = [await suggest(place, client, number) for number, place in enumerate(places)]
         await client.close()
         return judged
 

@@ -17,7 +17,7 @@ from codespec.api.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_P
 from codespec.errors import Absent, DaemonError
 from codespec.exclusions.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.daemon import ConfiguredDaemon
+from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document
 from codespec_lsp.edit_filter import split_hunk
 from codespec_lsp.edit_types import Change, Hunk
@@ -58,7 +58,7 @@ class Sought:
 class EditModel:
     """The model of one client's daemon. `clock` returns seconds."""
 
-    def __init__(self, daemon: ConfiguredDaemon, clock: Callable[[], float]) -> None:
+    def __init__(self, daemon: Daemon, clock: Callable[[], float]) -> None:
         self._daemon, self._clock = daemon, clock
         self._reason: str | None = None  # why the daemon has no edits; "" if it has; None if unknown
         self._checked = 0.0

@@ -19,7 +19,7 @@ from codespec.errors import DaemonError
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
-from codespec_lsp.daemon import ConfiguredDaemon, Daemons, Streamer
+from codespec_lsp.daemon import Daemon, Daemons
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
 from codespec_lsp.edit_features import add_copilot_features, add_edit_features
 from codespec_lsp.protocol import LspProtocol, modified
@@ -49,14 +49,11 @@ class Server(LanguageServer):
             converter_factory=_converter,
         )
         loop = asyncio.get_running_loop()
-        self._daemon = ConfiguredDaemon(
-            daemons, lambda: self.session.settings, lambda: self.session.exclusions.rules.roots
-        )
+        self._daemon = Daemon(daemons, self._daemon_is)
         self.status = StatusLine(self._show_status, self._complain)
         self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
-        streamer = Streamer(self._daemon, self._daemon_is)
-        self.session = Session(streamer, self._daemon, self.status, self._tell_more, loop.time, self._log_warning)
+        self.session = Session(self._daemon, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self._defaults = defaults  # with the initialization options, once they are known
         self.dynamic, self.copilot = False, copilot
@@ -125,7 +122,7 @@ class Server(LanguageServer):
             self._check_at = None
         elif self._check_at is None or now >= self._check_at:
             self._check_at = now + CHECK_EVERY
-            self.session.streamer.spawn(self._check())
+            self._daemon.spawn(self._check())
 
     async def _check(self) -> None:
         health, settings = await self._daemon.health(), self.session.settings
@@ -255,7 +252,7 @@ def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
     session = ls.session
     times = session.counters.milliseconds
     cached = session.completer.from_cache
-    return explain(session.streamer.last_done, ls.status.reason, times[-1] if times else None, from_cache=cached)
+    return explain(session.daemon.last_done, ls.status.reason, times[-1] if times else None, from_cache=cached)
 
 
 def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:
@@ -292,7 +289,7 @@ def _position(value: object) -> types.Position | None:
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status, the daemon with its models, the last completion and the counters, for a status line."""
     session, daemon = ls.session, await ls.health()
-    last, counters = last_completion(session.streamer.last_done), session.counters.as_dict()
+    last, counters = last_completion(session.daemon.last_done), session.counters.as_dict()
     own = {"counters": counters, "nextEdit": session.edits.status(), "process": os.getpid()}
     return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, **own}
 

@@ -18,7 +18,7 @@ from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.context import RequestContext
-from codespec_lsp.daemon import ConfiguredDaemon, Streamer
+from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document, Documents, canonical, path_of
 from codespec_lsp.edit_model import EditModel
 from codespec_lsp.edit_types import Change, Hunk
@@ -54,8 +54,7 @@ class Session:
 
     def __init__(
         self,
-        streamer: Streamer,
-        daemon: ConfiguredDaemon,
+        daemon: Daemon,
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
@@ -70,12 +69,12 @@ class Session:
         self.counters = Counters()
         self.acceptance = Acceptance(self.counters)
         self.dismissals = Dismissals(self.counters)
-        self.streamer = streamer
+        self.daemon = daemon
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
         self._clock, self._warn = clock, warn
-        self._warm_ups = WarmUps(self._read_ahead, streamer.spawn)
-        self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
+        self._warm_ups = WarmUps(self._read_ahead, daemon.spawn)
+        self._lookup_files = LookupFiles(self._files_for, daemon.send_files, daemon.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
         self._trees = Trees()
@@ -89,6 +88,7 @@ class Session:
     def use(self, settings: EditorSettings) -> None:
         """Apply new settings."""
         self.settings = settings
+        self.daemon.use(settings)
         self.edits.model.forget()
         self.exclusions.set_globs(settings.exclude, settings.secret_files, settings.not_secret_files)
 
@@ -215,7 +215,7 @@ class Session:
         await self._context.imported.end()
         self._lookup_files.end()
         await self.exclusions.end()
-        await self.streamer.close()
+        await self.daemon.close()
 
     def why_not(self, document: Document) -> str:
         """Return one sentence that explains why a document is not completed, or "" if it is."""
@@ -341,7 +341,7 @@ class Session:
             body["draft"] = with_newlines(clean(draft))
         if alternatives:
             body |= {"document": f"{body['document']}#others", "n": alternatives, "temperature": TEMPERATURE, "seed": 1}
-        return self.streamer.start(completions, body, document.buffer.newline)
+        return self.daemon.start(completions, body, document.buffer.newline)
 
     async def _read_ahead(self, document: Document) -> None:
         """Have the daemon prefill the prompt at a document's likely position."""
@@ -351,7 +351,7 @@ class Session:
             await self._context.imported.read(PATIENCE)  # otherwise the first request would have to wait for them
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
-            await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
+            await self.daemon.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
     def _body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
         """Return the body of the daemon request for a prompt in a document."""
@@ -381,7 +381,7 @@ class Session:
         """Plan a warm-up for the document in focus, and update the status."""
         self._warm_ups.visited(document)
         self._lookup_files.plan(document)
-        self.streamer.spawn(self._show_what_it_gets(document))
+        self.daemon.spawn(self._show_what_it_gets(document))
 
     async def _show_what_it_gets(self, document: Document) -> None:
         async for _ in self.exclusions.follow(document.file):

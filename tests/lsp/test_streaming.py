@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from codespec_lsp.daemon import CHECK_EVERY, HANGS, PATIENCE, HangWatch
+from codespec_lsp.daemon import CHECK_EVERY, HANGS, PATIENCE, Daemon
+from codespec_lsp.settings import EditorSettings
 
 from codespec.client.daemon_client import Health
 from codespec.errors import Absent, DaemonError
@@ -24,13 +25,20 @@ class Hanging:
         self.error: DaemonError | None = None
         self.asked = self.looks = 0
 
-    async def events(self, _body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    def find(self, _settings: EditorSettings) -> tuple[Hanging, Hanging]:
+        """Return the client and the starter."""
+        return self, self
+
+    async def ensure(self) -> None:
+        """Start no other daemon."""
+
+    async def events(self, _body: Mapping[str, Any], _session: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         self.asked += 1
         if self.error:
             raise self.error
         while self.hangs or self.busy:
             await asyncio.sleep(0.1)
-        yield "done", {"choice": 0}
+        yield "done", {"choice": 0, "finish_reason": "stop"}
 
     async def health(self) -> Health:
         self.looks += 1
@@ -45,16 +53,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.daemon, self.told = Hanging(), list[tuple[str, str]]()
-        self.tasks: list[asyncio.Task[None]] = []
-        self.watched = HangWatch(self.daemon, lambda *told: self.told.append(told), self.keep)
+        self.watched = Daemon(self.daemon, self.hear)  # type: ignore[arg-type]
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        self.tasks.append(asyncio.get_running_loop().create_task(work))
-        return self.tasks[-1]
+    def hear(self, state: str, sentence: str) -> None:
+        if (state, sentence) != [("ready", ""), *self.told][-1]:
+            self.told.append((state, sentence))
 
     async def ask(self) -> None:
-        async for _ in self.watched.events({}):
-            pass
+        await self.watched.warm_up({})
 
     async def type_on(self, questions: int, pause: float = 0.3) -> None:
         """Request a completion and cancel it at the next key."""
@@ -65,9 +71,7 @@ class Scene:
             await asyncio.gather(task, return_exceptions=True)
 
     async def end(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.watched.close()
 
 
 def test_two_questions_without_a_word_are_told_and_its_return_as_well() -> None:
@@ -111,7 +115,7 @@ def test_a_late_word_ends_the_silence_at_once() -> None:
         await scene.type_on(2)
         assert scene.daemon.asked == before + 2, "it is asked again before the next look at its health"
         await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY)
-        assert scene.told == [("unwell", HANGS)] * 2, "whoever reads the word tells that it is back"
+        assert scene.told == [("unwell", HANGS), ("ready", ""), ("unwell", HANGS)]
         await scene.end()
 
     run_virtually(scenario())
@@ -137,10 +141,8 @@ def test_a_refusal_is_a_word_too(error: DaemonError) -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.daemon.error = error
-        for _ in range(5):
-            with pytest.raises(DaemonError, match=str(error)):
-                await scene.ask()
+        await scene.type_on(5, pause=2.0)
         await asyncio.sleep(60)
-        assert not scene.told and not scene.daemon.looks
+        assert scene.daemon.asked > 5 and not scene.daemon.looks and ("unwell", HANGS) not in scene.told
 
     run_virtually(scenario())
