@@ -1,4 +1,4 @@
-"""Load `names.toml` files: which nodes of a language bind names, in which scopes, and which are members of a class.
+"""Load `names.toml` files: which nodes of a language bind names, in which scopes, and which are members.
 
 A slot is a position in a tree: `kind` is any child of such a node, `kind.field` the child in that field, `kind.` a
 child in no field, `kind.0` the first of several named children and `kind.+` a later one.
@@ -23,13 +23,11 @@ class NameFacts:
     """The names of one language: node kinds, and slots where a comment says so."""
 
     names: frozenset[str]  # leaves that are names
-    member_names: frozenset[str] = frozenset()  # leaves that are always members
+    member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them
     shorthands: frozenset[str] = frozenset()  # leaves, or nodes of one leaf, that are a name and a key at once
     functions: frozenset[str] = frozenset()
     blocks: frozenset[str] = frozenset()  # other scopes of variables
     classes: frozenset[str] = frozenset()
-    class_names: tuple[str, ...] = ()  # fields of a class's name, if several nodes of one name form one class
-    receivers: frozenset[str] = frozenset()  # functions whose field `receiver` names the class and its `self`
     heads: frozenset[str] = frozenset()  # scopes, unless they are the head of a function
     bindings: frozenset[str] = frozenset()  # slots
     patterns: frozenset[str] = frozenset()  # slots between a binding and its names
@@ -39,8 +37,6 @@ class NameFacts:
     not_bound: frozenset[str] = frozenset()  # statements whose names a function does not bind
     keys: frozenset[str] = frozenset()  # slots that are not the same name: labels, keyword arguments
     members: frozenset[str] = frozenset()  # slots of a member of an object, which is the sibling before it
-    declared_members: frozenset[str] = frozenset()  # slots that declare a member of the class around them
-    selves: frozenset[str] = frozenset()  # texts of the object itself
     bare_members: bool = False  # whether a member is also written without its object
     redeclares: bool = False  # whether a second binding in a scope is another name, as Rust's `let`
 
@@ -62,8 +58,5 @@ def _read(path: Path) -> dict[str, Any]:
     known = {item.name for item in fields(NameFacts)}
     for key in table.keys() - known:
         raise GrammarDataError(path, 1, f"unknown field {key!r}")
-    own = {
-        key: value if isinstance(value, bool) else tuple(value) if key == "class_names" else frozenset(value)
-        for key, value in table.items()
-    }
+    own = {key: value if isinstance(value, bool) else frozenset(value) for key, value in table.items()}
     return {**(_read(path.parent.parent / parent / FILE) if parent else {}), **own}

@@ -137,15 +137,11 @@ def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int)
 def is_offered(change: Change, names: SameName) -> bool:
     """Return whether renames of that kind are right at 90 % of their places, between releases of packages (lab/LOG.md).
 
-    A changed use often refers to something else from then on. One changed binding of several mostly makes two variables
-    of one. A member is also used where its class is not seen. In Python, a third of the places are gone after a changed
-    import, which often is another one, and a class that is renamed often is a new base of the old one.
+    In Python, a third of the places are gone after a changed import, which often is another one, and a class that is
+    renamed often is a new base of the old one.
     """
-    in_python = change.language == "python"
-    if in_python and change.new.lstrip().startswith("class "):
-        return False
-    is_own = names.declared and names.bindings == 0
-    return is_own and names.kind in ("local", "module", *(() if in_python else ("import",)))
+    is_class = change.new.lstrip().startswith("class ")
+    return change.language != "python" or not (is_class or names.kind == "import")
 
 
 def split_rows(text: str) -> list[str]:

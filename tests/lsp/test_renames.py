@@ -1,4 +1,4 @@
-"""The user's last change is offered at its other places: renamed names, and substitutions made twice."""
+"""The user's last change is offered at its other places: renamed names."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_documents_process_finds_the_places_and_a_cancelled_request_costs_on
         text = AREA.replace("(w,", "(width,")
         tree.edited(Edit(9, "w", "width"))
         refreshed = asyncio.ensure_future(tree.refresh())  # both need the same process
-        assert await tree.same_name("w", "width", [9]) == SameName("local", True, 0, [text.index("w *")], [])
+        assert await tree.same_name("w", "width", [9]) == SameName("local", [text.index("w *")], [])
         await refreshed
         asked = asyncio.ensure_future(tree.same_name("w", "width", [9]))
         await asyncio.sleep(0)

@@ -3,8 +3,7 @@
 Each rename between two releases is made at the first row in which nothing else changed, nor in the rows beside it. The
 rows at which the language server finds the same name are compared with the new release: right (the new name stands
 there), wrong (the old one does), or gone (neither). Precision is right / (right + wrong), by language and kind, over
-all renames and over those that the release made in several rows, with a bootstrap interval over packages. The table
-has all kinds, also those that are not offered (`is_offered`).
+all renames and over those that the release made in several rows, with a bootstrap interval over packages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pathlib import Path
 from codespec_grammars.names import load_name_facts
 from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Change, Hunk
-from codespec_lsp.name_scopes import SameName
 from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, split_rows, tokens
 from codespec_lsp.syntax_tree import SyntaxTree
 
@@ -76,13 +74,8 @@ def try_renames(package: str, pair: FilePair) -> Iterator[Tried]:
         for hunk in hunks_of(text, dict.fromkeys(found.starts if found else (), renamed.new), renamed.old, change.row):
             judged.append(_judge(pair, hunk, renamed) if hunk.start_row != change.row else renamed.old)
         right, wrong, gone = (judged.count(answer) for answer in (renamed.new, renamed.old, ""))
-        kind, offered = (_kind(found), is_offered(change, found)) if found else ("", False)
+        kind, offered = (found.kind, is_offered(change, found)) if found else ("", False)
         yield Tried(package, pair.language, kind, offered, right, wrong, gone, len(others))
-
-
-def _kind(found: SameName) -> str:
-    """Return the kind of a renamed name, and what was renamed: its only binding, one of several, or a use."""
-    return f"{found.kind}, {'a use' if not found.declared else 'one of several' if found.bindings else 'the binding'}"
 
 
 def _judge(pair: FilePair, offered: Hunk, renamed: Renamed) -> str:

@@ -20,11 +20,11 @@ OLD = "def f(w):\n    a = w\n    b = w + 1\n    return w\n"
 )
 def test_rows_are_right_wrong_or_gone(new: str, expected: tuple[int, ...] | None) -> None:
     pair = FilePair("a.py", "python", OLD, new, tuple(hunks_between(OLD, new)))
-    kind = ("box-1.whl", "python", "local, the binding", True)
+    kind = ("box-1.whl", "python", "local", True)
     assert list(try_renames("box-1.whl", pair)) == ([Tried(*kind, *expected)] if expected else [])
 
 
 def test_the_table_has_precision_by_kind() -> None:
-    tried = [Tried("a", "python", "local, the binding", True, 9, 1, 2, 3), Tried("b", "python", "", False, 0, 0, 0, 1)]
+    tried = [Tried("a", "python", "local", True, 9, 1, 2, 3), Tried("b", "python", "", False, 0, 0, 0, 1)]
     lines = list(table(tried))
-    assert "python, local, the binding: 1 in 1; 9, 1, 2; 0.900 (0.90 to 0.90); 0.900 (0.90 to 0.90); 3 of 3" in lines
+    assert "python, local: 1 in 1; 9, 1, 2; 0.900 (0.90 to 0.90); 0.900 (0.90 to 0.90); 3 of 3" in lines
