@@ -1,7 +1,7 @@
 """Draft with a head on the target's hidden states (EAGLE-3 or DFlash).
 
 The head reads the hidden states in the target's cache, so it needs no prompt or tokenizer of its own, and its drafts
-are target ids. Its state follows the target's slots (`models.heads.cache`).
+are target ids. Its state follows the target's slots (`HeadCache`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class HeadProposer(Proposer):
         if sequence.num_pending != 1 or sequence.slot < 0 or sequence.held_left:
             return None
         reading = self.runner.open(sequence.slot, sequence.ids)
-        most = min(cap.tokens, self.runner.width, self.runner.cache.capacity - reading.length - 1)
+        most = min(cap.tokens, self.runner.width, self.runner.cache.kept.capacity - reading.length - 1)
         return HeadGuess(place, sequence, reading, cap, most) if reading.length and most > 0 else None
 
     def _ready(self, guesses: list[HeadGuess], *, alone: bool) -> list[HeadGuess]:

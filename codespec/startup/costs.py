@@ -47,7 +47,7 @@ def kept_table(
 
     Forwards also depend on the shape of call, the slots and their size, and the captured graphs.
     """
-    facts: list[object] = [replace(head.config, target={}) for head in heads.values()]
+    facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
         facts.append((*model.facts, *model.call_facts, slots))

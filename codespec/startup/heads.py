@@ -11,7 +11,6 @@ import torch
 from codespec.api.engine_config import EngineConfig
 from codespec.backends.heads.checkpoint import LoadedHead, load_head
 from codespec.backends.heads.drafting import HeadRunner, Reading, make_runner
-from codespec.backends.heads.host import Host
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
@@ -32,7 +31,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead:
     if not isinstance(target, TorchModel) or target.spec.dtype == "native":
         fix = "set dtype bfloat16, or leave out head"
         raise ModelError(f"A head can't read the layers of a model with dtype {target.spec.dtype}", fix)
-    head = load_head(named_path(config.head), Host.of(target), dtype=target.dtype, device=target.device)
+    head = load_head(named_path(config.head), target)
     target.tap(head.config.layers)
     return head
 
@@ -61,7 +60,7 @@ def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
         if runner.device.type == "cuda":
             torch.cuda.synchronize(runner.device)
 
-    slots, long = len(runner.cache.done), min(LONG, runner.cache.capacity - 64)
+    slots, long = len(runner.cache.done), min(LONG, runner.cache.kept.capacity - 64)
     shapes = shapes_of(HEAD_ROWS, HEAD_ROWS, [batch for batch in HEAD_BATCHES if batch <= slots], long)
     taken: dict[Shape, list[float]] = {shape: [] for shape in shapes}
     for _ in turns(HEAD_SECONDS, HEAD_TURNS, 2):

@@ -1,7 +1,5 @@
-"""Read and write a head's config.json: its sizes, the target layers that it reads, and the target it was trained for.
-
-EAGLE-3 (Li et al. 2025, arXiv 2503.01840) and DFlash (Chen et al. 2026, arXiv 2602.06036) use the keys of their own
-repositories; additional values are stored under "codespec".
+"""Read a head's config.json, with the keys of the repositories of EAGLE-3 (Li et al. 2025, arXiv 2503.01840) and DFlash
+(Chen et al. 2026, arXiv 2602.06036).
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ from codespec.errors import ModelError, TokenizerError
 from codespec.text.control_tokens import read_json
 
 Kind = Literal["eagle3", "dflash"]
-WEIGHTS = "model.safetensors"
 ARCHITECTURES: dict[str, Kind] = {
     "LlamaForCausalLMEagle3": "eagle3",
     "Eagle3LlamaForCausalLM": "eagle3",
     "DFlashDraftModel": "dflash",
 }
+AGAIN = "fetch or export the head again"
 MAX_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
 MAX_BLOCK = 256
 FEW_LAYERS = 8  # targets with fewer layers are read at other layers
@@ -35,7 +33,6 @@ class HeadConfig:
     draft_vocab  the number of target tokens that the head can predict
     block        size of a DFlash block: the anchor and the positions filled in one forward
     rope         transformers' rope_parameters
-    target       fingerprint of the target; empty if the files have none
     """
 
     kind: Kind
@@ -54,91 +51,45 @@ class HeadConfig:
     max_positions: int = 2048
     mask_token: int | None = None
     rope: Mapping[str, Any] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
-    target: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def made_for(self) -> str:
-        """A description of the target that the head was trained for."""
-        size = f"{self.vocab_size} tokens, width {self.target_size}"
-        return f"{self.target['name']}: {size}" if self.target.get("name") else size
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of config.json, in the layout of the kind's own repository."""
-        values: dict[str, Any] = {
-            "model_type": "llama" if self.kind == "eagle3" else "qwen3",
-            "hidden_size": self.hidden_size,
-            "target_hidden_size": self.target_size,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_size,
-            "intermediate_size": self.mlp_size,
-            "num_hidden_layers": self.draft_layers,
-            "vocab_size": self.vocab_size,
-            "draft_vocab_size": self.draft_vocab,
-            "rms_norm_eps": self.epsilon,
-            "max_position_embeddings": self.max_positions,
-            "rope_parameters": dict(self.rope),
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "tie_word_embeddings": False,
-            "dtype": "bfloat16",
-        }
-        if self.kind == "eagle3":
-            reads = {"eagle_aux_hidden_state_layer_ids": list(self.layers), "use_aux_hidden_state": True}
-            values |= {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": reads}
-        else:
-            reads = {"target_layer_ids": list(self.layers), "mask_token_id": self.mask_token}
-            values |= {"architectures": ["DFlashDraftModel"], "block_size": self.block, "dflash_config": reads}
-        return values | {"codespec": {"target": dict(self.target)}}
 
 
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """Read the config.json of a head's folder. Raise ModelError if it is missing or does not describe a head."""
+    """Read the config.json of a head's folder.
+
+    `target_layers`, the target's number of layers, determines the layers to read if the file does not list them. Raise
+    ModelError if the file is missing, does not describe a head or has invalid sizes.
+    """
     if not (folder / "config.json").is_file():
-        raise ModelError(f"There is no head in {folder}", f"give a folder with config.json and {WEIGHTS}")
+        raise ModelError(f"There is no head in {folder}", "give a folder with config.json and model.safetensors")
     try:
         values = read_json(folder / "config.json")
     except TokenizerError as error:
-        raise ModelError(
-            f"The config.json of the head {folder} can't be read as a JSON object", "fetch or export the head again"
-        ) from error
-    return parse_config(values, folder, target_layers=target_layers)
-
-
-def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int) -> HeadConfig:
-    """Parse a head's config.json.
-
-    `target_layers`, the target's number of layers, determines the layers to read if the file does not list them. Raise
-    ModelError if the values do not describe a head or have invalid sizes.
-    """
+        raise ModelError(f"The config.json of the head {folder} can't be read as a JSON object", AGAIN) from error
     kind = _kind(values, folder)
     _demand_known(values, folder)
-    get = _ConfigReader(values, folder)
+    get = _Values(values, folder)
     hidden, heads = get.size("hidden_size"), get.size("num_attention_heads", most=1 << 12)
-    layers = get.layers(kind, target_layers)
     kv_heads, head_size = get.size("num_key_value_heads", heads, most=1 << 12), get.size("head_dim", hidden // heads)
     if heads % kv_heads or head_size % 2:
         sizes = f"{heads} attention heads of size {head_size} and {kv_heads} key heads"
-        raise ModelError(f"The head {folder} has {sizes}, which can't be computed", "fetch or export the head again")
-    drafted = 1 if kind == "eagle3" else get.size("num_hidden_layers", most=MAX_LAYERS)
+        raise ModelError(f"The head {folder} has {sizes}, which can't be computed", AGAIN)
     return HeadConfig(
         kind=kind,
         hidden_size=hidden,
         target_size=get.size("target_hidden_size", hidden),
-        layers=layers,
+        layers=get.layers(kind, target_layers),
         heads=heads,
         kv_heads=kv_heads,
         head_size=head_size,
         mlp_size=get.size("intermediate_size"),
         vocab_size=get.size("vocab_size"),
         draft_vocab=get.size("draft_vocab_size", get.size("vocab_size")),
-        draft_layers=drafted,
+        draft_layers=1 if kind == "eagle3" else get.size("num_hidden_layers", most=MAX_LAYERS),
         block=get.size("block_size", 16, most=MAX_BLOCK) if kind == "dflash" else 8,
-        epsilon=get.number("rms_norm_eps", 1e-6),
+        epsilon=get.epsilon(),
         max_positions=get.size("max_position_embeddings", 2048, most=1 << 26),
         mask_token=get.mask_token() if kind == "dflash" else None,
         rope=get.rope(),
-        target=get.part("codespec").get("target") or {},
     )
 
 
@@ -164,19 +115,17 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
     }
     for feature, is_used in unknown.items():
         if is_used:
-            raise ModelError(
-                f"The layers of the head {folder} have {feature}, which codespec does not support in a head",
-                "choose another head",
-            )
+            what = f"The layers of the head {folder} have {feature}, which codespec does not support in a head"
+            raise ModelError(what, "choose another head")
 
 
-class _ConfigReader:
-    """Reads and checks the values of one config.json. Raises a ModelError that names the invalid value."""
+class _Values:
+    """The values of one config.json. Methods raise a ModelError that names the invalid value."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
         self._values, self._folder = values, folder
 
-    def part(self, name: str) -> Mapping[str, Any]:
+    def _part(self, name: str) -> Mapping[str, Any]:
         """Return a nested object of the file; empty if it is missing."""
         values = self._values.get(name)
         return values if isinstance(values, dict) else {}
@@ -189,20 +138,19 @@ class _ConfigReader:
             raise self._wrong(name, value)
         return value
 
-    def number(self, name: str, default: float) -> float:
-        """Return a number between 0 and 1, exclusive."""
-        value = self._values.get(name, default)
+    def epsilon(self) -> float:
+        value = self._values.get("rms_norm_eps", 1e-6)
         if not isinstance(value, int | float) or not 0 < value < 1:
-            raise self._wrong(name, value)
+            raise self._wrong("rms_norm_eps", value)
         return float(value)
 
     def layers(self, kind: Kind, target_layers: int) -> tuple[int, ...]:
-        """Return the target layers that the head reads. EAGLE-3's defaults are a low, a middle and a high layer."""
+        """Return the target layers that the head reads."""
         if kind == "eagle3":
-            layers = self.part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
+            layers = self._part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
             layers = usual_layers(target_layers) if layers is None else layers
         else:
-            layers = self.part("dflash_config").get("target_layer_ids")
+            layers = self._part("dflash_config").get("target_layer_ids")
             layers = spread_layers(target_layers, self.size("num_hidden_layers")) if layers is None else layers
         is_usable = isinstance(layers, list | tuple) and 0 < len(layers) <= MAX_LAYERS
         if not is_usable or not all(type(layer) is int and layer >= 0 for layer in layers):
@@ -211,25 +159,24 @@ class _ConfigReader:
 
     def mask_token(self) -> int | None:
         """Return the target token for masked positions; None if the weights have a vector for it."""
-        token = self.part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
+        token = self._part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
         if token is not None and (type(token) is not int or token < 0):
             raise self._wrong("mask_token_id", token)
         return token
 
     def rope(self) -> Mapping[str, Any]:
         """Return transformers' rope_parameters, from either its current or its older keys."""
-        parameters = self.part("rope_parameters")
-        if parameters:
+        if parameters := self._part("rope_parameters"):
             return parameters
         theta = self._values.get("rope_theta", 10000.0)
         if not isinstance(theta, int | float) or theta <= 0:
             raise self._wrong("rope_theta", theta)
-        scaling = dict(self.part("rope_scaling"))
+        scaling = dict(self._part("rope_scaling"))
         scaling["rope_type"] = scaling.pop("type", scaling.get("rope_type", "default"))
         return {"rope_theta": float(theta), **scaling}
 
     def _wrong(self, name: str, value: object) -> ModelError:
-        return ModelError(f"The config.json of {self._folder} has {name} = {value!r}", "fetch or export the head again")
+        return ModelError(f"The config.json of {self._folder} has {name} = {value!r}", AGAIN)
 
 
 def usual_layers(count: int) -> tuple[int, ...]:

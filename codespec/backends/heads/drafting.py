@@ -41,11 +41,6 @@ class HeadCache:
         self.done = [0] * slots
         self.following = [UNKNOWN] * slots
 
-    @property
-    def capacity(self) -> int:
-        """Positions per slot."""
-        return self.kept.capacity
-
     def cut(self, slot: int, length: int) -> None:
         """Invalidate positions that depend on the target's positions or tokens from `length` on."""
         if length < self.done[slot]:
@@ -97,10 +92,12 @@ class Reading:
 class HeadRunner:
     """Runs a head on its target's slots, with a cache that follows the target's.
 
-    The target's slots must be allocated. If `whole`, one forward yields a whole draft.
+    The target's slots must be allocated. If `whole`, one forward yields a whole draft. `width` is the maximum draft
+    length.
     """
 
     whole = False
+    width: int
 
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
@@ -118,11 +115,6 @@ class HeadRunner:
         cache.followers.append(self.cache)
         if target.device.type == "cpu":
             tile_linears(head.network, FAST, packed=not can_pack(target.dtype))
-
-    @property
-    def width(self) -> int:
-        """The maximum draft length."""
-        raise NotImplementedError
 
     def open(self, slot: int, ids: list[int]) -> Reading:
         """Return a reading of the slot's text that starts after the positions in the head's cache."""
@@ -164,12 +156,7 @@ class Eagle3Runner(HeadRunner):
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, Eagle3)
         super().__init__(head, target)
-        self._head = head.network
-
-    @property
-    def width(self) -> int:
-        """The slot's capacity."""
-        return self.cache.capacity
+        self._head, self.width = head.network, self.cache.kept.capacity
 
     def first(self, readings: Sequence[Reading]) -> Tensor:
         """Read the rest of every text and return logits [texts, draft vocabulary] of the token after it."""
@@ -220,19 +207,14 @@ class DFlashRunner(HeadRunner):
     def __init__(self, head: LoadedHead, target: TorchModel) -> None:
         assert isinstance(head.network, DFlash)
         super().__init__(head, target)
-        self._head = head.network
-
-    @property
-    def width(self) -> int:
-        """The block size without the anchor."""
-        return self.config.block - 1
+        self._head, self.width = head.network, head.config.block - 1  # without the anchor
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
         """Return for each text the logits [tokens, draft vocabulary] of the tokens after its last one, as many as fit
         in a block and in the slot.
         """
         self._read(readings, [reading.length for reading in readings])
-        block, capacity = self.config.block, self.cache.capacity
+        block, capacity = self.config.block, self.cache.kept.capacity
         spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
         sizes = [end - start for start, end in spans]
         mask = self._head.mask.to(self.dtype)
@@ -254,7 +236,7 @@ class DFlashRunner(HeadRunner):
         context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
         angles = self._angles(spans)
         for number, layer in enumerate(self._head.layers):
-            keys, values = layer.context(context, angles)  # type: ignore[operator]
+            keys, values = layer.self_attn.keys_values(context, angles)  # type: ignore[union-attr,operator]
             begin = 0
             for reading, (start, end) in zip(readings, spans, strict=True):
                 rows = slice(begin, begin + end - start)

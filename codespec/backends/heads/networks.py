@@ -1,8 +1,7 @@
 """The networks of both kinds of heads, EAGLE-3 and DFlash, and the norms, projections and rotary embedding they share.
 
 Names are those of the public repositories, and arithmetic is that of transformers' Llama and Qwen3, so public weights
-load by name. All modules take flat rows [N, …] and are differentiable, because training and drafting use the same code.
-The caller keeps keys, values and states.
+load by name. All modules take flat rows [N, …]; the caller keeps keys, values and states.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Projections(nn.Module):
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
         self.size = config.head_size
-        self.scale = config.head_size**-0.5
         self.q_proj = nn.Linear(read, config.heads * config.head_size, bias=False)
         self.k_proj = nn.Linear(read, config.kv_heads * config.head_size, bias=False)
         self.v_proj = nn.Linear(read, config.kv_heads * config.head_size, bias=False)
@@ -108,38 +106,37 @@ class HeadRotary:
         return table[0][positions], table[1][positions]
 
 
-def draw_weights(module: nn.Module, seed: int) -> None:
-    """Initialize every matrix with small random weights from `seed`; norms stay ones."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in module.named_parameters():
-        if weight.ndim == 2:
-            last = name.endswith(("o_proj.weight", "down_proj.weight"))
-            nn.init.normal_(weight, std=0.01 if last else 0.02, generator=generator)
+class Layer(nn.Module):
+    """A decoder layer, split into the parts before and after attention; `read` is the input size of its projections."""
 
-
-class Eagle3Layer(nn.Module):
-    """The layer, split into the parts before and after attention."""
-
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
         self.input_layernorm = Norm(config.hidden_size, config.epsilon)
-        self.hidden_norm = Norm(config.hidden_size, config.epsilon)
-        self.self_attn = Projections(config, 2 * config.hidden_size, normed=False)
+        self.self_attn = Projections(config, read, normed=normed)
         self.post_attention_layernorm = Norm(config.hidden_size, config.epsilon)
         self.mlp = Mlp(config)
 
-    def read(self, embedded: Tensor, states: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [N, heads, size], keys and values [N, kv heads, size] of token embeddings and states [N,
-        hidden].
-        """
-        both = torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], dim=-1)
-        return self.self_attn.queries(both, angles), *self.self_attn.keys_values(both, angles)
+    def project(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of normalized inputs [N, read]."""
+        return self.self_attn.queries(rows, angles), *self.self_attn.keys_values(rows, angles)
 
-    def finish(self, states: Tensor, seen: Tensor) -> Tensor:
-        """Return the next states [N, hidden], given the states and the attention output [N, heads, size]."""
-        rows = states + self.self_attn.out(seen)
+    def finish(self, rows: Tensor, seen: Tensor) -> Tensor:
+        """Return the layer's output rows [N, hidden], given input rows and the attention output [N, heads, size]."""
+        rows = rows + self.self_attn.out(seen)
         mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return mixed
+
+
+class Eagle3Layer(Layer):
+    """The layer of an EAGLE-3 head, which reads token embeddings and states [N, hidden] side by side."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config, 2 * config.hidden_size, normed=False)
+        self.hidden_norm = Norm(config.hidden_size, config.epsilon)
+
+    def read(self, embedded: Tensor, states: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of token embeddings and states."""
+        return self.project(torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], dim=-1), angles)
 
 
 class Eagle3(nn.Module):
@@ -147,18 +144,16 @@ class Eagle3(nn.Module):
     to the logits of the token after the next.
 
     At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one at
-    t + 1. Beyond the target's positions the head reads its own states instead. `lm_head` is its own or, if its files
-    have none, the target's rows for the draft vocabulary.
+    t + 1. Beyond the target's positions the head reads its own states instead.
     """
 
-    def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
         self.midlayer = Eagle3Layer(config)
         self.norm = Norm(config.hidden_size, config.epsilon)
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.draft_vocab, bias=False, device="meta")
-        draw_weights(nn.ModuleList([self.fc, self.midlayer]), seed)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Project the target's features [N, layers, target size] to states [N, hidden]."""
@@ -171,30 +166,15 @@ class Eagle3(nn.Module):
         return logits
 
 
-class DFlashLayer(nn.Module):
-    """One layer: attention over context and block, then the feed-forward."""
+class DFlashLayer(Layer):
+    """A layer of a DFlash head, which attends over context and block."""
 
     def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self.input_layernorm = Norm(config.hidden_size, config.epsilon)
-        self.self_attn = Projections(config, config.hidden_size, normed=True)
-        self.post_attention_layernorm = Norm(config.hidden_size, config.epsilon)
-        self.mlp = Mlp(config)
-
-    def context(self, context: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
-        """Return keys and values [N, kv heads, size] of fused target features, the output of `DFlash.fuse`."""
-        return self.self_attn.keys_values(context, angles)
+        super().__init__(config, config.hidden_size, normed=True)
 
     def read(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [N, heads, size], keys and values [N, kv heads, size] of the block's rows [N, hidden]."""
-        normed = self.input_layernorm(rows)
-        return self.self_attn.queries(normed, angles), *self.self_attn.keys_values(normed, angles)
-
-    def finish(self, rows: Tensor, seen: Tensor) -> Tensor:
-        """Return the layer's output rows [N, hidden], given input rows and the attention output [N, heads, size]."""
-        rows = rows + self.self_attn.out(seen)
-        mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
-        return mixed
+        """Return queries, keys and values of the block's rows [N, hidden]."""
+        return self.project(self.input_layernorm(rows), angles)
 
 
 class DFlash(nn.Module):
@@ -205,11 +185,10 @@ class DFlash(nn.Module):
     over the block, and over the target's features of all earlier positions, which the layer's own projections turn into
     keys and values. The head therefore keeps no state of its drafts.
 
-    `lm_head` is the target's, or its rows for the draft vocabulary. `mask` is the embedding of a masked position;
-    public heads use the target's embedding of their mask token.
+    `lm_head` is the target's, and `mask` the target's embedding of the mask token, unless the files have their own.
     """
 
-    def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         self.fc = nn.Linear(len(config.layers) * config.target_size, config.hidden_size, bias=False)
@@ -218,7 +197,6 @@ class DFlash(nn.Module):
         self.norm = Norm(config.hidden_size, config.epsilon)
         self.mask = nn.Parameter(torch.zeros(config.hidden_size))
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.draft_vocab, bias=False, device="meta")
-        draw_weights(nn.ModuleList([self.fc, self.layers]), seed)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Project the target's features [N, layers, target size] to the context [N, hidden] that every layer reads."""
