@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     config = choose(named, options.config).config
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
-    from codespec.pair.facts import read_facts
-    from codespec.pair.report import check_pair
-    from codespec.pair.sample import find_sample
+    from codespec.pair.perfect_drafts import find_sample, named_sample
+    from codespec.pair.report import check_pair, read_facts
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
-    report = check_pair(target, drafter, find_sample(options.files))
+    sample = named_sample(options.files) if options.files else find_sample(Path.cwd())
+    report = check_pair(target, drafter, sample)
     if options.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:

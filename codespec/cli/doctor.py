@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from codespec.api.serve_config import ServeConfig
 from codespec.cli.daemon_call import add_address_options
 from codespec.cli.options import add_engine_options, add_flag
 from codespec.cli.parser import Parser
-from codespec.errors import as_json
+from codespec.errors import CodespecError, Finding, as_json, from_fault
 
 
 def add_parser(commands: Any) -> None:
@@ -33,8 +34,6 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each finding; return 1 if a check failed, else 0."""
-    from codespec.cli.checks.table import examine
-
     findings = []
     for finding in examine(options):
         findings.append(finding)
@@ -48,3 +47,30 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(f"\n{states.count('failed')} failed, {states.count('warning')} warning(s)")
     return 0 if report["ok"] else 1
+
+
+def examine(options: argparse.Namespace) -> Iterator[Finding]:
+    """Yield every finding as soon as it is made. A check that fails skips only those that need its result."""
+    from codespec.cli import daemon_checks, machine_checks
+
+    seen = machine_checks.Seen(options)
+    for subject, check in {
+        "settings": machine_checks.check_settings,
+        "serve": daemon_checks.check_serve,
+        "token": daemon_checks.check_token,
+        "port": daemon_checks.check_port,
+        "upstream": daemon_checks.check_upstream,
+        "packages": machine_checks.check_packages,
+        "target": machine_checks.check_target,
+        "drafter": machine_checks.check_drafter,
+        "cores": machine_checks.check_cores,
+        "device": machine_checks.check_device,
+        "memory": machine_checks.check_memory,
+        "folders": machine_checks.check_folders,
+        "daemon": daemon_checks.check_daemon,
+        "probe": daemon_checks.check_probe,
+    }.items():
+        try:
+            yield from check(seen)
+        except CodespecError as error:
+            yield from_fault(subject, error.fault)

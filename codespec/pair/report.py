@@ -1,4 +1,8 @@
-"""Whether a target and a drafter work together, by their files and on sample text: the report of `codespec check`."""
+"""Whether a target and a drafter work together, by their files and on sample text: the report of `codespec check`.
+
+Missing or broken weights raise an error. A complete model that can't be used (a lossy tokenizer, an architecture
+without rollback) has `reasons`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,80 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from codespec.errors import Fault, Finding, as_json, from_fault, warning, well
-from codespec.pair.facts import ModelFacts
-from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
-from codespec.pair.sample import Sample
-from codespec.store.model_config import architecture, read_layers
-from codespec.text.fim_templates import FimMissing
+from codespec.errors import Fault, Finding, ModelError, TokenizerError, as_json, from_fault, warning, well
+from codespec.pair.perfect_drafts import LENGTHS, PerfectDrafts, Sample, TokenizedText, draft_perfectly, tokenize_texts
+from codespec.store.conversions import source_parameters, source_quantization
+from codespec.store.model_config import (
+    architecture,
+    check_claims,
+    context_length,
+    read_layers,
+    text_config,
+    why_unsuitable,
+)
+from codespec.store.resolve import ModelRef
+from codespec.store.weights import Weights, read_weights
+from codespec.text.control_tokens import read_json
+from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
+from codespec.text.tokenizer import TextTokenizer
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
 LITTLE_SURVIVES = 0.9  # below this share of a perfect draft, the finding is a warning
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """One side of a pair. `reasons` say why it can't be used; without a usable tokenizer, `tokenizer` is None.
+
+    `file_bytes` is the size of a GGUF file, whose bits the native kernels keep; 0 for a folder.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    weights: Weights
+    tokenizer: TextTokenizer | None
+    reasons: tuple[Fault, ...]
+    file_bytes: int = 0
+
+    @property
+    def context(self) -> int | None:
+        """Maximum context length in tokens."""
+        return context_length(self.config)
+
+    @property
+    def template(self) -> FimTemplate | FimMissing | None:
+        """The fill-in-the-middle template; None without a usable tokenizer."""
+        return None if self.tokenizer is None else find_template(self.tokenizer)
+
+
+def read_facts(model: ModelRef) -> ModelFacts:
+    """Read a model's files. Raises ModelError for a missing configuration, and for missing or broken weights."""
+    folder = model.folder()
+    config = read_json(folder / "config.json")
+    if not config:
+        raise ModelError(f"{folder} has no config.json", "give a folder in the Hugging Face layout")
+    if count := source_parameters(config):  # a GGUF file's, known without a folder that holds the weights
+        weights = Weights(count, source_quantization(config))
+    else:
+        check_claims(folder)
+        weights = read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings")))
+    tokenizer, lossy = None, None
+    try:
+        tokenizer = TextTokenizer.from_folder(folder)
+    except TokenizerError as error:
+        lossy = error.fault
+    reasons = [why_unsuitable(config), lossy, _overflow(tokenizer, text_config(config).get("vocab_size"))]
+    file_bytes = model.path.stat().st_size if model.form == "gguf" and model.path is not None else 0
+    return ModelFacts(model.name, config, weights, tokenizer, tuple(filter(None, reasons)), file_bytes)
+
+
+def _overflow(tokenizer: TextTokenizer | None, rows: object) -> Fault | None:
+    """Return why ordinary text can have ids outside an embedding of so many rows; None if it can't."""
+    if tokenizer is None or not isinstance(rows, int) or not any(tokenizer.token_bytes[rows:]):
+        return None
+    last = max(number for number, data in enumerate(tokenizer.token_bytes) if data)
+    what = f"the tokenizer has ids up to {last}, and the model has {rows} rows"
+    return Fault("tokenizer_foreign", what, "take the model's own tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +115,16 @@ class PairReport:
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
     """Compare two models by their files and on the sample text."""
-    sides = {"target": target, "drafter": drafter}
-    faults = [
-        side.reasons[0].within(f"The {role} {side.name} can't be used") for role, side in sides.items() if side.reasons
-    ]
-    findings, drafts = [describe(role, side) for role, side in sides.items()], tuple[PerfectDrafts, ...]()
-    findings.append(_check_size(target, drafter))
+    findings, drafts, problem = list[Finding](), tuple[PerfectDrafts, ...](), None
+    for role, side in {"target": target, "drafter": drafter}.items():
+        findings.append(describe(role, side))
+        if side.reasons and problem is None:
+            problem = side.reasons[0].within(f"The {role} {side.name} can't be used")
+    findings.append(_check_size(target.weights.parameters / drafter.weights.parameters))
     mine, other = target.tokenizer, drafter.tokenizer
     if mine is not None and other is not None:
         texts = tokenize_texts(mine, other, [text for _, text in sample.texts])
-        drafts = tuple(measure_perfect_drafts(mine, other, texts, tokens) for tokens in LENGTHS)
+        drafts = tuple(draft_perfectly(mine, other, texts, tokens) for tokens in LENGTHS)
         findings.append(check_fill_in(target))
         lacks = drafter.template
         if isinstance(lacks, FimMissing) and not isinstance(target.template, FimMissing):
@@ -63,7 +132,7 @@ def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairR
             findings.append(warning("drafter-fill", message, "choose a drafter with FIM tokens"))
         shared = mine.fingerprint == other.fingerprint
         findings += [_check_tokens(texts, len(sample.texts) - len(texts), shared), _check_drafts(drafts)]
-    return PairReport(faults[0] if faults else None, sample, tuple(findings), drafts)
+    return PairReport(problem, sample, tuple(findings), drafts)
 
 
 def describe(role: str, facts: ModelFacts) -> Finding:
@@ -73,7 +142,8 @@ def describe(role: str, facts: ModelFacts) -> Finding:
     layers = read_layers(facts.config)
     experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
     context = f"context {facts.context:,}" if facts.context else "context not stated"
-    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {facts.stored_as}"
+    stored_as = source_quantization(facts.config) or facts.weights.dtype  # even if converted floats lie beside the file
+    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as}"
     kept = f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
     return well(role, f"{architecture(facts.config)}, {size}, {context}, {kept}, from {facts.name}")
 
@@ -88,8 +158,7 @@ def check_fill_in(target: ModelFacts) -> Finding:
     return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 
-def _check_size(target: ModelFacts, drafter: ModelFacts) -> Finding:
-    ratio = target.weights.parameters / drafter.weights.parameters
+def _check_size(ratio: float) -> Finding:
     message = f"the target has {ratio:.1f} times the drafter's parameters"
     if ratio >= NEAR_IN_SIZE:
         return well("size", message)
@@ -98,7 +167,6 @@ def _check_size(target: ModelFacts, drafter: ModelFacts) -> Finding:
 
 
 def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -> Finding:
-    """Return the bytes per token of both models."""
     size = sum(len(text.data) for text in texts)
     target, drafter = sum(len(text.ids) for text in texts), sum(text.drafter_tokens for text in texts)
     message = f"{size / max(1, target):.2f} bytes a token in the target, {size / max(1, drafter):.2f} in the drafter"
@@ -110,7 +178,6 @@ def _check_tokens(texts: Sequence[TokenizedText], left_out: int, shared: bool) -
 
 
 def _check_drafts(drafts: Sequence[PerfectDrafts]) -> Finding:
-    """Return the share of perfect drafts that survives retokenization."""
     shares = [each.survival for each in drafts if each.survival is not None]
     if len(shares) < len(drafts):
         return warning("drafts", "too little text to measure", "name more with --files")

@@ -16,7 +16,7 @@ from codespec.backends.loader import load_model
 from codespec.backends.rows import Rows
 from codespec.backends.torch.model_check import TOLERANCE, gap
 from codespec.errors import ModelError
-from codespec.pair.facts import read_facts
+from codespec.pair.report import read_facts
 from codespec.store.resolve import resolve
 from codespec.store.weights import read_weights
 from tests.tiny_models import sample_ids, tiny_network

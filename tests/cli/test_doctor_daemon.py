@@ -8,7 +8,7 @@ import pytest
 
 from codespec import __version__
 from codespec.api.types import CompletionRequest
-from codespec.cli.checks import engine as engine_checks
+from codespec.cli import daemon_checks
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
 from codespec.server.engine_thread import EngineThread
@@ -149,7 +149,7 @@ def test_a_probe_that_differs(
 def test_large_models_are_not_loaded_for_a_probe(
     command: Command, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_checks, "MAX_BYTES", 1e6)
+    monkeypatch.setattr(daemon_checks, "MAX_BYTES", 1e6)
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
     assert found["probe"].startswith("ok: not tried, because loading would take long")
     assert "arithmetic" not in found and "prompts" not in found

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from codespec.api.engine_config import EngineConfig
-from codespec.cli.checks.engine import check_prompts
+from codespec.cli.daemon_checks import check_prompts
 from codespec.engine.engine import Engine
 from codespec.startup.prompt_budget import ReadingSpeed
 from tests.cli.conftest import Command, Models

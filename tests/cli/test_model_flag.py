@@ -15,7 +15,6 @@ from codespec.store.pulled import folder_of
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import fork
-from tests.pair.folders import toy_sample
 from tests.server.test_process import daemon
 
 RECOMMENDED = recommend().model
@@ -117,8 +116,6 @@ def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Mode
 def test_the_doctor_says_which_model_and_why(
     command: Command, own_file: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.cli.checks.models.find_sample", lambda: toy_sample("x"))  # measured elsewhere
-
     def look(*words: str) -> dict[str, str]:
         return lines_of(command("doctor", "--no-probe", *words))
 

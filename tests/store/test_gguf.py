@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from codespec.backends.loader import load_model
 from codespec.errors import ModelError
-from codespec.pair.facts import read_facts
+from codespec.pair.report import read_facts
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, converted_home
 from codespec.store.conversions import convert_gguf, source_quantization

@@ -1,1 +1,0 @@
-"""The checks of `codespec doctor`, one file per subject."""

@@ -1,0 +1,276 @@
+"""Check this machine for `codespec doctor`: packages, settings, models, memory, device and folders.
+
+Loads no weights and downloads nothing. Sizes are estimates that leave out temporary tensors and padding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec import __version__
+from codespec.api.engine_config import EngineConfig
+from codespec.api.serve_config import ServeConfig
+from codespec.cli.daemon_call import Address
+from codespec.cli.options import choose_config, require_engine
+from codespec.client.daemon_client import Found
+from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well
+from codespec.pair.report import ModelFacts, check_fill_in, describe, read_facts
+from codespec.store.catalogue import BYTES, room
+from codespec.store.choice import offer_note
+from codespec.store.machine import (
+    IDLE_FACTOR,
+    IDLE_MB,
+    USUAL_CONTEXT,
+    available_memory,
+    choose_context,
+    computes_bfloat16,
+    context_room,
+    has_native,
+    machine_memory,
+)
+from codespec.store.model_config import NATIVE_TYPES, text_config
+from codespec.store.resolve import resolve
+from codespec.user_folders import cache_folder, state_folder
+
+ENGINE_PACKAGES = ("numpy", "aiohttp", "gguf")
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # for models that the native kernels do not compute
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+USUAL_BATCH = 8  # assumed max_batch if it is measured at startup
+NEARLY = 0.8  # share of the free memory
+
+
+@dataclass(slots=True)
+class Seen:
+    """Results that later checks read; None for what could not be read.
+
+    config    the settings of an engine that this machine has to run
+    found     the program at the daemon's address
+    packages  whether the packages that the configured models need can be imported
+    fits      whether the models are complete and fit into memory
+    """
+
+    options: argparse.Namespace
+    config: EngineConfig | None = None
+    serve: ServeConfig | None = None
+    address: Address | None = None
+    found: Found | None = None
+    target: ModelFacts | None = None
+    drafter: ModelFacts | None = None
+    packages: bool = False
+    fits: bool = False
+
+    @property
+    def daemon(self) -> Mapping[str, Any]:
+        """The report of the user's own daemon; {} if none answers."""
+        return self.found.daemon if self.found is not None else {}
+
+    @property
+    def upstream(self) -> bool:
+        """Whether another server writes the text."""
+        return self.serve is not None and bool(self.serve.upstream)
+
+
+def check_settings(seen: Seen) -> Iterator[Finding]:
+    """Check the engine's settings, and say which model they choose and why."""
+    yield well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
+    settings, choice = seen.options.config, choose_config(seen.options)
+    seen.config = choice.config
+    yield from (Finding("settings", "warning", note) for note in choice.notes)
+    if not choice.notes:
+        own = " (your own)" if settings.is_own else ""
+        yield well("settings", f"read from {settings.file}{own}" if settings.file else "defaults, variables and flags")
+    note, model = offer_note(choice.config), choice.config.model
+    starter = f"starter, since {choice.why}; {note}" if note else ""
+    yield well("model", starter or (f"{model}, {choice.why}" if model else choice.why))
+
+
+def check_packages(seen: Seen) -> Iterator[Finding]:
+    """Check that the packages for the configured models load; those of the defaults if the settings are invalid.
+
+    An editor works without them if a daemon runs elsewhere.
+    """
+    if seen.upstream:
+        return
+    config = seen.config or EngineConfig()
+    packages = (*ENGINE_PACKAGES, *(TORCH_PACKAGES if config.needs_torch else ("codespec_native",)))
+    try:
+        require_engine(config)
+        if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+            extra = "torch" if set(missing) & set(TORCH_PACKAGES) else ""
+            raise ConfigError(f"{', '.join(missing)} not installed", install_fix(extra))
+    except ConfigError as error:
+        found = from_fault("packages", error.fault)
+        yield warning("packages", f"{found.message} (a daemon answers)", found.fix) if seen.daemon else found
+        return
+    seen.packages = True
+    yield well("packages", ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
+
+
+def check_target(seen: Seen) -> Iterator[Finding]:
+    """Check that the target's files are complete and can be used, and whether it uses the text after the cursor."""
+    if seen.config is not None:
+        found, seen.target = _look_at("target", seen.config.target)
+        yield found
+    if seen.target is not None:
+        yield check_fill_in(seen.target)
+
+
+def check_drafter(seen: Seen) -> Iterator[Finding]:
+    """Check the drafter's files, if there is one."""
+    if seen.config is not None and seen.config.drafter == "none":
+        yield well("drafter", "none: drafts only copy from the text")
+    elif seen.config is not None:
+        found, seen.drafter = _look_at("drafter", seen.config.drafter)
+        yield found
+
+
+def _look_at(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
+    """Return the finding about a model, and the facts in its files if it can be used."""
+    model = resolve(name)
+    if model.fetched() is None:
+        fix = "the first start fetches it; `hf download` does so now"
+        return warning(role, f"{name} is a hub id and not on this machine yet", fix), None
+    facts = read_facts(model)
+    return describe(role, facts), None if facts.reasons else facts
+
+
+def check_cores(seen: Seen) -> Iterator[Finding]:
+    """Check that there are no more threads than cores."""
+    if seen.config is None:
+        return
+    cores, threads = usable_cores(), seen.config.threads
+    if threads > cores:
+        message = f"{threads} threads on {cores} usable core(s) wait for each other"
+        yield warning("cores", message, f"set threads = {cores} or less")
+    else:
+        yield well("cores", f"{cores} usable, threads = {threads}{'' if threads else ' (measured at start)'}")
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, given its affinity and its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def check_device(seen: Seen) -> Iterator[Finding]:
+    """Check that the device exists and supports the number format, and the native kernels' instruction set."""
+    config = seen.config
+    if config is None:
+        return
+    formats = {"dtype": config.dtype, "drafter_dtype": config.drafter_dtype}
+    slow = [name for name, value in formats.items() if value == "bfloat16"]
+    if slow and not config.device.startswith("cuda") and not computes_bfloat16():
+        message = "this processor has no bfloat16 products, which makes them slow"
+        yield warning("dtype", message, f'set {slow[0]} = "{"native" if has_native() else "float32"}"')
+    if config.device != "cpu" and seen.packages:
+        yield _gpu(config.device)
+    if "native" in formats.values() and seen.packages:
+        from codespec_native.library import find_path, path_name
+
+        name = path_name(find_path())
+        message = "native kernels without vector instructions, which are many times slower"
+        fix = "use a smaller model, or a daemon on another machine (--url)"
+        yield warning("kernel", message, fix) if name == "scalar" else well("kernel", f"native kernels, {name}")
+
+
+def _gpu(device: str) -> Finding:
+    why = "torch is not installed"
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            free, whole = map(gigabytes, torch.cuda.mem_get_info())
+            return well("device", f"{torch.cuda.get_device_name()}, {free} of {whole} free")
+        why = "this torch is a CPU build" if torch.version.cuda is None else "torch finds no GPU"
+    if device == "auto":
+        return well("device", f"the CPU is used, because {why}")
+    fix = 'set device = "cpu", or install a CUDA build of torch'
+    return failed("device", f"device = {device!r}, but {why}", fix)
+
+
+def check_memory(seen: Seen) -> Iterator[Finding]:
+    """Check whether models and caches fit into free memory, unless a daemon holds them or the drafter is unknown."""
+    config, target = seen.config, seen.target
+    if config is None or target is None or (seen.drafter is None and config.drafter != "none"):
+        return
+    if seen.daemon.get("state") == "ready":
+        return
+    (start, need), free = needed_bytes(config, target, seen.drafter), available_memory()
+    seen.fits = free is None or need <= free
+    left = "this system does not report free memory" if free is None else f"{gigabytes(free)} free"
+    message = f"about {gigabytes(start)} needed, up to {gigabytes(need)} as the caches fill, {left}"
+    fix = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
+    if free is None or need <= NEARLY * free:
+        yield well("memory", message)
+    else:
+        yield warning("memory", message, fix) if seen.fits else failed("memory", message, fix)
+
+
+def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> tuple[float, float]:
+    """Estimate the bytes of an engine with almost empty caches, and with full ones.
+
+    The first follows the rule of `codespec models list`.
+    """
+    sides = [(target, config.dtype)]
+    if drafter is not None and config.asks_drafter:
+        sides.append((drafter, config.drafter_dtype))
+    start = room(dtype for _, dtype in sides) + sum(weight_size(model, dtype) for model, dtype in sides)
+    if config.cache_mb:
+        return start, start + config.cache_mb * 2**20
+    space = context_room(0, machine_memory()) if config.device == "cpu" else 0  # a GPU has its own
+    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
+    context = choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, space)
+    running = batch * sum(slot_size(model, dtype, context) for model, dtype in sides)
+    return start, start + max(running, min(IDLE_FACTOR * running, IDLE_MB * 2**20))
+
+
+def weight_size(model: ModelFacts, dtype: str) -> int:
+    """Return the bytes of the weights in a number format; native kernels keep the bits of a GGUF file."""
+    return model.file_bytes if dtype == "native" and model.file_bytes else model.weights.parameters * BYTES[dtype]
+
+
+def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
+    """Return the bytes of one request's keys and values; 0 if config.json lacks the shape."""
+    values = text_config(model.config)
+
+    def number(*names: str) -> int:
+        return next((values[name] for name in names if isinstance(values.get(name), int)), 0)
+
+    layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
+    size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
+    numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * min(context, model.context or context)
+    if dtype == "native":  # a format of weight matrices only
+        dtype = "float16" if values.get("model_type") in NATIVE_TYPES else "float32"
+    return numbers * BYTES[dtype]
+
+
+def check_folders(seen: Seen) -> Iterator[Finding]:
+    """Check that measurements and learned state can be saved."""
+    folders = {"cache": (cache_folder(), "XDG_CACHE_HOME"), "state": (state_folder(), "XDG_STATE_HOME")}
+    for name, (folder, variable) in folders.items():
+        try:
+            nearest = next(place for place in (folder, *folder.parents) if place.exists())
+            with tempfile.TemporaryFile(dir=nearest) as file:
+                file.write(bytes(4096))
+            yield well(name, f"{folder} is writable")
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            yield warning(name, f"nothing can be saved in {folder} ({why})", f"make it writable, or set {variable}")
+
+
+def gigabytes(size: float) -> str:
+    """Return a size in bytes as text."""
+    return f"{size / 1e9:.1f} GB"
