@@ -80,7 +80,7 @@ def test_the_probe_tells_a_wrong_product_and_one_that_depends_on_its_rows(monkey
 
 def test_a_cpu_needs_no_triton() -> None:
     """With None in its place, importing it fails; torch works without."""
-    names = "attention, rowwise, torch_loader, cuda.graphs, cuda.invariant_linear, cuda.slot_attention"
-    modules = ", ".join(f"codespec.backends.{name}" for name in names.split(", "))
+    names = "attention, rowwise, loader, cuda.graphs, cuda.invariant_linear, cuda.slot_attention"
+    modules = ", ".join(f"codespec.backends.torch.{name}" for name in names.split(", "))
     script = f"import sys; sys.modules['triton'] = None; import {modules}"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
