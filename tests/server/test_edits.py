@@ -181,11 +181,11 @@ def read(connection: http.client.HTTPConnection) -> Answer:
 
 
 def test_a_newer_request_for_edits_ends_the_older_one_and_no_completion() -> None:
-    engine = FakeEngine(pause=0.002, answer=lambda request: (request.prediction or "text ") * 40)
+    engine = FakeEngine(pause=0.002, answer=lambda request: (request.prediction or "text ") * 10)
     with serving(engine, context=4096, edit_format="sweep-card") as served:
         older = served.open(PATH, body(places=[5, 20]))
         assert wait_for(lambda: len(engine.running) == 2)
-        complete = {"document": "mine", "prefix": "x", "max_tokens": 400}
+        complete = {"document": "mine", "prefix": "x", "max_tokens": 100}
         completion = served.open("/v1/codespec/complete", complete)
         assert wait_for(lambda: len(engine.running) == 3)
         newer = served.open(PATH, body(text=TEXT + "more\n"))

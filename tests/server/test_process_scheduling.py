@@ -20,9 +20,10 @@ from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
 
 PATH = "/v1/codespec/complete"
-SLOTS = 8
+SLOTS = 4
 NAMES = count()
-SHORT = 150  # tokens; with 30, a fast processor answered before the clients' threads sent the next
+LONG = 30  # tokens of each choice
+SHORT = 100  # tokens; with 30, a fast processor answered before the clients' threads sent the next
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +58,11 @@ def rounds(served: Process, values: dict[str, object]) -> int:
 def test_a_short_request_does_not_wait_for_long_ones(served: Process) -> None:
     """Its own rounds plus a few; any of the long ones takes 500, all of them thousands."""
     with ExitStack() as stack:
-        for _ in range(8):
-            stack.callback(served.open(PATH, body(500, 8)).close)
-        assert wait_for(lambda: served.num_open() == 8)
+        for _ in range(SLOTS):
+            stack.callback(served.open(PATH, body(500, SLOTS)).close)
+        assert wait_for(lambda: served.num_open() == SLOTS)
         spent = [rounds(served, body(20)) for _ in range(3)]
-        assert served.num_open() == 8, "none of them has ended"
+        assert served.num_open() == SLOTS, "none of them has ended"
     print(spent)
     assert min(spent) <= 4 * 20 and max(spent) < 400
     assert wait_for(lambda: served.num_open() == 0)
@@ -81,11 +82,11 @@ def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> No
         one.start()
     try:
         assert wait_for(lambda: served.num_open() > 2 * SLOTS)
-        spent = rounds(served, body(60, SLOTS))
+        spent = rounds(served, body(LONG, SLOTS))
     finally:
         ended.set()
         for one in asking:
             one.join()
     print(spent, len(answered))
-    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // OLDEST_SHARE)) + 3 * SLOTS * SHORT
+    assert spent <= 2 * LONG * -(-SLOTS // (SLOTS // OLDEST_SHARE)) + 3 * SLOTS * SHORT
     assert set(answered) == {200} and len(answered) > 3 * SLOTS
