@@ -11,7 +11,6 @@ from typing import Any
 from codespec.api.serve_config import resolve_serve
 from codespec.cli.options import add_config_option
 from codespec.errors import ConfigError
-from codespec.server.keys_file import add_key, read_keys, revoke_key
 from codespec.store.disk import say
 from codespec.user_folders import named_path
 
@@ -38,6 +37,8 @@ def add_parser(commands: Any) -> None:
 
 def run_add(options: argparse.Namespace) -> int:
     """Print the new key alone on stdout; return 0."""
+    from codespec.server.keys_file import add_key
+
     file = find_file(options)
     print(add_key(file, options.name))
     say(f"{file} keeps the key's hash alone, so note the key now")
@@ -46,6 +47,8 @@ def run_add(options: argparse.Namespace) -> int:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the keys; return 0."""
+    from codespec.server.keys_file import read_keys
+
     keys = read_keys(find_file(options))
     if options.json:
         print(json.dumps({"keys": [{k: v for k, v in asdict(key).items() if k != "sha256"} for key in keys]}))
@@ -57,6 +60,8 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_revoke(options: argparse.Namespace) -> int:
     """Remove a key; return 0."""
+    from codespec.server.keys_file import revoke_key
+
     revoke_key(find_file(options), options.name)
     print(f"revoked: {options.name}")
     return 0
