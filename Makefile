@@ -14,7 +14,7 @@ ifneq ($(shell cat $(LIGHT) 2>/dev/null),$(shell pwd -P))
 $(LIGHT): remake
 endif
 
-.PHONY: help demo serve test test-lab test-native test-full fuzz e2e gpu dist lint clean check-python remake
+.PHONY: help demo serve test test-torch test-lab test-native test-full fuzz e2e gpu dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,15 +35,22 @@ part_lsp    = tests/lsp tests/client tests/grammars
 part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
 part_rest   = $(filter-out $(NAMED) tests/tools %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
+# What only models in torch need: architectures, heads, adapters, GPU kernels. The rest of tests/backends is native.
+TORCH = $(wildcard tests/backends/cuda tests/backends/recurrent tests/engine/test_caches.py tests/engine/test_device_steps.py \
+          tests/engine/test_heads.py tests/startup/test_call*.py tests/startup/test_tuning.py tests/store/test_adapters.py) \
+          $(filter-out tests/backends/test_seam.py,$(wildcard tests/backends/test_*.py))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
-test: $(READY) ## lint and all tests but the laboratory's, the tools' and the kernels'; lists every skip
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
+test: $(READY) ## lint and all tests but those that the next three targets take; lists every skip
 	@$(MAKE) --no-print-directory -k -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(PARTS)
 
 part-%: $(READY)
-	@$(BIN)/python -m pytest -q -m "not full" $(part_$*)
+	@$(BIN)/python -m pytest -q -m "not full" $(part_$*) $(TORCH:%=--ignore=%)
+
+test-torch: $(READY) ## the tests of models that torch computes: architectures, heads, adapters, GPU kernels in Triton's interpreter
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
+	@$(BIN)/python -m pytest -q -m "not full" $(TORCH)
 
 test-lab: $(READY) ## the tests of the laboratory (benchmarks, training, distillation, the demo) and of tools/
 	@$(BIN)/python -m pytest -q -m "not full" lab/tests tests/tools

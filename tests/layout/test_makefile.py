@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["help", "demo", "serve", "test", "test-lab", "test-native", "test-full", "fuzz", "e2e", "gpu"]
+TARGETS = ["help", "demo", "serve", "test", "test-torch", "test-lab", "test-native", "test-full", "fuzz", "e2e", "gpu"]
 TARGETS += ["dist", "lint", "clean"]
 
 
@@ -94,17 +94,21 @@ def test_prompts_reach_the_full_run(checkout: Path) -> None:
 def test_every_folder_of_tests_is_in_one_part() -> None:
     (parts,) = re.findall(r"^PARTS\s+= lint (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     done = make(ROOT, "-n", "-o", ".venv/.codespec-ready", "-o", ".venv/.codespec-light", *parts.split())
-    named = [word for line in done.stdout.splitlines() if " -m pytest " in line for word in line.split()[7:]]
+    words = [word for line in done.stdout.splitlines() if " -m pytest " in line for word in line.split()[7:]]
+    left = {word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")}
+    named = [word for word in words if not word.startswith("--ignore=")]
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py"))} - {
         "tests/tools"
     }
     plugins = {f"plugins/{path.parent.name}/tests" for path in (ROOT / "plugins").glob("*/pyproject.toml")}
     assert len(named) == len(set(named)), named
     assert {*folders, *plugins} <= set(named) and "lab/tests" not in named
+    torch = make(ROOT, "-n", "-o", ".venv/.codespec-ready", "-o", ".venv/.codespec-light", "test-torch").stdout
+    assert left == set(torch.splitlines()[-1].split()[7:]) and len(left) > 15
 
 
 def test_ci_runs_every_target_of_tests() -> None:
     """`make gpu`, `fuzz` and `test-full` need what CI has not: a GPU, hours."""
     run = (ROOT / ".ci" / "run").read_text()
     named = {word for words in re.findall(r"^make ([^>|&\n]+)", run, re.MULTILINE) for word in words.split()}
-    assert named - {"-k"} == {"test", "test-native", "test-lab", "e2e"}
+    assert named - {"-k"} == {"test", "test-torch", "test-native", "test-lab", "e2e"}
