@@ -36,8 +36,8 @@ part_cli    = tests/cli tests/store
 NAMED       = $(part_server) $(part_models) $(part_lsp) $(part_cli)
 part_rest   = $(filter-out $(NAMED) tests/tools %__pycache__,$(patsubst %/,%,$(wildcard tests/*/ plugins/*/tests/)))
 # What only models in torch need: architectures, heads, adapters, GPU kernels. The rest of tests/backends is native.
-TORCH = $(wildcard tests/backends/cuda tests/backends/recurrent tests/engine/test_caches.py tests/engine/test_device_steps.py \
-          tests/engine/test_heads.py tests/startup/test_call*.py tests/startup/test_tuning.py tests/store/test_adapters.py) \
+TORCH = $(wildcard tests/backends/cuda tests/backends/recurrent tests/engine/test_architectures.py tests/engine/test_caches.py \
+          tests/engine/test_device_steps.py tests/engine/test_heads.py tests/startup/test_call*.py tests/startup/test_tuning.py tests/store/test_adapters.py) \
           $(filter-out tests/backends/test_seam.py,$(wildcard tests/backends/test_*.py))
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
