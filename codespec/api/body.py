@@ -154,7 +154,6 @@ class EditBody(TypedDict, total=False):
     places: Required[Annotated[list[int], ValueSpec("rows around which edits are looked for", most=MAX_PLACES)]]
     cursor: Annotated[PositionBody, ValueSpec("the cursor in the document")]
     history: Annotated[list[ChangeBody], ValueSpec("the latest changes, oldest first", most=MAX_CHANGES)]
-    original: Annotated[str, ValueSpec("the text before the last change (default: from it)", most=MAX_DOCUMENT)]
     snippets: Annotated[list[FileBody], ValueSpec("pieces of other files", most=MAX_SNIPPETS)]
     diagnostics: Annotated[list[ProblemBody], ValueSpec("problems in the document", most=MAX_PROBLEMS)]
     deadline_ms: Annotated[float, ValueSpec("the edits found by then are final; 0: none", least=0, most=600_000)]

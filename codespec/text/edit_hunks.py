@@ -50,7 +50,7 @@ class AnswerReader:
 
     def __init__(self, window: Window) -> None:
         self.window, self.old = window, list(window.lines)
-        self.new: list[str] = []
+        self._new = list[str]()
         self._rest = ""  # the last line, which may go on
         self._at_old = self._at_new = 0  # the texts before these lines are compared
         self._differs = False
@@ -60,12 +60,7 @@ class AnswerReader:
     def feed(self, text: str) -> list[LineHunk]:
         """Read a piece of the answer and return the hunks that it completes."""
         *whole, self._rest = (self._rest + text).split("\n")
-        found = []
-        for line in whole:
-            hunk = self._add(line) if not self.is_over else None
-            if hunk is not None:
-                found.append(hunk)
-        return found
+        return [hunk for line in whole if not self.is_over and (hunk := self._add(line)) is not None]
 
     @property
     def is_over(self) -> bool:
@@ -79,50 +74,48 @@ class AnswerReader:
         after the window are no part of it. An answer without any text changes nothing.
         """
         found = self.feed("\n") if self._rest else []
-        if not any(map(str.strip, self.new)):
+        if not any(map(str.strip, self._new)):
             return []
-        old = self.old[self._at_old : _text_end(self.old, self._at_old)]
-        new = self.new[self._at_new : _text_end(self.new, self._at_new)]
-        same = common_end(old, new)
-        if not same:
+        old, new = _without_blank_end(self.old[self._at_old :]), _without_blank_end(self._new[self._at_new :])
+        if not common_end(old, new):
             new = new[: len(new) - _beyond(new, self.window.after)]
-            same = common_end(old, new)
-        if self.window.keeps_end:
-            old, new = _without_end(old, new, same, ends=self.window.ends)
-            same = 0
-        hunk = self._hunk(self._at_old + len(old) - same, self._at_new + len(new) - same)
+        same = common_end(old, new)
+        rest, written = old[: len(old) - same], new[: len(new) - same]
+        end, adds = len(rest), bool(old) or self.window.ends
+        if self.window.keeps_end and not (adds and same and any(map(has_letters, rest))):
+            # A model that was not trained for edits ends too early: the lines that it did not reach stay.
+            end, written = (_replaced(rest, written), written) if adds else (0, [])
+        hunk = self._hunk(self._at_old + end, self._at_new + len(written))
         return [*found, hunk] if hunk is not None else found
 
     def _add(self, line: str) -> LineHunk | None:
         for mark in self.window.marks:
             line = line.replace(mark, "")
-        self.new.append(line)
-        if not self._differs:
-            if self._at_old < len(self.old) and self.old[self._at_old] == line:
-                self._at_old, self._at_new = self._at_old + 1, self._at_new + 1
-                return None
-            self._differs = True
+        self._new.append(line)
+        if not self._differs and self.old[self._at_old : self._at_old + 1] == [line]:
+            self._at_old, self._at_new = self._at_old + 1, self._at_new + 1
+            return None
+        self._differs = True
         return self._agree_again()
 
     def _agree_again(self) -> LineHunk | None:
         """Return the hunk that the last lines of the answer end, if they are enough to find them in the old ones."""
         for size in (SURE_WITH_LETTERS, SURE_LINES):
-            tail = self.new[max(self._at_new, len(self.new) - size) :]
+            tail = self._new[max(self._at_new, len(self._new) - size) :]
             if len(tail) < size or (size < SURE_LINES and not all(map(has_letters, tail))):
                 continue
             places = range(self._at_old, len(self.old) - size + 1)
             place = next((place for place in places if self.old[place : place + size] == tail), None)
             if place is not None:
-                before = self.old[self._at_old : place], self.new[self._at_new : -size]
-                same = common_end(*before)
-                hunk = self._hunk(place - same, len(self.new) - size - same)
-                self._at_old, self._at_new, self._differs = place + size, len(self.new), False
+                same = common_end(self.old[self._at_old : place], self._new[self._at_new : -size])
+                hunk = self._hunk(place - same, len(self._new) - size - same)
+                self._at_old, self._at_new, self._differs = place + size, len(self._new), False
                 return hunk
         return None
 
     def _hunk(self, end: int, new_end: int) -> LineHunk | None:
         """Return the hunk up to these lines, or None if nothing differs."""
-        lines = tuple(self.new[self._at_new : new_end])
+        lines = tuple(self._new[self._at_new : new_end])
         return LineHunk(self._at_old, end, lines) if lines or end > self._at_old else None
 
 
@@ -132,12 +125,8 @@ def common_end(first: Sequence[str], second: Sequence[str]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
-def _text_end(lines: Sequence[str], start: int) -> int:
-    """Return the number of lines without the blank ones at the end, but at least `start`."""
-    end = len(lines)
-    while end > start and not lines[end - 1].strip():
-        end -= 1
-    return end
+def _without_blank_end(lines: list[str]) -> list[str]:
+    return lines[: max((n for n, line in enumerate(lines, 1) if line.strip()), default=0)]
 
 
 def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
@@ -152,27 +141,13 @@ def _beyond(new: Sequence[str], after: Sequence[str]) -> int:
     return 0
 
 
-def _without_end(old: list[str], new: list[str], same: int, *, ends: bool) -> tuple[list[str], list[str]]:
-    """Return the lines that an answer replaces at the end of the window, and the new ones, for a model that ends too
-    early or too late. The last `same` lines are equal.
-
-    An answer that ends too early leaves the other lines, and its code replaces code, not brackets. What it adds after
-    all old lines is a copy of the lines below, unless the document `ends` there.
-    """
-    if not old and not ends:
-        return [], []
-    old, new = old[: len(old) - same], new[: len(new) - same]
-    if same and any(map(has_letters, old)):
-        return old, new
+def _replaced(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many of the last old lines the new ones replace: code replaces code, and a bracket a line with it."""
     count = 0
     for line in new:
-        count += count < len(old) and _may_become(old[count].strip(), line)
-    return old[:count], new
-
-
-def _may_become(old: str, new: str) -> bool:
-    """Return whether a line may replace another one: a bracket becomes a line that holds it, such as `} else {`."""
-    return has_letters(old) == has_letters(new) or bool(old and old in new)
+        bracket = old[count].strip() if count < len(old) else ""
+        count += count < len(old) and (has_letters(bracket) == has_letters(line) or (bracket != "" and bracket in line))
+    return count
 
 
 def has_letters(line: str) -> bool:

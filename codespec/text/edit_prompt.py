@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from codespec.text.edit_formats import EditFormat
+from codespec.text.edit_formats import EditFormat, Part, encode_parts
 from codespec.text.edit_hunks import Window
 from codespec.text.tokenizer import TextTokenizer
 
@@ -20,7 +20,6 @@ MAX_AFTER = 16  # lines after the window that an answer may go on with
 SPARE = 64  # tokens of an answer in addition to twice the window's
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _FENCE = re.compile(r"`{3,}")
-Part = str | int  # text, or the id of a control token
 Values = Mapping[str, str | list[Part]]
 
 
@@ -42,9 +41,8 @@ class Change:
 class EditContext:
     """What is known for an edit, wherever it is.
 
-    `lines` are the rows of the document from `first_row` on, without line breaks. `original` are the same lines before
-    the last change, or () if unknown. `cursor` is a row of the document and a character of that row. `changes` are
-    oldest first. `snippets` are (path, text), `problems` are (row, message).
+    `lines` are the rows of the document from `first_row` on, without line breaks. `cursor` is a row of the document and
+    a character of that row. `changes` are oldest first. `snippets` are (path, text), `problems` are (row, message).
     """
 
     path: str
@@ -53,7 +51,6 @@ class EditContext:
     language: str = ""
     cursor: tuple[int, int] | None = None
     changes: Sequence[Change] = ()
-    original: Sequence[str] = ()
     snippets: Sequence[tuple[str, str]] = ()
     problems: Sequence[tuple[int, str]] = ()
 
@@ -138,10 +135,30 @@ class _Assembly:
         self.start, self.end = max(0, focus - form.above), min(len(lines) - ends_open, focus + form.below + 1)
         self.window = lines[self.start : self.end]
         self.given = min(form.prefill, focus - self.start)
-        self.original, self.past = _before_last_change(context, form.last_apart)
+        self.past, self.original, self.window_before = context.changes, lines, self.window
+        self._undo_last_change()
         longest = max((len(run[0]) for line in lines for run in _FENCE.finditer(line)), default=2)
         self.fence = "`" * (longest + 1)
         self.counts = dict.fromkeys(("changes", "around", "problems", "file", "snippets"), 0)
+
+    def _undo_last_change(self) -> None:
+        """Find the lines before the last change, if its lines are where it made them.
+
+        Some formats show that change by the two versions of the window, so their history does not repeat it.
+        """
+        lines, last = self.context.lines, self.past[-1] if self.past else None
+        if last is None or last.path != self.context.path:
+            return
+        row, old, new = last.row - self.context.first_row, _rows(last.old), _rows(last.new)
+        after = row + len(new)
+        if row < 0 or list(lines[row:after]) != new:
+            return
+        self.original = [*lines[:row], *old, *lines[after:]]
+        moved = len(old) - len(new)
+        first = self.start if self.start <= row else self.start + moved if self.start >= after else row
+        end = self.end if self.end <= row else self.end + moved if self.end >= after else row + len(old)
+        self.window_before = self.original[first:end]
+        self.past = self.past[:-1] if self.form.last_apart else self.past
 
     def fill(self, room: int, budget: int) -> None:
         """Add as much as fits, what helps most first."""
@@ -166,28 +183,32 @@ class _Assembly:
 
     def encoded(self) -> tuple[list[int], str]:
         """Return the ids of the prompt, and its text without control tokens."""
-        return encode_parts(self.tokenizer, self._parts())
-
-    def _parts(self) -> list[Part]:
         form, context, counts = self.form, self.context, self.counts
-        lines, start, end = context.lines, self.start, self.end
-        first = max(0, start - counts["file"] // 2)
-        after = _joined(lines[end : end + counts["around"]])
+        lines, around, first = context.lines, counts["around"], max(0, self.start - counts["file"] // 2)
+        changes = self.past[len(self.past) - counts["changes"] :]
+        snippets, problems = context.snippets[: counts["snippets"]], context.problems[: counts["problems"]]
+        after = _joined(lines[self.end : self.end + around])
         values: Values = {
-            **self._place(context.path, context.first_row + start, end - start),
+            **_place(context.path, context.first_row + self.start, len(self.window)),
             "language": context.language,
             "file": _joined(self.original[first : first + counts["file"]]),
-            "before": _joined(lines[max(0, start - counts["around"]) : start]),
+            "before": _joined(lines[max(0, self.start - around) : self.start]),
             "after": after,
             "after_or_blank": after or "\n",
-            "original": _joined(self.original[slice(*_rows_before(self.original, lines, start, end))]),
-            "window": _joined(self.window),
+            "original": _joined(self.window_before),
             "current": _joined(self._marked()),
-            "history": self._history(),
-            "snippets": self._snippets(),
-            "diagnostics": self._diagnostics(),
+            "history": self._list(form.history, "changes", form.change, [self._change(each) for each in changes]),
+            "snippets": self._list(
+                form.snippets, "files", form.snippet, [{"path": path, "text": _closed(text)} for path, text in snippets]
+            ),
+            "diagnostics": self._list(
+                form.diagnostics,
+                "problems",
+                form.problem,
+                [{"row": str(row + 1), "message": " ".join(message.split())} for row, message in problems],
+            ),
         }
-        return [*self._fill_in(form.prompt, values), _joined(self.window[: self.given])]
+        return encode_parts(self.tokenizer, [*self._fill_in(form.prompt, values), _joined(self.window[: self.given])])
 
     def _marked(self) -> Sequence[str]:
         """Return the window with the format's mark at the cursor."""
@@ -199,123 +220,50 @@ class _Assembly:
         line = self.window[row]
         return [*self.window[:row], line[:column] + self.form.mark + line[column:], *self.window[row + 1 :]]
 
-    def _history(self) -> list[Part]:
-        kept = self.past[len(self.past) - self.counts["changes"] :]
-        return self._list("history", "changes", "change", [self._change(change) for change in kept])
-
     def _change(self, change: Change) -> Values:
         return {
-            **self._place(change.path, change.row, change.new.count("\n")),
+            **_place(change.path, change.row, change.new.count("\n")),
             "old": _closed(change.old),
             "new": _closed(change.new),
             "diff": _diff(change),
             "predicted": self.form.predicted if change.predicted else "",
         }
 
-    def _snippets(self) -> list[Part]:
-        kept = self.context.snippets[: self.counts["snippets"]]
-        values = [{"path": path, "text": _closed(text), "fence": self.fence} for path, text in kept]
-        return self._list("snippets", "files", "snippet", values)
-
-    def _diagnostics(self) -> list[Part]:
-        kept = self.context.problems[: self.counts["problems"]]
-        values = [{"row": str(row + 1), "message": " ".join(message.split())} for row, message in kept]
-        return self._list("diagnostics", "problems", "problem", values)
-
     def _list(self, frame: str, inner: str, item: str, values: Sequence[Values]) -> list[Part]:
-        """Return a part that repeats the format's template `item`, in its template `frame`; nothing without values."""
-        if not values:
-            return []
-        items = [part for each in values for part in self._fill_in(getattr(self.form, item), each)]
-        return self._fill_in(getattr(self.form, frame), {inner: items, "fence": self.fence})
-
-    def _place(self, path: str, row: int, size: int) -> dict[str, str | list[Part]]:
-        return {"path": path, "start": str(row + 1), "end": str(row + size), "fence": self.fence}
+        """Return a part that repeats the template `item` in the template `frame`; nothing without values."""
+        items = [part for each in values for part in self._fill_in(item, each)]
+        return self._fill_in(frame, {inner: items}) if values else []
 
     def _fill_in(self, template: str, values: Values) -> list[Part]:
         """Return a template with its placeholders replaced and its control tokens as ids. Values are not searched."""
         parts: list[Part] = []
         for number, piece in enumerate(_PLACEHOLDER.split(template)):
             if number % 2:
-                value = values.get(piece, "")
+                value = self.fence if piece == "fence" else values.get(piece, "")
                 parts += [value] if isinstance(value, str) else value
             else:
-                parts += split_markers(self.tokenizer, self.form, piece)
+                parts += self.form.split_markers(piece, self.tokenizer.vocab)
         return parts
 
 
-def split_markers(tokenizer: TextTokenizer, form: EditFormat, text: str) -> list[Part]:
-    """Return a text with the control tokens of a format as ids, if the vocabulary has them."""
-    known = [name for name in form.markers if name in tokenizer.vocab]
-    if not known:
-        return [text]
-    pieces = re.split(f"({'|'.join(map(re.escape, known))})", text)
-    return [tokenizer.vocab[piece] if number % 2 else piece for number, piece in enumerate(pieces)]
+def _place(path: str, row: int, size: int) -> dict[str, str | list[Part]]:
+    return {"path": path, "start": str(row + 1), "end": str(row + size)}
 
 
-def encode_parts(tokenizer: TextTokenizer, parts: Sequence[Part]) -> tuple[list[int], str]:
-    """Return the ids of a prompt in parts, and its text without control tokens."""
-    ids, texts = list(tokenizer.bos_ids), list[str]()
-    for number, part in enumerate(_merged(parts)):
-        if isinstance(part, int):
-            ids.append(part)
-        else:
-            ids += tokenizer.encode_inside(part, begins=not number)
-            texts.append(part)
-    return ids, "".join(texts)
-
-
-def _merged(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts without empty texts, and adjacent texts as one, because tokens may cross their border."""
-    merged: list[Part] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        elif part != "":
-            merged.append(part)
-    return merged
-
-
-def _before_last_change(context: EditContext, apart: bool) -> tuple[Sequence[str], Sequence[Change]]:
-    """Return the lines before the last change, and the changes for the history.
-
-    Without `original`, the last change is undone if its lines are where it made them. With `apart`, a format shows that
-    change by the two versions of the window, so the history does not repeat it.
-    """
-    lines, past = context.lines, context.changes
-    last = past[-1] if past and past[-1].path == context.path else None
-    if context.original:
-        return context.original, past[:-1] if last and apart else past
-    if last is None:
-        return lines, past
-    row, old, new = last.row - context.first_row, last.old.split("\n"), last.new.split("\n")
-    old, new = (rows[:-1] if rows[-1] == "" else rows for rows in (old, new))
-    if row < 0 or list(lines[row : row + len(new)]) != new:
-        return lines, past
-    return [*lines[:row], *old, *lines[row + len(new) :]], past[:-1] if apart else past
-
-
-def _rows_before(original: Sequence[str], lines: Sequence[str], start: int, end: int) -> tuple[int, int]:
-    """Return the rows of `original` that became the rows from `start` to `end` of `lines` by one change."""
-    most = min(len(original), len(lines))
-    above = next((n for n in range(most) if original[n] != lines[n]), most)
-    below = next((n for n in range(most - above) if original[-1 - n] != lines[-1 - n]), most - above)
-    moved = len(original) - len(lines)
-    first = start if start <= above else start + moved if start >= len(lines) - below else above
-    last = end if end <= above else end + moved if end >= len(lines) - below else len(original) - below
-    return first, last
+def _rows(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _diff(change: Change) -> str:
     """Return a change as a hunk of a unified diff, without the lines with the file's names."""
-    old, new = change.old.splitlines(), change.new.splitlines()
+    old, new = _rows(change.old), _rows(change.new)
     head = f"@@ -{change.row + 1},{len(old)} +{change.row + 1},{len(new)} @@\n"
     body = (line for line in difflib.ndiff(old, new) if not line.startswith("?"))
     return head + "".join(f"{line[0]}{line[2:]}\n" for line in body)
 
 
 def _joined(lines: Sequence[str]) -> str:
-    return "".join([f"{line}\n" for line in lines])
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _closed(text: str) -> str:

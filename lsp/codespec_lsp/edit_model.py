@@ -159,11 +159,6 @@ def edit_body(sought: Sought) -> EditBody | str:
     if first <= cursor.row < min(last, len(lines)):
         row = body["text"].split("\n")[cursor.row - first]
         body["cursor"] = {"row": cursor.row, "column": min(cursor.column, len(row))}
-    change = sought.changes[-1] if sought.changes else None
-    if change is not None and change.uri == sought.document.uri:
-        original = _before(change, sought.document.buffer, first, last)
-        if original is not None and len(original) <= MAX_SIDE:
-            body["original"] = without_secrets(original)
     problems = [(row, message) for row, message in sought.problems if 0 <= row <= MAX_COUNT][:MAX_PROBLEMS]
     if problems:
         body["diagnostics"] = [{"row": row, "message": clean(message)[:MAX_PATH]} for row, message in problems]
@@ -200,15 +195,6 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 def _rows_text(lines: Sequence[str]) -> str:
     """Return lines as the daemon counts them: each ends with \\n, whatever its own end is."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))
-
-
-def _before(change: Change, buffer: Buffer, first: int, last: int) -> str | None:
-    """Return the rows from `first` to `last` as they were before the last change, or None if that is unknown."""
-    new = buffer.whole_lines(change.new)
-    end = change.row + len(new)
-    if change.row < first or end > last or buffer.lines[change.row : end] != new:
-        return None
-    return _rows_text([*buffer.lines[first : change.row], change.old, *buffer.lines[end:last]]).replace("\r\n", "\n")
 
 
 def _change(change: Change, path: str) -> ChangeBody:

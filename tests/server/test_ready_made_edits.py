@@ -10,8 +10,8 @@ import pytest
 from codespec.api.types import CompletionRequest
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine
+from tests.text.test_edit_formats import WINDOW, sweep, zeta_1, zeta_2
 from tests.text.test_edit_prompt import tokenizer
-from tests.text.test_edit_reader import WINDOW, sweep, zeta_1, zeta_2
 
 V1 = "/v1/completions"
 

@@ -98,7 +98,6 @@ def read_edit(fields: Fields) -> EditRequest:
         language=body.get("language", ""),
         cursor=cursor,
         changes=changes,
-        original=split_rows(body["original"]) if "original" in body else (),
         snippets=[(item.path, item.text) for item in read_snippets("snippets", body.get("snippets", ()))],
         problems=[(problem["row"], problem["message"]) for problem in body.get("diagnostics", ())],
     )

@@ -43,7 +43,7 @@ from codespec.server.dialects.requests import (
 from codespec.server.dispatcher import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
-from codespec.text.edit_reader import predict_region
+from codespec.text.edit_formats import predict_region
 from codespec.text.fim_templates import split_ready_made
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}

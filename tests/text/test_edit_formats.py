@@ -3,27 +3,22 @@
 The prompts are rebuilt here in the clients' layouts from our own scenarios, and from facts of the exchanges that
 cursortab recorded (MIT; `server/eval/scenarios` of its repository), in `edit_recordings.json`: which lines of a window
 are equal, where the cursor is, how many changes come before it, and which lines the answer has. The lines themselves
-are ours. With EDIT_RECORDINGS, that folder, the recordings are read as well, and compared with the facts.
+are ours.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codespec.text.edit_formats import edit_formats
+from codespec.text.edit_formats import edit_formats, predict_region, read_edit_prompt
 from codespec.text.edit_hunks import AnswerReader, Window
 from codespec.text.edit_prompt import EditPrompt, build_edit_prompt
-from codespec.text.edit_reader import predict_region, read_edit_prompt
-from codespec.text.tokenizer import TextTokenizer
 from tests.text.test_edit_hunks import applied
 from tests.text.test_edit_prompt import CONTEXT, tokenizer
 from tests.toy_tokenizers import toy_tokenizer
@@ -31,7 +26,6 @@ from tests.toy_tokenizers import toy_tokenizer
 WINDOW = "def area(width, height):\n    return w * height\n"
 MARKED = "def area(width, height):\n    return {mark}w * height\n"
 HISTORY = "-def area(w, height):\n+def area(width, height):\n"
-RECORDINGS = os.environ.get("EDIT_RECORDINGS", "")
 FACTS = Path(__file__).with_name("edit_recordings.json")
 NAMES = ("width", "height", "rate", "count", "path", "size", "order")
 
@@ -158,48 +152,6 @@ def test_the_region_of_a_chat_message() -> None:
     assert predict_region("a<|editable_region_end|>b<|editable_region_start|>") == predict_region("hello") == ""
 
 
-def exchanges() -> Iterator[tuple[str, str]]:
-    """Yield the prompt and the answer of each recorded exchange with a prompt."""
-    for file in sorted(Path(RECORDINGS).rglob("*.ndjson")):
-        prompts: dict[int, str] = {}
-        for line in file.read_text("utf-8").splitlines():
-            record: dict[str, Any] = json.loads(line)
-            if record["kind"] == "meta":
-                continue
-            body = base64.b64decode(record.get("body_b64") or "")
-            if record["kind"] == "request" and b'"prompt"' in body:
-                prompts[record["interaction"]] = json.loads(body)["prompt"]
-            elif record["kind"] == "response" and record["interaction"] in prompts:
-                yield prompts[record["interaction"]], json.loads(body)["choices"][0]["text"]
-
-
-def facts_of(prompt: str, answer: str) -> dict[str, Any] | None:
-    """Return the facts of an exchange. A line is the number of the first equal one, -1 if blank."""
-    found = read_edit_prompt(prompt)
-    new = without_marks(answer, found.form.mark).rstrip("\n") if found else ""
-    if found is None or not new.strip():
-        return None
-    old = without_marks(found.prediction).rstrip("\n").split("\n")
-    numbers: dict[str, int] = {}
-    old_lines, new_lines = (
-        [numbers.setdefault(line, len(numbers)) if line.strip() else -1 for line in lines]
-        for lines in (old, new.split("\n"))
-    )
-    marked = [
-        line.replace(found.form.mark, "") for line in prompt.split("\n") if found.form.mark and found.form.mark in line
-    ]
-    row = next((old.index(line) for line in marked if line in old), 0)
-    history = len(re.findall(r"^User edited |^--- a/|\.diff$", prompt, re.MULTILINE))
-    return {"form": found.form.name, "old": old_lines, "new": new_lines, "row": row, "history": history}
-
-
-def without_marks(text: str, mark: str = "") -> str:
-    """Return a window's text without the marks around it and at the cursor."""
-    for part in ("<|editable_region_start|>\n", "\n<|editable_region_end|>", *filter(None, [mark])):
-        text = text.replace(part, "")
-    return text
-
-
 def rebuilt(facts: Mapping[str, Any]) -> tuple[str, list[str], list[str]]:
     """Return a prompt with these facts, its window's lines, and those of the answer."""
     old, new = ([line_of(number) for number in facts[side]] for side in ("old", "new"))
@@ -225,38 +177,11 @@ def test_exchanges_rebuilt_from_facts(facts: Mapping[str, Any]) -> None:
     prompt, old, new = rebuilt(facts)
     found = read_edit_prompt(prompt)
     assert found is not None and found.form.name == facts["form"]
-    assert without_marks(found.prediction).rstrip("\n").split("\n") == "\n".join(old).rstrip("\n").split("\n")
+    same = found.prediction.replace("<|editable_region_start|>\n", "").replace("\n<|editable_region_end|>", "")
+    assert same.rstrip("\n").split("\n") == "\n".join(old).rstrip("\n").split("\n")
     speller = tokenizer()
     assert found.ids(speller) == speller.encode_with_specials(prompt)
     reader = AnswerReader(Window(tuple(old)))
     hunks = [hunk for piece in "\n".join(new) for hunk in reader.feed(piece)] + reader.finish()
     assert "\n".join(applied(old, hunks)).rstrip() == "\n".join(new).rstrip()
     assert bool(hunks) == (old != new)
-
-
-@pytest.mark.skipif(not RECORDINGS, reason="EDIT_RECORDINGS is not set")
-def test_recorded_exchanges() -> None:
-    counts: Counter[str] = Counter()
-    speller: TextTokenizer = tokenizer()
-    facts = [facts_of(prompt, answer) for prompt, answer in exchanges()]
-    assert [each for number, each in enumerate(facts) if each and each not in facts[:number]] == json.loads(
-        FACTS.read_text()
-    )
-    for prompt, answer in exchanges():
-        found = read_edit_prompt(prompt)
-        if found is None:
-            assert "<|fim_prefix|>" in prompt
-            continue
-        assert found.ids(speller) == speller.encode_with_specials(prompt)
-        assert found.prediction or "current/" not in prompt
-        old = found.prediction.replace("<|editable_region_start|>\n", "").replace("\n<|editable_region_end|>", "")
-        new = answer.removeprefix("<|editable_region_start|>\n").replace(found.form.mark, "").rstrip("\n")
-        lines = old.rstrip("\n").split("\n")
-        reader = AnswerReader(Window(tuple(lines)))
-        hunks = [hunk for piece in new for hunk in reader.feed(piece)] + reader.finish()
-        if new.strip():
-            assert "\n".join(applied(lines, hunks)).rstrip() == new.rstrip()
-        counts[found.form.name] += 1
-        counts["changed"] += bool(hunks)
-    print(dict(counts))
-    assert counts["sweep-server"] and counts["zeta-1"] and counts["zeta-2"]
