@@ -18,7 +18,7 @@ from codespec.errors import ConfigError, install_fix
 if TYPE_CHECKING:
     from codespec.api.serve_config import ServeConfig
     from codespec.errors import Finding
-    from codespec.server.loading import Source
+    from codespec.server.daemon import Source
 
 GROUP = "codespec.commands"
 

@@ -17,7 +17,7 @@ from codespec.store.disk import say
 from codespec.store.machine import measure_step
 
 if TYPE_CHECKING:
-    from codespec.server.loading import Source
+    from codespec.server.daemon import Source
 
 PAIR = ("model", "target", "drafter")
 
@@ -66,8 +66,7 @@ def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source
     choice = choose_config(options)
     say(*choice.notes)
     require_aiohttp()
-    from codespec.server.engine_thread import EngineThread
-    from codespec.server.loading import loader
+    from codespec.server.engine_thread import EngineThread, loader
 
     load = loader(choice.config, partial(require_engine, choice.config), settings.prefetch)
     return EngineThread(load, 60 * settings.idle_unload)

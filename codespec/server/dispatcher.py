@@ -66,6 +66,7 @@ class RequestHandle:
         self.arrived = time.perf_counter()
         self.session = ""  # the client's x-session-id: requests of one document share it
         self.job: Job | None = None  # set and used on the engine's thread
+        self.left = False  # whether its client has left, or was refused
         self.first_text: float | None = None
         self.ended: float | None = None  # arrival of the last message
         self.finished: list[Completion] = []  # the completed choices
@@ -223,6 +224,8 @@ class Dispatcher:
 
         An edit cancels no prefetch: the completion that it prepares is still likely.
         """
+        if handle.left:
+            return
         superseded = [older for older in self.handles if handle.supersedes(older)]
         computed = self.prefetched.take(handle, time.perf_counter())
         self._send([handle], computed or self._join(handle).events)
@@ -241,7 +244,10 @@ class Dispatcher:
             self.queue.end(handle.job)
 
     def round(self) -> None:
-        """Run one engine step for the choices that the queue chooses."""
+        """Run one engine step for the choices that the queue chooses, without the requests that clients have left."""
+        for handle in self.handles:
+            if handle.left:
+                self.abort(handle)
         chosen = self.queue.next_round(time.perf_counter(), self._start)
         if chosen:
             self._step(chosen)

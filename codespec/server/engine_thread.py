@@ -1,7 +1,7 @@
 """The only thread that uses the engine: it loads the engine, runs rounds while there is work, and sleeps otherwise.
 
-Handlers post commands; messages return to the event loop in one batch per round. Commands that arrive while the models
-are freed, or being loaded again, wait in the inbox.
+Handlers post requests and calls; messages return to the event loop in one batch per round. What arrives while the
+models are freed, or being loaded again, waits in the inbox.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
-from codespec.server.daemon import stopping
+from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
 from codespec.server.dispatcher import Delivery, Dispatcher, Failed, RequestHandle
-from codespec.server.loading import Loaded, Progress, Result, Source
 from codespec.server.logs import log_failure
+from codespec.store.catalogue import find_entry
+from codespec.store.choice import STARTER_NAME, offer
+from codespec.store.pulled import find_pulled
+from codespec.store.resolve import open_pair
 
 if TYPE_CHECKING:
     from codespec.engine.metrics import Metrics
@@ -33,29 +38,17 @@ MAX_CALLS = 64  # functions that wait for the end of a round
 PREFETCH_DELAY = 0.15  # seconds after a finished text; the user's next keystroke usually comes sooner
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Work for the engine's thread; `refuse` reports to its client that it can't be done any more.
-
-    `needs_models` is false for work that is void if the models are freed.
-    """
-
-    run: Callable[[Dispatcher], None]
-    refuse: Callable[[CodespecError], None] = lambda error: None
-    needs_models: bool = True
-
-
 class EngineThread(Source):
     """Owns the engine that `load` returns.
 
-    After `idle_unload` seconds without work (0: never) it frees the engine, and loads it again for the next command.
+    After `idle_unload` seconds without work (0: never) it frees the engine, and loads it again for the next request.
     """
 
     def __init__(self, load: Callable[[Progress], Loaded], idle_unload: float = 0.0) -> None:
         super().__init__()
         self.load = load
         self.idle_unload = idle_unload
-        self._inbox: list[Command] = []
+        self._inbox: list[RequestHandle | Callable[..., None]] = []  # requests, and calls of `_answer`
         self._wake = threading.Condition()
         self._stopping = False
         self._closed = False
@@ -77,16 +70,11 @@ class EngineThread(Source):
 
     def admit(self, handle: RequestHandle) -> None:
         """Pass a request to the engine."""
-
-        def refuse(error: CodespecError) -> None:
-            self._post_to_loop(lambda: handle.push([Failed(error)]))
-
-        self._post(Command(lambda dispatcher: dispatcher.admit(handle), refuse))
+        self._post(handle)
 
     def abort(self, handle: RequestHandle) -> None:
-        """Drop a request that its client has left. Do nothing if the thread has ended."""
-        with contextlib.suppress(ServeError):
-            self._post(Command(lambda dispatcher: dispatcher.abort(handle), needs_models=False))
+        """Drop a request that its client has left, before the next round."""
+        handle.left = True
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Run a function between two rounds. Raise ServeError if too many are waiting."""
@@ -95,7 +83,7 @@ class EngineThread(Source):
         future: Future[Result] = Future()
         self._num_calls += 1
         try:
-            self._post(Command(lambda _: _answer(function, future), partial(_refuse, future)))
+            self._post(partial(_answer, future, function))
             return await asyncio.wrap_future(future)
         finally:
             self._num_calls -= 1
@@ -109,22 +97,21 @@ class EngineThread(Source):
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _post(self, command: Command) -> None:
+    def _post(self, item: RequestHandle | Callable[..., None]) -> None:
         with self._wake:
             if self._closed:
                 raise ServeError("The engine has stopped: restart the daemon.", 503)
-            self._inbox.append(command)
+            self._inbox.append(item)
             self._wake.notify()
 
     def _run(self) -> None:
         metrics: Metrics | None = None
-        while self._load(metrics):
-            if not self._serve():
-                return
+        while self._load(metrics) and self._serve():
             metrics = self._free()
-            if not self._until_needed():
-                self.state = "stopped"
-                self._close(stopping())
+            with self._wake:
+                self._wake.wait_for(lambda: self._inbox or self._stopping)
+            if self._stopping:
+                self._end()
                 return
 
     def _load(self, metrics: Metrics | None) -> bool:
@@ -152,23 +139,22 @@ class EngineThread(Source):
         dispatcher = self.dispatcher
         assert dispatcher is not None
         try:
-            self._work(dispatcher)
+            while (items := self._take(dispatcher)) is not None:
+                for item in items:
+                    if isinstance(item, RequestHandle):
+                        dispatcher.admit(item)
+                    else:
+                        item()
+                dispatcher.round()
+                self._deliver(dispatcher)
             if self._stopping:
-                self.state = "stopped"
-                self._close(stopping())
+                self._end()
             dispatcher.engine.close()
             return self.state == "ready"
         except BaseException as error:  # thread boundary: otherwise every open request would wait forever
             log_failure("the engine's thread ended", error)
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
             return False
-
-    def _work(self, dispatcher: Dispatcher) -> None:
-        while (commands := self._take(dispatcher)) is not None:
-            for command in commands:
-                command.run(dispatcher)
-            dispatcher.round()
-            self._deliver(dispatcher)
 
     def _free(self) -> Metrics:
         """Free the engine and return its metrics. Handlers see its facts in the meantime."""
@@ -178,26 +164,26 @@ class EngineThread(Source):
         self.progress, self.state = Progress("models freed"), "idle"
         return self.loaded.metrics
 
-    def _until_needed(self) -> bool:
-        """Wait for a command that needs the models. Return False if the thread must stop."""
-        with self._wake:
-            while not (self._stopping or any(command.needs_models for command in self._inbox)):
-                self._wake.wait()
-            return not self._stopping
+    def _end(self) -> None:
+        self.state = "stopped"
+        self._close(stopping())
 
     def _close(self, error: ServeError) -> None:
-        """Accept no more commands and end the remaining requests with the error."""
+        """Accept nothing more and end the remaining requests with the error."""
         with self._wake:
             self._closed = True
-            commands, self._inbox = self._inbox, []
+            items, self._inbox = self._inbox, []
         if self.dispatcher is not None:
             self.dispatcher.refuse_all(error)  # without the engine, which may be broken
             self._deliver(self.dispatcher)
-        for command in commands:
-            command.refuse(error)
+        for item in items:
+            if isinstance(item, RequestHandle):
+                self._post_to_loop(partial(item.push, [Failed(error)]))
+            else:
+                item(error)
 
-    def _take(self, dispatcher: Dispatcher) -> list[Command] | None:
-        """Wait for commands or work, and return the new commands.
+    def _take(self, dispatcher: Dispatcher) -> list[RequestHandle | Callable[..., None]] | None:
+        """Wait for something to do, and return what was posted.
 
         Return None when the thread must stop, or when there was nothing to do for `idle_unload` seconds.
         """
@@ -211,8 +197,8 @@ class EngineThread(Source):
                 self._wake.wait(seconds)
             if self._stopping:
                 return None
-            commands, self._inbox = self._inbox, []
-            return commands
+            items, self._inbox = self._inbox, []
+            return items
 
     def _deliver(self, dispatcher: Dispatcher) -> None:
         deliveries, dispatcher.outbox = dispatcher.outbox, []
@@ -238,17 +224,15 @@ def _hand_out(deliveries: Sequence[Delivery]) -> None:
         handle.push(messages)
 
 
-def _answer(function: Callable[[], Result], future: Future[Result]) -> None:
+def _answer(future: Future[Result], function: Callable[[], Result], refusal: CodespecError | None = None) -> None:
+    """Give a caller the result of its function, or the refusal to run it."""
     if not future.set_running_or_notify_cancel():
         return  # its client has disconnected
     try:
+        if refusal is not None:
+            raise refusal
         future.set_result(function())
     except Exception as error:  # thread boundary: the caller gets the error
-        future.set_exception(error)
-
-
-def _refuse(future: Future[Result], error: CodespecError) -> None:
-    if future.set_running_or_notify_cancel():
         future.set_exception(error)
 
 
@@ -262,3 +246,59 @@ def release_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other C libraries return pages by themselves
         if trim is not None:
             trim(0)
+
+
+def loader(
+    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
+) -> Callable[[Progress], Loaded]:
+    """Return a function that loads the configured models and reports its progress.
+
+    The function checks that the models exist before it imports the engine's packages, which takes seconds.
+    """
+
+    def load(progress: Progress) -> Loaded:
+        def report(phase: str) -> None:
+            progress.phase = phase
+
+        report("finding the models")
+        pair = open_pair(config)
+        report("loading the engine's packages")
+        check_packages()
+        from codespec.engine.build import build_engine
+
+        report("loading the models")
+        engine = build_engine(config, report, pair)
+        target, drafter = public_name(config.target), public_name(config.drafter)
+        return Loaded.of(
+            engine,
+            target,
+            engine.context,
+            engine.max_batch,
+            prefetch=prefetch,
+            drafter=drafter,
+            model=config.model,
+            offer=offer(config),
+            names=model_names(config),
+        )
+
+    return load
+
+
+def model_names(config: EngineConfig) -> tuple[str, ...]:
+    """Return all values of the setting `model`, in any case, that select this configuration.
+
+    The tuple is empty for a target without a name, such as a folder.
+    """
+    name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
+    entry = find_entry(name)
+    if entry:
+        return (entry.name, entry.hub.id) if entry.hub else (entry.name,)
+    return (name,) if config.model or name == STARTER_NAME or find_pulled(name) else ()
+
+
+def public_name(model: str) -> str:
+    """Return a model's name for clients: its hub id, or its folder's name without the path."""
+    if Path(model).is_relative_to(SHIPPED):
+        name = Path(model).name
+        return {"target": "codespec-starter", "drafter": "codespec-starter-drafter"}.get(name, f"codespec-{name}")
+    return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

@@ -23,8 +23,7 @@ from codespec.client.proof import Keys
 from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, Runner, listen
-from codespec.server.daemon import Daemon, stopping
-from codespec.server.loading import Source
+from codespec.server.daemon import Daemon, Source, stopping
 from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import Access, proof_keys
 from codespec.user_folders import named_path, read_token

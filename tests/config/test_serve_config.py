@@ -12,7 +12,7 @@ from codespec.api.levels import Settings
 from codespec.api.serve_config import ServeConfig, resolve_serve
 from codespec.cli.main import main
 from codespec.errors import ConfigError
-from codespec.server.loading import public_name
+from codespec.server.engine_thread import public_name
 from codespec.store.choice import choose, resolve_engine
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from codespec.errors import ModelError
-from codespec.server.loading import Loaded, Progress
+from codespec.server.daemon import Loaded, Progress
 from tests.server.daemons import serving, serving_load, wait_for
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, Asking, body, ends_of, held, text_of, written

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from codespec.api.engine_config import SHIPPED, EngineConfig
-from codespec.server.loading import Loaded, model_names, public_name
+from codespec.server.daemon import Loaded
+from codespec.server.engine_thread import model_names, public_name
 from codespec.store.pulled import Pulled, folder_of
 from tests.server.daemons import serving_load
 from tests.server.fakes import FakeEngine

@@ -30,7 +30,7 @@ DYING = """
 from codespec.cli.parser import run_to_exit_code
 from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import serve
-from codespec.server.loading import Loaded
+from codespec.server.daemon import Loaded
 from codespec.api.serve_config import ServeConfig
 from tests.server.fakes import FakeEngine
 

@@ -26,7 +26,7 @@ WAIT = 40.0  # seconds to wait for events due after one second
 LOUD = """
 from codespec.server import lifecycle, wire
 from codespec.server.engine_thread import EngineThread
-from codespec.server.loading import Loaded
+from codespec.server.daemon import Loaded
 from codespec.api.serve_config import ServeConfig
 from codespec.api.types import TextEvent
 from tests.server.fakes import FakeEngine

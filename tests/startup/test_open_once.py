@@ -20,7 +20,8 @@ def note(event, arguments):
 sys.addaudithook(note)
 from codespec.cli import options
 from codespec.api.engine_config import EngineConfig
-from codespec.server.loading import Progress, loader
+from codespec.server.daemon import Progress
+from codespec.server.engine_thread import loader
 from codespec.store import resolve
 find = resolve.resolve
 def count(name):

@@ -21,11 +21,10 @@ from codespec.engine.queue import Priority
 from codespec.errors import RequestError
 from codespec.exclusions.secret_files import is_secret
 from codespec.exclusions.secret_text import without_secrets
-from codespec.server.daemon import DAEMON, Daemon
+from codespec.server.daemon import DAEMON, Daemon, Loaded
 from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream
 from codespec.server.dispatcher import RequestHandle
-from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, sse
 from codespec.text.edit_formats import EditFormat
 from codespec.text.edit_hunks import AnswerReader, LineHunk, Window

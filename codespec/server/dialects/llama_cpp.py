@@ -15,7 +15,7 @@ from codespec.api.types import Completion, DoneEvent, Event, Snippet, Stats, Tex
 from codespec.errors import RequestError, ServeError
 from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template
-from codespec.server.daemon import DAEMON
+from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.documented import INFILL, LLAMA_CPP, refuse_unread, refuse_window
 from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
 from codespec.server.dialects.requests import (
@@ -30,7 +30,6 @@ from codespec.server.dialects.requests import (
     without_secrets,
 )
 from codespec.server.dispatcher import RequestHandle
-from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}

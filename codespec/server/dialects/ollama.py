@@ -15,7 +15,7 @@ from codespec import __version__
 from codespec.api.limits import MAX_PATH
 from codespec.api.types import Completion, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
-from codespec.server.daemon import DAEMON
+from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.documented import OLLAMA, OLLAMA_OPTIONS, refuse_unread, refuse_window
 from codespec.server.dialects.replies import collect, notes_field, stream
 from codespec.server.dialects.requests import (
@@ -28,7 +28,6 @@ from codespec.server.dialects.requests import (
     with_field_names,
 )
 from codespec.server.dispatcher import RequestHandle
-from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "max_tokens": "options.num_predict"}

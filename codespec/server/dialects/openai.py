@@ -25,7 +25,7 @@ from codespec.server.chat_template import (
     find_chat_template,
     hide_control_tokens,
 )
-from codespec.server.daemon import DAEMON
+from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.documented import CHAT, MISTRAL, OPENAI, refuse_unread
 from codespec.server.dialects.replies import ChoiceShape, chat, legacy, respond
 from codespec.server.dialects.requests import (
@@ -41,7 +41,6 @@ from codespec.server.dialects.requests import (
     with_field_names,
 )
 from codespec.server.dispatcher import RequestHandle
-from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, read_fields, reply
 from codespec.text.edit_formats import predict_region
 from codespec.text.fim_templates import split_ready_made

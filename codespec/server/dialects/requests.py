@@ -15,7 +15,7 @@ from codespec.api.types import LIMITS, CompletionRequest, Snippet
 from codespec.errors import RequestError
 from codespec.exclusions import secret_text
 from codespec.exclusions.secret_files import is_secret
-from codespec.server.loading import Loaded
+from codespec.server.daemon import Loaded
 from codespec.server.wire import Fields
 from codespec.text.edit_formats import read_edit_prompt
 from codespec.text.fim_templates import MAX_FILES, FimMissing, find_template, split_ready_made

@@ -20,8 +20,8 @@ from codespec.api.types import check_length
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text
+from codespec.server.daemon import Loaded, Result, Source
 from codespec.server.dispatcher import Failed, Message, RequestHandle, join, leave
-from codespec.server.loading import Loaded, Result, Source
 from codespec.server.logs import log, log_failure
 from codespec_upstream.client import UpstreamClient, UpstreamError
 from codespec_upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
