@@ -19,9 +19,10 @@ from aiohttp import web
 
 from codespec.errors import CodespecError, ServeError
 from codespec.files import Unkept
-from codespec.server.accounts import Account, Keyring, RequestMetrics
 from codespec.server.dispatcher import Failed, RequestHandle
+from codespec.server.keys_file import Account, Keyring
 from codespec.server.logs import LogOutput
+from codespec.server.metrics import RequestMetrics
 from codespec.text.edit_formats import EditFormat, find_format
 
 if TYPE_CHECKING:

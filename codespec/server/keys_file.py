@@ -1,14 +1,15 @@
-"""The keys of the people and programs that share a daemon: a file with one JSON object a line.
+"""The keys of the people and programs that share a daemon, and their usage: a file with one JSON object a line.
 
     {"name": "ana", "sha256": "…", "created": "2026-11-26"}
 
 The file holds the SHA-256 of each key, never the key. A slow hash, as for passwords, would add nothing: a key is 256
 random bits, so a reader of the file can't find it by guessing. Keys are looked up by their hash, so the time of a
-comparison reveals nothing about a key either.
+comparison reveals nothing about a key either. Counts of usage start at zero with the daemon.
 """
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import errno
 import json
@@ -18,20 +19,26 @@ import secrets
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from codespec.client.proof import KEY_PREFIX, hash_of_key
+from codespec.client.proof import KEY_PREFIX, hash_of_key, key_id
 from codespec.errors import ConfigError
 from codespec.files import Unreadable, lock_file, open_regular, parse_json
+from codespec.server.logs import log
+
+if TYPE_CHECKING:
+    from codespec.server.dispatcher import RequestHandle
 
 MAX_BYTES = 1 << 20  # of the file
 MAX_KEYS = 1000  # each is a label of the metrics
-RESERVED = ("owner", "metrics")  # names of the daemon's own tokens in metrics
+OWNER = "owner"  # the account of the daemon's token
+WATCH_SECONDS = 1.0
+RESERVED = (OWNER, "metrics")  # names of the daemon's own tokens in metrics
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -190,3 +197,105 @@ def _unwritable(file: Path, error: OSError) -> ConfigError:
 
 def _today() -> str:
     return datetime.now(UTC).date().isoformat()
+
+
+class Account:
+    """The usage of one key, or of the owner, since the daemon started."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.open: set[RequestHandle] = set()
+        self.requests = 0  # POST requests
+        self.refused = 0  # completions that found the queue full
+        self.prompt_tokens = 0
+        self.tokens = 0
+
+    @property
+    def name(self) -> str:
+        """The key's name."""
+        return self.key.name
+
+    def end(self, handle: RequestHandle) -> None:
+        """Count a completion that has ended, or has lost its client."""
+        self.open.discard(handle)
+        self.prompt_tokens += handle.prompt_tokens
+        self.tokens += handle.num_tokens
+
+
+class Keyring:
+    """The accounts of the keys in a file. Raises ConfigError if the file can't be used.
+
+    `notes` gets a sentence for each setting that has no effect. If the file changes and can't be used any more, the
+    previous keys stay valid and `fault` is set.
+    """
+
+    def __init__(self, file: Path, notes: MutableSequence[str] | None = None) -> None:
+        self.file = file
+        self.owner = Account(Key(OWNER, ""))
+        self.fault = ""
+        self._version: tuple[int, ...] = self._look()
+        self._by_hash: dict[str, Account] = {}
+        self._by_id: dict[str, str] = {}
+        self._take(read_keys(file, notes))
+
+    @property
+    def accounts(self) -> list[Account]:
+        """The owner's account and those of the current keys."""
+        return [self.owner, *self._by_hash.values()]
+
+    def find(self, key: str) -> Account | None:
+        """Return the account of a key, or None if it is not in the file."""
+        return self._by_hash.get(hash_of_key(key)) if key else None
+
+    def hash_by_id(self, key_id: str) -> str | None:
+        """Return the hash of the key with the id that a client sent for a proof, or None."""
+        return self._by_id.get(key_id)
+
+    def refresh(self) -> list[Account]:
+        """Read the file again if it has changed; return the accounts of removed keys."""
+        version = self._look()
+        if version == self._version:
+            return []
+        self._version = version
+        try:
+            keys = read_keys(self.file)
+        except ConfigError as error:
+            self.fault = f"{error.fault.clause}; the previous keys stay valid."
+            log.warning("%s", self.fault)
+            return []
+        self.fault = ""
+        return self._take(keys)
+
+    def _take(self, keys: tuple[Key, ...]) -> list[Account]:
+        """Replace the keys. A key that was there before keeps its account, and a new key gets a new one."""
+        former, self._by_hash = self._by_hash, {}
+        for key in keys:
+            account = former.pop(key.sha256, None) or Account(key)
+            account.key = key
+            self._by_hash[key.sha256] = account
+        self._by_id = {key_id(key.sha256): key.sha256 for key in keys}
+        return list(former.values())
+
+    def _look(self) -> tuple[int, ...]:
+        """Return the file's times, size and inode number, which change with its content."""
+        try:
+            state = os.stat(self.file)
+        except (OSError, ValueError):
+            return ()
+        return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
+
+
+async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
+    """Read the keys file when it changes, checking every WATCH_SECONDS and when `woken` is set.
+
+    Call `end` for each revoked key.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(WATCH_SECONDS):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        woken.clear()
+        for account in keyring.refresh():
+            end(account)

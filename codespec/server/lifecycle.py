@@ -20,10 +20,10 @@ from aiohttp import web
 
 from codespec.api.serve_config import ServeConfig, check_bind
 from codespec.client.proof import Keys
-from codespec.server.accounts import Keyring, watch
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, Runner, listen
 from codespec.server.daemon import Daemon, Source, stopping
+from codespec.server.keys_file import Keyring, watch
 from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import Access, proof_keys
 from codespec.user_folders import named_path, read_token

@@ -34,7 +34,7 @@ from codespec.api.hosts import is_loopback
 from codespec.client import proof
 from codespec.client.connections import peer_user
 from codespec.errors import ConfigError, RequestError
-from codespec.server.accounts import ACCOUNT, Account, Keyring
+from codespec.server.keys_file import OWNER, Account, Keyring
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -80,6 +80,15 @@ class Access:
         if not self.is_open or (route == METRICS and self.metrics_token):
             raise Refused("Authorization lacks the daemon's token: send it as a Bearer token.", "Authorization", 401)
         return None
+
+
+ACCOUNT: web.RequestKey[Account] = web.RequestKey("account", Account)
+
+
+def own_key(request: web.Request) -> str:
+    """Return the name of a request's key, for replies that must not reveal others; "" for the owner or without keys."""
+    account: Account | None = request.get(ACCOUNT)
+    return "" if account is None or account.name == OWNER else account.name
 
 
 def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middleware:

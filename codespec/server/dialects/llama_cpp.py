@@ -13,7 +13,6 @@ from codespec import __version__
 from codespec.api.limits import MAX_LOGPROBS, MAX_PATH, MAX_TEXT
 from codespec.api.types import Completion, DoneEvent, Event, Snippet, Stats, TextEvent
 from codespec.errors import RequestError, ServeError
-from codespec.server.accounts import own_key
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dialects.documented import INFILL, LLAMA_CPP, refuse_unread, refuse_window
@@ -30,6 +29,7 @@ from codespec.server.dialects.requests import (
     without_secrets,
 )
 from codespec.server.dispatcher import RequestHandle
+from codespec.server.security import own_key
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}

@@ -28,10 +28,9 @@ from codespec.api.types import (
 )
 from codespec.client.connections import SESSION_HEADER
 from codespec.errors import CodespecError
-from codespec.server.accounts import ACCOUNT
 from codespec.server.daemon import DAEMON, Loaded
 from codespec.server.dispatcher import RequestHandle
-from codespec.server.security import SCOPES
+from codespec.server.security import ACCOUNT, SCOPES
 from codespec.server.wire import StreamReply, error_body, event_stream, reply, sse
 from codespec.text.tokenizer import TextTokenizer
 
