@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     settings = resolve_serve(flags, options.config, notes=notes, on_demand=options.on_demand)
     say(*notes)
     source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)
-    from codespec.server.lifecycle import UNUSED_SECONDS, serve
+    from codespec.server.app import UNUSED_SECONDS, serve
 
     return serve(source, settings, UNUSED_SECONDS if options.on_demand else 0.0)
 

@@ -1,23 +1,36 @@
-"""The aiohttp application: the routes of every dialect on one port, with shared middleware.
+"""The daemon from startup to shutdown: its application with the routes of every dialect, signals, draining.
+
+The daemon listens immediately and then loads the models. After the first SIGTERM or SIGINT, it finishes the open
+requests and exits with 0; after the second, it exits at once. If the engine dies, the daemon exits with an error, and
+its supervisor (an editor's language server, systemd) starts another one instead of getting 503 forever.
 
 The access log contains only the method, route, status and duration of each request, never a query, a header or a body.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
+import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, NoReturn
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from codespec.api.serve_config import ServeConfig, check_bind
 from codespec.client import proof
 from codespec.errors import CodespecError, ServeError
-from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
-from codespec.server.connections import CONNECTIONS, Connections, open_files
-from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon
+from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates
+from codespec.server.connections import CONNECTIONS, Connections, Runner, listen, open_files
+from codespec.server.daemon import DAEMON, RETRY_SECONDS, Daemon, Source, stopping
 from codespec.server.dialects import codespec, edits, llama_cpp, ollama, openai, sweep, tabby
-from codespec.server.logs import log, log_failure
+from codespec.server.keys_file import Keyring, watch
+from codespec.server.logs import log, log_failure, safe_output, start_logging
 from codespec.server.security import (
     ACCESS,
     PROOF_KEYS,
@@ -27,15 +40,161 @@ from codespec.server.security import (
     Access,
     Scopes,
     guard,
+    proof_keys,
 )
 from codespec.server.wire import Refused, error_reply, read_fields, reply, route_of
+from codespec.user_folders import named_path, read_token
 
+STOP_SECONDS = 5.0  # for the engine's thread to stop after the last request
+REFUSE_SECONDS = 1.0  # to send open requests the error that the daemon is stopping
+UNUSED_SECONDS = 86_400.0  # without a request, after which a daemon that was started on demand ends
+MIN_WAIT = 1.0  # between two looks at a daemon whose last request is still open
+IDLE_SECONDS = 75.0  # keep-alive of a connection without a request
 READY = "/ready"  # open to anyone, without details
 HEALTH = frozenset({"/health", "/v1/health", READY, *PROOF_PATHS})  # the requests that clients send first
 HTTP_ERRORS = {
     404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use a method that Allow lists"),
 }
+
+
+def serve(source: Source, config: ServeConfig, unused_seconds: float = 0.0) -> int:
+    """Serve until a signal arrives, or until no request came for `unused_seconds` (0: no limit).
+
+    Return the exit code. Raise CodespecError if the daemon can't start.
+    """
+    token = read_token(config.token_file)
+    check_bind(config.host, token, config.keys)
+    metrics_token = read_token(config.metrics_token_file, {}) if config.metrics_token_file else ""
+    notes, printed = list[str](), list[str]()
+    keyring = Keyring(named_path(config.keys), notes) if config.keys else None
+    access = Access(token, metrics_token, keyring)
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    with safe_output(config.log_kb * 1000) as output:
+        start_logging(config.access_log)
+        keys = proof_keys(token)
+        daemon = Daemon(source, config.queue, output, keyring, config.edit_format)
+        try:
+            runner = make_runner(build_app(daemon, config.host, access, keys))
+            asyncio.run(_serve(runner, config, daemon, printed, unused_seconds))
+        finally:
+            stopped = source.stop(STOP_SECONDS)
+            _print_notes(source, printed)  # errors while saving
+    if not stopped:  # still loading: nothing is lost, and the process would otherwise exit inside torch
+        os._exit(0)
+    return 0
+
+
+async def _serve(
+    runner: Runner, config: ServeConfig, daemon: Daemon, printed: list[str], unused_seconds: float
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
+    await runner.setup()
+    stop, watching = _stop_signals(), follow_keys(daemon)
+    unused = asyncio.create_task(stop_unused(daemon, unused_seconds, stop)) if unused_seconds else None
+    try:
+        await listen(runner, config)
+        daemon.source.start(asyncio.get_running_loop())
+        await _until(stop, _run(daemon, printed))
+    finally:
+        await drain(runner, daemon, config.drain_seconds)
+        for task in filter(None, (watching, unused)):
+            task.cancel()
+
+
+async def stop_unused(daemon: Daemon, seconds: float, stop: asyncio.Event) -> None:
+    """Set `stop` once no request came for this time. Questions about the daemon's state don't count."""
+    while (left := daemon.last_used + seconds - time.monotonic()) > 0 or daemon.num_open:
+        await asyncio.sleep(max(left, MIN_WAIT))
+    print(f"codespec: stopping; no request came for {seconds / 3600:g} h", flush=True)
+    stop.set()
+
+
+def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoReturn] | None:
+    """Watch the keys file, and read it on SIGHUP. Return the watching task, or None without such a file.
+
+    SIGHUP then keeps its default effect, which ends the daemon when its terminal is closed.
+    """
+    keyring, woken = daemon.keyring, asyncio.Event()
+    if keyring is None:
+        return None
+    if by_signal:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, woken.set)
+    daemon.faults.append(lambda: keyring.fault)
+    return asyncio.create_task(watch(keyring, woken, daemon.revoke))
+
+
+async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
+    """Stop accepting connections and let open requests finish.
+
+    Requests that do not finish in time get an error. Requests with an incomplete body get it at once.
+    """
+    daemon.stopping = True
+    for site in runner.sites:
+        await site.stop()
+    connections = runner.app[CONNECTIONS]
+    if not await connections.quiet(seconds, stopping):
+        daemon.refuse_open()
+        await connections.quiet(REFUSE_SECONDS, stopping)
+    await runner.cleanup()
+
+
+async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> None:
+    """Wait for a signal. Raise the error if the models fail to load or the engine dies."""
+    running, stopped = asyncio.create_task(run), asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if running.done():
+        running.result()
+    running.cancel()
+
+
+def make_runner(app: web.Application) -> Runner:
+    """Return a runner that cancels a handler when its client disconnects, and that logs no client data."""
+    silent = logging.getLogger("codespec.server.http")
+    silent.setLevel(logging.CRITICAL + 1)
+    return Runner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        logger=silent,
+        keepalive_timeout=IDLE_SECONDS,
+        auto_decompress=False,  # a small body could expand to a large one
+        shutdown_timeout=REFUSE_SECONDS,  # for writes after a handler's end
+    )
+
+
+async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
+    """Print when the engine is ready; raise its error when it fails."""
+    source = daemon.source
+    await source.until_loaded()
+    _print_notes(source, printed)
+    print(f"codespec: ready after {source.progress.seconds:.1f} s", flush=True)
+    await source.until_failed()
+
+
+def _print_notes(source: Source, printed: list[str]) -> None:
+    """Print the engine's notes that are not in `printed` yet, and update `printed`."""
+    notes = source.loaded.notes if source.loaded is not None else []
+    for note in notes[len(printed) :]:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    printed[:] = notes
+
+
+def _stop_signals() -> asyncio.Event:
+    """Return an event that the first signal sets; the second signal ends the process."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def handle(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        print("codespec: stopping; open requests finish first, a second signal ends at once", flush=True)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle, number)
+    return stop
 
 
 def build_app(
@@ -52,7 +211,7 @@ def build_app(
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
     app[SCOPES], app[PROOF_KEYS], app[ACCESS] = Scopes(), keys or proof.Keys(), access
-    app.on_cleanup.append(end_chat_templates)
+    app.on_cleanup.append(lambda app: app[CHAT_TEMPLATES].close())
     for dialect in (codespec, edits, sweep, llama_cpp, openai, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes([*PAGE_ROUTES, *PROOF_ROUTES])
@@ -100,20 +259,16 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except CodespecError as error:
         return error_reply(error)
     except web.HTTPException as error:
-        return _from_http(error)
+        field, fix = HTTP_ERRORS.get(error.status, ("request", "correct it"))
+        response = error_reply(Refused(f"{field} is refused ({error.reason}): {fix}.", field, error.status))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
     except ConnectionResetError:
         raise
     except Exception as error:  # last resort: the client gets one sentence, the log gets the exception's type
         log_failure(f"{route_of(request)} failed", error)
         return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
-
-
-def _from_http(error: web.HTTPException) -> web.Response:
-    field, fix = HTTP_ERRORS.get(error.status, ("request", "correct it"))
-    response = error_reply(Refused(f"{field} is refused ({error.reason}): {fix}.", field, error.status))
-    if "Allow" in error.headers:
-        response.headers["Allow"] = error.headers["Allow"]
-    return response
 
 
 # The page at /, an editor in the browser that demonstrates speculation. Its files are built from web/.
@@ -125,17 +280,9 @@ PAGE_FILES = {
     "icon.svg": "image/svg+xml",
     "licences.txt": "text/plain",
 }
-PAGE_POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {
     "Cache-Control": "no-cache",  # cached but revalidated: a newer daemon has a newer page

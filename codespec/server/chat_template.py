@@ -155,8 +155,3 @@ class ChatTemplates:
 
 
 CHAT_TEMPLATES: web.AppKey[ChatTemplates] = web.AppKey("chat_templates", ChatTemplates)
-
-
-async def end_chat_templates(app: web.Application) -> None:
-    """Kill the template process when the application shuts down."""
-    await app[CHAT_TEMPLATES].close()

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from codespec.errors import CodespecError, ServeError
 from codespec.files import Unkept
-from codespec.server.dispatcher import Failed, RequestHandle
+from codespec.server.dispatcher import RequestHandle
 from codespec.server.keys_file import Account, Keyring
 from codespec.server.logs import LogOutput
 from codespec.server.metrics import RequestMetrics
@@ -305,7 +305,7 @@ class Daemon:
         """End requests with an error: an event in a stream, or an HTTP status if no reply was sent."""
         for handle in list(handles):
             self.source.abort(handle)
-            handle.push([Failed(error)])
+            handle.push([error])
 
     def refuse_open(self) -> None:
         """End all open requests, because the daemon stops."""

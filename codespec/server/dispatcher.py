@@ -32,14 +32,7 @@ MAX_DOCUMENTS = 32
 NOTE = "prefetched: computed before it was requested"
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The last message of a request that failed, possibly after a part of its text."""
-
-    error: CodespecError
-
-
-Message = Event | Failed
+Message = Event | CodespecError  # an error is the last message, possibly after a part of the text
 
 
 class RequestHandle:
@@ -126,8 +119,8 @@ class RequestHandle:
                 self._received.clear()
                 await self._received.wait()
             message = self._messages.popleft()
-            if isinstance(message, Failed):
-                raise message.error
+            if isinstance(message, CodespecError):
+                raise message
             yield message
 
     async def completions(self) -> list[Completion]:
@@ -137,8 +130,8 @@ class RequestHandle:
 
     def _record(self, message: Message) -> None:
         now = time.perf_counter()
-        if isinstance(message, Failed):
-            self.error, self.ended = message.error, now
+        if isinstance(message, CodespecError):
+            self.error, self.ended = message, now
         elif isinstance(message, DoneEvent):
             self.finished.append(message.completion)
             self._written[message.choice] = message.completion.stats.committed
@@ -257,7 +250,7 @@ class Dispatcher:
 
     def refuse_all(self, error: CodespecError) -> None:
         """End all requests with an error, without the engine, which may be broken."""
-        self._send(self.handles, [Failed(error)])
+        self._send(self.handles, [error])
         self.queue.jobs.clear()
 
     def _join(self, handle: RequestHandle) -> Job:
@@ -281,9 +274,9 @@ class Dispatcher:
         try:
             self.engine.start(job)
         except TokenizerError as error:
-            self._end(job, [Failed(RequestError(str(error), "prefix"))])
+            self._end(job, [RequestError(str(error), "prefix")])
         except CodespecError as error:
-            self._end(job, [Failed(error)])
+            self._end(job, [error])
         except Exception as error:  # engine boundary: only the request that can't be submitted ends
             self._fail(job, error)
 
@@ -291,7 +284,7 @@ class Dispatcher:
         log_failure("a request failed in the engine", error)
         kind = type(error).__name__  # the exception's message may contain source text
         sentence = f"The engine failed on this request ({kind}): other requests are not affected."
-        self._end(job, [Failed(ServeError(sentence, 500))])
+        self._end(job, [ServeError(sentence, 500)])
 
     def _end(self, job: Job, messages: Collection[Message]) -> None:
         """Send a job's last messages and remove it."""
@@ -379,6 +372,6 @@ def follow_up(request: CompletionRequest, messages: Collection[Message]) -> Comp
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]
     text = "".join(message.text for message in messages if isinstance(message, TextEvent))
-    if reasons not in (["stop"], ["length"]) or not text.strip() or any(isinstance(m, Failed) for m in messages):
+    if reasons not in (["stop"], ["length"]) or not text.strip():
         return None
     return replace(request, prefix=request.prefix + text, prediction="", deadline_ms=None)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
 from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
-from codespec.server.dispatcher import Delivery, Dispatcher, Failed, RequestHandle
+from codespec.server.dispatcher import Delivery, Dispatcher, RequestHandle
 from codespec.server.logs import log_failure
 from codespec.store.catalogue import find_entry
 from codespec.store.choice import STARTER_NAME, offer
@@ -178,7 +178,7 @@ class EngineThread(Source):
             self._deliver(self.dispatcher)
         for item in items:
             if isinstance(item, RequestHandle):
-                self._post_to_loop(partial(item.push, [Failed(error)]))
+                self._post_to_loop(partial(item.push, [error]))
             else:
                 item(error)
 

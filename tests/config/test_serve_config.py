@@ -110,7 +110,7 @@ def test_a_command_reads_the_file_once(words: list[str], tmp_path: Path, monkeyp
     monkeypatch.setattr("codespec.api.levels.read_text", read)
     monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
     monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
-    monkeypatch.setattr("codespec.server.lifecycle.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("codespec.server.app.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]
     monkeypatch.setattr("codespec.cli.complete.load_and_complete", lambda config, request: iter(()))
     file, source = tmp_path / "config.toml", tmp_path / "source.py"
     file.write_text('model = "starter"\n[serve]\nqueue = 7\nport = 1\n')

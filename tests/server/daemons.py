@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from codespec.api.serve_config import ServeConfig
-from codespec.server.app import build_app
+from codespec.server.app import build_app, drain, follow_keys, make_runner
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon, Loaded, Progress
 from codespec.server.engine_thread import EngineThread
-from codespec.server.lifecycle import drain, follow_keys, make_runner
 from codespec.server.security import Access, proof_keys
 
 SECONDS = 120  # shared cores are sometimes slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codespec.server.dialects import documented
-from codespec.server.dialects.documented import Unread
+from codespec.server.dialects.requests import Unread
 from tests.server.daemons import Answer, Served
 
 OTHERS: Any = ["x", 7, True, {"a": 1}, [[1, 2]]]  # values of any type, none of them neutral

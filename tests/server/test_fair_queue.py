@@ -16,7 +16,8 @@ import pytest
 
 from codespec.api.types import CompletionRequest, DoneEvent
 from codespec.engine.queue import AGING, OLDEST_SHARE, QUANTUM, Priority
-from codespec.server.dispatcher import Failed, RequestHandle
+from codespec.errors import ServeError
+from codespec.server.dispatcher import RequestHandle
 from tests.server.test_prefetch import Harness
 
 SLOTS = [1, 3, 4, 8]  # fewer than OLDEST_SHARE, as many, more
@@ -155,7 +156,7 @@ def test_who_tries_again_alone_holds_nobody_up(slots: int) -> None:
             harness.admit(replace(SHORT, prefix=f"short {number}"))
 
     harness.run(lambda: all(handle in harness.ended for handle in long), 3 * OLDEST_SHARE * (100 + QUANTUM), arriving)
-    assert isinstance(harness.found[broken][-1], Failed)
+    assert isinstance(harness.found[broken][-1], ServeError)
 
 
 def test_nothing_changes_where_all_have_room() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codespec.api.types import CompletionRequest, TextEvent
 from codespec.engine.queue import empty_completions
 from codespec.errors import RequestError
-from codespec.server.dispatcher import Failed, Message, RequestHandle
+from codespec.server.dispatcher import Message, RequestHandle
 
 
 def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:
@@ -45,7 +45,7 @@ def test_events_come_in_order_and_end_with_the_last_choice(sizes: list[int], n: 
 
 def test_an_error_is_raised_behind_what_came_before() -> None:
     handle = RequestHandle(CompletionRequest(prefix=""))
-    handle.push([TextEvent(0, "a"), Failed(RequestError("no: mend it", "prefix")), TextEvent(0, "b")])
+    handle.push([TextEvent(0, "a"), RequestError("no: mend it", "prefix"), TextEvent(0, "b")])
 
     async def both() -> list[Message]:
         found: list[Message] = []

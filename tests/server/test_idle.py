@@ -16,9 +16,9 @@ from codespec.api.levels import Settings
 from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.api.types import CompletionRequest
 from codespec.errors import ConfigError, ModelError
+from codespec.server.app import stop_unused
 from codespec.server.daemon import Daemon, Loaded, Progress
 from codespec.server.engine_thread import EngineThread
-from codespec.server.lifecycle import stop_unused
 from tests.pairs import build, model, prompts
 from tests.server.daemons import Served, serving_source, wait_for
 from tests.server.fakes import FakeEngine

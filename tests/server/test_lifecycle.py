@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from codespec.errors import ModelError
-from codespec.server.lifecycle import _until
+from codespec.server.app import _until
 
 
 def test_a_signal_ends_the_watch_over_the_engine() -> None:

@@ -15,7 +15,6 @@ from codespec.server.dispatcher import (
     MAX_DOCUMENTS,
     NOTE,
     Dispatcher,
-    Failed,
     Message,
     PrefetchCache,
     RequestHandle,
@@ -227,7 +226,7 @@ def messages(text: str, reason: Any = "stop") -> list[Message]:
 def test_only_a_text_that_was_finished_is_gone_on_from() -> None:
     assert follow_up(replace(REQUEST, deadline_ms=9.0), messages("x")) == replace(REQUEST, prefix="abcx")
     assert follow_up(REQUEST, messages(" \n")) is follow_up(REQUEST, messages("x", "deadline")) is None
-    assert follow_up(REQUEST, messages("x", "cancelled")) is follow_up(REQUEST, [Failed(ServeError("no"))]) is None
+    assert follow_up(REQUEST, messages("x", "cancelled")) is follow_up(REQUEST, [ServeError("no")]) is None
 
 
 @pytest.mark.parametrize(("priority", "limit"), [(Priority.WARM_UP, None), (Priority.INTERACTIVE, 60_000.0)])

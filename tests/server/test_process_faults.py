@@ -29,7 +29,7 @@ ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "specula
 DYING = """
 from codespec.cli.parser import run_to_exit_code
 from codespec.server.engine_thread import EngineThread
-from codespec.server.lifecycle import serve
+from codespec.server.app import serve
 from codespec.server.daemon import Loaded
 from codespec.api.serve_config import ServeConfig
 from tests.server.fakes import FakeEngine

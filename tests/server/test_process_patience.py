@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.server import lifecycle, wire
+from codespec.server import app, wire
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
 from tests.server.forked import start_forked
@@ -24,7 +24,7 @@ MAX_PATIENCE = 120.0
 WAIT = 40.0  # seconds to wait for events due after one second
 # An engine that writes megabytes, more than the buffers between a daemon and its client hold.
 LOUD = """
-from codespec.server import lifecycle, wire
+from codespec.server import app, wire
 from codespec.server.engine_thread import EngineThread
 from codespec.server.daemon import Loaded
 from codespec.api.serve_config import ServeConfig
@@ -37,9 +37,9 @@ class LoudEngine(FakeEngine):
         for sequence in self.running:
             sequence.events.append(TextEvent(sequence.choice, "x" * (1 << 20)))
 
-lifecycle.IDLE_SECONDS = wire.READ_SECONDS = wire.WRITE_SECONDS = 1.0
+app.IDLE_SECONDS = wire.READ_SECONDS = wire.WRITE_SECONDS = 1.0
 config = ServeConfig(port=0, drain_seconds=2 * {seconds})
-raise SystemExit(lifecycle.serve(EngineThread(lambda _: Loaded.of(LoudEngine(), "toy", 512, 4)), config))
+raise SystemExit(app.serve(EngineThread(lambda _: Loaded.of(LoudEngine(), "toy", 512, 4)), config))
 """
 
 
@@ -67,7 +67,7 @@ def post(body: bytes, length: int) -> bytes:
     return f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode() + body
 
 
-@pytest.mark.parametrize("seconds", [lifecycle.IDLE_SECONDS, wire.READ_SECONDS, wire.WRITE_SECONDS])
+@pytest.mark.parametrize("seconds", [app.IDLE_SECONDS, wire.READ_SECONDS, wire.WRITE_SECONDS])
 def test_patience_ends(seconds: float) -> None:
     assert 1 <= seconds <= MAX_PATIENCE
 

@@ -15,9 +15,10 @@ from codespec.api.types import Completion, DoneEvent, Event, Snippet, Stats, Tex
 from codespec.errors import RequestError, ServeError
 from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.documented import INFILL, LLAMA_CPP, refuse_unread, refuse_window
 from codespec.server.dialects.replies import TokenNames, collect, llama, notes_field, place_tokens, stream
 from codespec.server.dialects.requests import (
+    INFILL,
+    LLAMA_CPP,
     SAMPLING,
     make_request,
     missing_fim,
@@ -25,6 +26,8 @@ from codespec.server.dialects.requests import (
     read_max_tokens,
     read_prompt,
     read_sampling,
+    refuse_unread,
+    refuse_window,
     with_field_names,
     without_secrets,
 )

@@ -16,15 +16,18 @@ from codespec.api.limits import MAX_PATH
 from codespec.api.types import Completion, DoneEvent, Event, TextEvent
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.documented import OLLAMA, OLLAMA_OPTIONS, refuse_unread, refuse_window
 from codespec.server.dialects.replies import collect, notes_field, stream
 from codespec.server.dialects.requests import (
+    OLLAMA,
+    OLLAMA_OPTIONS,
     SAMPLING,
     make_request,
     missing_fim,
     read_max_tokens,
     read_prompt,
     read_sampling,
+    refuse_unread,
+    refuse_window,
     with_field_names,
 )
 from codespec.server.dispatcher import RequestHandle

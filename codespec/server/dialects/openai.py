@@ -26,9 +26,11 @@ from codespec.server.chat_template import (
     hide_control_tokens,
 )
 from codespec.server.daemon import DAEMON, Loaded
-from codespec.server.dialects.documented import CHAT, MISTRAL, OPENAI, refuse_unread
 from codespec.server.dialects.replies import ChoiceShape, chat, legacy, respond
 from codespec.server.dialects.requests import (
+    CHAT,
+    MISTRAL,
+    OPENAI,
     make_request,
     missing_fim,
     prompt_text,
@@ -38,6 +40,7 @@ from codespec.server.dialects.requests import (
     read_prediction,
     read_prompt,
     read_sampling,
+    refuse_unread,
     with_field_names,
 )
 from codespec.server.dispatcher import RequestHandle

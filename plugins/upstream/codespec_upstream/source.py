@@ -21,7 +21,7 @@ from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
 from codespec.sequence import Sequence as Text
 from codespec.server.daemon import Loaded, Result, Source
-from codespec.server.dispatcher import Failed, Message, RequestHandle, join, leave
+from codespec.server.dispatcher import Message, RequestHandle, join, leave
 from codespec.server.logs import log, log_failure
 from codespec_upstream.client import UpstreamClient, UpstreamError
 from codespec_upstream.probe import FIRST_WAIT, LONGEST_WAIT, Circuit, Facts, look, one_token
@@ -220,10 +220,10 @@ class Upstream(Source):
             await asyncio.gather(*choices)
             self._end(work, "done")
         except CodespecError as error:
-            self._end(work, "failed", [Failed(error)])
+            self._end(work, "failed", [error])
         except Exception as error:  # task boundary: otherwise the client would wait forever
             log_failure("a request failed on its way upstream", error)
-            self._end(work, "failed", [Failed(ServeError("The daemon failed on this request: see its log.", 500))])
+            self._end(work, "failed", [ServeError("The daemon failed on this request: see its log.", 500)])
         finally:
             for task in tasks:
                 task.cancel()
