@@ -1,4 +1,4 @@
-"""Limits of a request, which the daemon checks and clients respect.
+"""Rules that the daemon and its clients share: limits of a request, hosts of this machine, edits nobody wants to see.
 
 Text lengths are in characters, so a client that counts bytes stays within them.
 """
@@ -6,6 +6,9 @@ Text lengths are in characters, so a client that counts bytes stays within them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 
 MAX_BODY = 8 << 20  # bytes of a request body; each field has its own limit
 MAX_SEPARATORS = 1 << 18  # JSON values per body: an empty list takes three bytes there, but seventy in memory
@@ -27,3 +30,52 @@ MAX_COUNT = (1 << 31) - 1  # any other count, and the version of a document
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # pattern of a model's name, and of an owner's on the hub
 HUB_ID = re.compile(f"{MODEL_NAME}/{MODEL_NAME}")
 MAX_SEED = (1 << 63) - 1
+NEAR_ROWS = 3  # a revert may stand this far from the change
+Lines = Sequence[str]
+_HOST = re.compile(r"[^\x00-\x20\x7f/:@\[\]?#]{1,253}")
+
+
+def is_host(host: str) -> bool:
+    """Return whether a text can be an IP address or a host's name, without brackets or a port."""
+    with suppress(ValueError):
+        return bool(ip_address(host))
+    if not _HOST.fullmatch(host):
+        return False
+    with suppress(UnicodeError):  # a part between dots has a length that DNS can't carry
+        return bool(host.encode("idna"))
+    return False
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def changes_white_space(old: Lines, new: Lines) -> bool:
+    """Return whether two texts differ in nothing but blank lines and white space at line ends."""
+    return [line.rstrip() for line in old if line.strip()] == [line.rstrip() for line in new if line.strip()]
+
+
+def is_revert(start_row: int, old: Lines, new: Lines, states: Iterable[tuple[int, Lines, Lines]]) -> bool:
+    """Return whether new lines for the `old` ones from `start_row` on bring back what the user changed.
+
+    `states` are earlier texts of changed lines: each with its first row and the lines that are there now. A revert puts
+    a whole state, or some of it, in place of what is there now.
+    """
+    taken, brought = [line for line in old if line.strip()], [line for line in new if line.strip()]
+    for row, now, state in states:
+        first, last = start_row - row, start_row - row + len(old)
+        if first >= 0 and last <= len(now) and [*now[:first], *new, *now[last:]] == list(state):
+            return True
+        if start_row + len(old) < row - NEAR_ROWS or start_row > row + len(now) + NEAR_ROWS:
+            continue
+        if all(line in now and line not in state for line in taken) and all(
+            line in state and line not in now for line in brought
+        ):
+            return True
+    return False

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from codespec.api.declared import check_values, setting
-from codespec.api.hosts import is_host, is_loopback
 from codespec.api.levels import Settings
+from codespec.api.limits import is_host, is_loopback
 from codespec.errors import ConfigError
 from codespec.user_folders import TOKEN_VARIABLE
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from codespec.api.hosts import is_host
+from codespec.api.limits import is_host
 from codespec.api.serve_config import resolve_serve
 from codespec.cli.options import add_config_option
 from codespec.client.connections import ProvenConnections

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from codespec.api.hosts import is_loopback
+from codespec.api.limits import is_loopback
 from codespec.client import proof
 from codespec.errors import Absent, DaemonError, Unproven
 from codespec.files import parse_json

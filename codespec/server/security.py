@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from codespec.api.hosts import is_loopback
+from codespec.api.limits import is_loopback
 from codespec.client import proof
 from codespec.client.connections import peer_user
 from codespec.errors import ConfigError, RequestError

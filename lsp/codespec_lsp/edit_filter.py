@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from codespec.api.edit_rules import changes_white_space, is_revert
+from codespec.api.limits import changes_white_space, is_revert
 from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.buffer import Buffer, common_ends
 from codespec_lsp.edit_history import EditHistory, LineEdit, Lines

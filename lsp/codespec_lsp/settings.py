@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from codespec.api.declared import Setting, declared, setting
-from codespec.api.hosts import is_host, is_loopback
+from codespec.api.limits import is_host, is_loopback
 
 OUR_PART = 60  # milliseconds from a change to the daemon and back: the server, syntax, HTTP
 

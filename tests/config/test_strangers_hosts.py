@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from codespec_lsp.settings import EditorSettings, read_settings
 
-from codespec.api.hosts import is_host
 from codespec.api.levels import Settings
+from codespec.api.limits import is_host
 from codespec.api.serve_config import resolve_serve
 from codespec.cli.daemon_call import address_of
 from codespec.errors import ConfigError

@@ -7,7 +7,7 @@ from codespec_lsp.documents import Document
 from codespec_lsp.edit_filter import is_typed_along
 from codespec_lsp.edit_history import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, line_edit
 
-from codespec.api.edit_rules import is_revert
+from codespec.api.limits import is_revert
 from tests.lsp.conversation import URI
 
 ROWS = "".join(f"row {number}\n" for number in range(100))

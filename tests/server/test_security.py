@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.api.hosts import is_loopback
+from codespec.api.limits import is_loopback
 from codespec.api.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.exclusions.secret_files import is_secret

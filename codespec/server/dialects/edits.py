@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from codespec.api.body import EditBody
-from codespec.api.edit_rules import changes_white_space, is_revert
+from codespec.api.limits import changes_white_space, is_revert
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError

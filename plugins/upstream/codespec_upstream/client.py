@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from codespec.api.hosts import is_host
+from codespec.api.limits import is_host
 from codespec.client.connections import SESSION_HEADER, EventReader, NotHttp
 from codespec.errors import ConfigError, Fault, ServeError
 from codespec.files import parse_json

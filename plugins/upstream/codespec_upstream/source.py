@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from codespec.api.hosts import is_loopback
+from codespec.api.limits import is_loopback
 from codespec.api.types import check_length
 from codespec.engine.queue import Job, empty_completions
 from codespec.errors import CodespecError, ServeError
