@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, Owner, RoundEvent, TextEvent
@@ -91,7 +91,7 @@ class RequestHandle:
 
     @property
     def waits(self) -> bool:
-        """Whether the request is still waiting for the engine."""
+        """Whether the engine has not started on it."""
         return not self.over and self.first_text is None and not (self.job and self.job.sequences)
 
     def supersedes(self, older: RequestHandle) -> bool:
@@ -146,20 +146,11 @@ class RequestHandle:
 Delivery = tuple[RequestHandle, Collection[Message]]
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetched:
-    """A finished completion, all its messages, and its completion time in seconds."""
-
-    request: CompletionRequest
-    messages: Collection[Message]
-    finished: float
-
-
 class PrefetchCache:
-    """Prefetched completions, at most one per document."""
+    """Prefetched completions, at most one per document: each with its messages and the time of its end."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Owner, Prefetched] = OrderedDict()
+        self._kept: OrderedDict[Owner, tuple[CompletionRequest, Collection[Message], float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -170,7 +161,7 @@ class PrefetchCache:
             if isinstance(message, DoneEvent):
                 message.completion.stats.notes.append(NOTE)
         self._kept.pop(request.owner, None)
-        self._kept[request.owner] = Prefetched(request, list(messages), now)
+        self._kept[request.owner] = request, messages, now
         if len(self._kept) > MAX_DOCUMENTS:
             self._kept.popitem(last=False)
 
@@ -181,10 +172,10 @@ class PrefetchCache:
         """
         if handle.priority != Priority.INTERACTIVE:
             return []
-        kept = self._kept.pop(handle.owner, None)
-        if kept is None or now > kept.finished + MAX_AGE or not answers(kept.request, handle.request):
+        request, messages, finished = self._kept.pop(handle.owner, (None, [], 0.0))
+        if request is None or now > finished + MAX_AGE or not answers(request, handle.request):
             return []
-        return kept.messages
+        return messages
 
 
 class Dispatcher:
@@ -221,7 +212,13 @@ class Dispatcher:
             return
         superseded = [older for older in self.handles if handle.supersedes(older)]
         computed = self.prefetched.take(handle, time.perf_counter())
-        self._send([handle], computed or self._join(handle).events)
+        if computed:
+            self._send([handle], computed)
+        else:
+            job = join(handle, self.queue.jobs)
+            if job not in self.queue.jobs:
+                self.queue.add(job)
+            self._send([handle], job.events)
         for older in superseded:
             self.abort(older)
             self._send([older], empty_completions(older.request, "cancelled"))
@@ -252,13 +249,6 @@ class Dispatcher:
         """End all requests with an error, without the engine, which may be broken."""
         self._send(self.handles, [error])
         self.queue.jobs.clear()
-
-    def _join(self, handle: RequestHandle) -> Job:
-        """Return the job that computes a handle's request: one in the queue, a prefetch included, or a new one."""
-        job = join(handle, self.queue.jobs)
-        if job not in self.queue.jobs:
-            self.queue.add(job)
-        return job
 
     def _step(self, chosen: list[Sequence]) -> None:
         try:
