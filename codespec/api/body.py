@@ -117,8 +117,6 @@ class LookupBody(TypedDict, total=False):
 
 
 class PositionBody(TypedDict, total=False):
-    """A position in a document."""
-
     row: Required[Annotated[int, ValueSpec("row, from 0", least=0, most=MAX_COUNT)]]
     column: Required[Annotated[int, ValueSpec("character of the row, from 0", least=0, most=MAX_COUNT)]]
 
@@ -173,7 +171,6 @@ class Field(NamedTuple):
 
 @cache
 def body_fields(schema: type) -> dict[str, Field]:
-    """Return the declared fields of a body by name, in their order."""
     return {name: _field(hint) for name, hint in get_type_hints(schema, include_extras=True).items()}
 
 
@@ -185,7 +182,6 @@ def _field(hint: Any) -> Field:
 
 @cache
 def describe(version: str) -> dict[str, Any]:
-    """Return the OpenAPI document for a version of the daemon."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "codespec", "version": version},

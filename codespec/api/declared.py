@@ -36,7 +36,6 @@ class ValueSpec:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The smallest and the largest allowed number."""
         return -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
 
     def contains(self, value: float) -> bool:
@@ -93,7 +92,6 @@ def setting(default: Any, help: str, **facts: Any) -> Any:
 
 
 def declared(schema: type) -> dict[str, Setting]:
-    """Return the settings of a dataclass by name, in field order."""
     return {item.name: item.metadata[_KEY] for item in fields(schema)}
 
 

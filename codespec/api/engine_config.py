@@ -174,7 +174,6 @@ class EngineConfig:
 
     @property
     def asks_drafter(self) -> bool:
-        """Whether the configured proposers include the drafter."""
         return self.proposers in ("chain", "draft_model")
 
     @property
@@ -190,7 +189,6 @@ class EngineConfig:
 
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
-    """Build an EngineConfig from these settings. Raises ConfigError for an invalid value."""
     settings = dict(values)
     for name in ("target", "drafter"):
         if name in settings:

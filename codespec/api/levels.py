@@ -59,12 +59,10 @@ class Settings:
 
     @cached_property
     def file(self) -> Path | None:
-        """The file's path, or None without a file."""
         return self._named or user_file()
 
     @property
     def is_own(self) -> bool:
-        """Whether the file is the user's own."""
         return self._named is None and self.file is not None
 
     @cached_property
@@ -216,7 +214,6 @@ def read_caps(text: str) -> dict[str, int]:
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Flatten nested TOML tables into one with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         flat.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})

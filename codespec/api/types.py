@@ -112,7 +112,6 @@ class CompletionRequest:
 
     @property
     def owner(self) -> Owner:
-        """The owner of the text."""
         return Owner(self.scope, self.document)
 
     def __post_init__(self) -> None:
@@ -224,7 +223,6 @@ class Stats:
         self.notes.extend(note for note in other.notes if note not in self.notes)
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return the statistics as plain JSON values."""
         return asdict(self)
 
 
@@ -290,8 +288,6 @@ class RoundEvent:
 
 @dataclass(frozen=True, slots=True)
 class DoneEvent:
-    """The end of one choice."""
-
     choice: int
     completion: Completion
 

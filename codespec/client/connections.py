@@ -97,7 +97,6 @@ class ProvenConnections:
                     connection.close()
 
     def close(self) -> None:
-        """Close all idle connections."""
         while self._free:
             self._free.pop().close()
 
@@ -117,7 +116,6 @@ class ProvenConnections:
                     raise
 
     def _take(self) -> HttpConnection | None:
-        """Return an idle connection, or None."""
         least = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._free:
             connection = self._free.pop()
@@ -218,12 +216,10 @@ class HttpConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether another request can be sent."""
         return self._http.our_state is h11.IDLE and not self.writer.is_closing() and not self._reader.at_eof()
 
     def close(self) -> None:
-        """Close at once, which stops the daemon's work on an unfinished reply."""
-        self.writer.transport.abort()
+        self.writer.transport.abort()  # at once, which stops the daemon's work on an unfinished reply
 
     async def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpReply:
         """Send a request and return the reply once its headers have arrived. Raises OSError or NotHttp.
@@ -239,7 +235,6 @@ class HttpConnection:
         return HttpReply(self, head.status_code, {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers})
 
     async def next(self) -> Any:
-        """Return the next h11 event of a reply. Raises OSError or NotHttp."""
         data = None
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -271,7 +266,6 @@ class HttpReply:
         self._connection = connection
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises OSError or NotHttp."""
         while isinstance(event := await self._connection.next(), h11.Data):
             yield bytes(event.data)
 

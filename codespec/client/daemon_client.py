@@ -67,8 +67,6 @@ class Found:
 
 
 class DaemonClient:
-    """The client of one daemon."""
-
     def __init__(self, connections: ProvenConnections) -> None:
         self.url = connections.url
         self._connections = connections
@@ -116,12 +114,10 @@ class DaemonClient:
                     yield name, value
 
     async def send_files(self, body: Mapping[str, Any], session: str = "") -> None:
-        """Send the files that drafts in a document may copy from. Raises DaemonError."""
         async with self._accepted("POST", FILES, body, session) as reply:
             await reply.json_object()
 
     async def report(self, path: str) -> dict[str, Any]:
-        """Return the daemon's reply to a GET request. Raises DaemonError."""
         async with self._accepted("GET", path) as reply:
             return await reply.json_object()
 
@@ -164,7 +160,6 @@ class DaemonClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all idle connections."""
         self._connections.close()
         await asyncio.sleep(0)  # until the event loop has closed the sockets
 
@@ -210,7 +205,6 @@ def completion_body(request: CompletionRequest) -> CompletionBody:
 
 
 async def _refusal(reply: HttpReply) -> DaemonError:
-    """Return the error for a reply whose status is not 200."""
     report = await reply.json_object()
     message = of_error(report, "message")
     fault = quoted(message) if message else Fault("", f"The daemon answered with status {reply.status}", "see its log")
@@ -246,6 +240,5 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
 
 
 def of_error(report: Mapping[str, Any], name: str) -> str:
-    """Return a field of the reported error as text, or ""."""
     error = report.get("error")
     return str(error.get(name, "")) if isinstance(error, dict) else ""

@@ -35,8 +35,6 @@ _LABEL = b"codespec daemon's proof 1"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """HMAC keys; None if unset."""
-
     secret: bytes | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)  # of one client in the keys file
@@ -48,7 +46,6 @@ def own_keys(token: str) -> Keys:
 
 
 def is_key(token: str) -> bool:
-    """Return whether a token is a key of a keys file by its form."""
     return token.startswith(KEY_PREFIX)
 
 
@@ -74,7 +71,6 @@ def stretched(token: str) -> bytes | None:
 
 
 def new_nonce() -> bytes:
-    """Return a random challenge, to be used once."""
     return secrets.token_bytes(NONCE_BYTES)
 
 

@@ -84,7 +84,6 @@ class Starter:
         await self._start_or_wait()
 
     async def close(self) -> None:
-        """Stop waiting. A started daemon keeps running."""
         self.replaces = False
         if self._ensuring is not None:
             self._ensuring.cancel()
@@ -112,7 +111,6 @@ class Starter:
         await self.ensure()
 
     def forgive(self) -> None:
-        """Reset the start counter, at the user's request."""
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
@@ -260,9 +258,8 @@ def command_line(pid: int) -> str:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Retrieve the task's error, so that asyncio doesn't log it. A later request gets the same error."""
     if not task.cancelled():
-        task.exception()
+        task.exception()  # otherwise asyncio logs it; a later request gets the same error
 
 
 @contextlib.contextmanager
@@ -293,7 +290,6 @@ def open_log(log: Path) -> IO[bytes]:
 
 
 def previous_log(log: Path) -> Path:
-    """Return the path at which the previous log is kept."""
     return log.with_name(f"{log.name}.1")
 
 

@@ -141,7 +141,6 @@ async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
 
 
 async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> None:
-    """Wait for a signal. Raise the error if the models fail to load or the engine dies."""
     running, stopped = asyncio.create_task(run), asyncio.create_task(stop.wait())
     await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -166,7 +165,6 @@ def make_runner(app: web.Application) -> Runner:
 
 
 async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
-    """Print when the engine is ready; raise its error when it fails."""
     source = daemon.source
     await source.until_loaded()
     _print_notes(source, printed)
@@ -175,7 +173,6 @@ async def _run(daemon: Daemon, printed: list[str]) -> NoReturn:
 
 
 def _print_notes(source: Source, printed: list[str]) -> None:
-    """Print the engine's notes that are not in `printed` yet, and update `printed`."""
     notes = source.loaded.notes if source.loaded is not None else []
     for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
@@ -240,7 +237,6 @@ async def complete_v1(request: web.Request) -> web.StreamResponse:
 
 @web.middleware
 async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log each request; the outermost middleware."""
     begun, status = time.perf_counter(), 499
     try:
         response = await handler(request)
@@ -253,7 +249,6 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Convert any exception to a JSON error reply with a one-sentence message."""
     try:
         return await handler(request)
     except CodespecError as error:

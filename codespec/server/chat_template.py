@@ -38,8 +38,6 @@ _FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a conversation."""
-
     role: str
     content: str
 
@@ -85,7 +83,6 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
 
 
 def _special_tokens(tokenizer: TextTokenizer) -> dict[str, str]:
-    """Return the special tokens by the names that templates use."""
     named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
     return {name: content for name, content in named.items() if content}
 
@@ -115,7 +112,6 @@ class ChatTemplates:
         raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change their roles or order.", "messages")
 
     async def close(self) -> None:
-        """Kill the process."""
         process, self._process = self._process, None
         if process is None:
             return

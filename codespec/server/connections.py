@@ -129,8 +129,6 @@ class Connections:
 
 
 class _Refusing(asyncio.Protocol):
-    """Closes each connection immediately."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.abort()

@@ -46,7 +46,6 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the daemon began to load."""
         return time.monotonic() - self.begun
 
 
@@ -82,11 +81,9 @@ class Loaded:
 
     @property
     def caches(self) -> Mapping[str, CacheUse]:
-        """Usage of the caches, by name."""
         return {} if self.engine is None else self.engine.caches
 
     def demand_tokens(self) -> None:
-        """Raise ServeError if the model's tokens are unknown here."""
         if self.mode == "upstream":
             raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
 
@@ -187,7 +184,6 @@ class Daemon:
 
     @property
     def num_open(self) -> int:
-        """Number of running and waiting requests."""
         return sum(not handle.over for handle in self._open)
 
     @property
@@ -216,7 +212,6 @@ class Daemon:
 
     @property
     def num_waiting(self) -> int:
-        """Number of open requests that wait for the engine."""
         return max(0, self.num_open - self.source.num_running)
 
     def loaded(self) -> Loaded:
@@ -308,7 +303,6 @@ class Daemon:
             handle.push([error])
 
     def refuse_open(self) -> None:
-        """End all open requests, because the daemon stops."""
         self.refuse(self._open, stopping())
 
 

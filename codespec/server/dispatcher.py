@@ -76,12 +76,10 @@ class RequestHandle:
 
     @property
     def over(self) -> bool:
-        """Whether the request has ended."""
         return self.ended is not None
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt; 0 until a choice is complete."""
         return self.finished[0].stats.prompt_tokens if self.finished else 0
 
     @property
@@ -124,7 +122,6 @@ class RequestHandle:
             yield message
 
     async def completions(self) -> list[Completion]:
-        """Wait for all choices and return them."""
         done = [event.completion async for event in self.events() if isinstance(event, DoneEvent)]
         return sorted(done, key=lambda completion: completion.choice)
 
@@ -156,7 +153,6 @@ class PrefetchCache:
         return len(self._kept)
 
     def put(self, request: CompletionRequest, messages: Collection[Message], now: float) -> None:
-        """Store a finished completion, replacing the document's previous one."""
         for message in messages:
             if isinstance(message, DoneEvent):
                 message.completion.stats.notes.append(NOTE)
@@ -200,7 +196,6 @@ class Dispatcher:
 
     @property
     def handles(self) -> list[RequestHandle]:
-        """The handles of all open requests."""
         return [handle for job in self.queue.jobs for handle in job.handles]
 
     def admit(self, handle: RequestHandle) -> None:
@@ -277,7 +272,6 @@ class Dispatcher:
         self._end(job, [ServeError(sentence, 500)])
 
     def _end(self, job: Job, messages: Collection[Message]) -> None:
-        """Send a job's last messages and remove it."""
         self._send(job.handles, messages)
         job.handles = []
         self.queue.end(job)

@@ -58,18 +58,15 @@ class EngineThread(Source):
 
     @property
     def num_running(self) -> int:
-        """Number of open requests that the engine currently runs."""
         dispatcher = self.dispatcher  # the engine's thread may drop it
         jobs = [] if dispatcher is None else list(dispatcher.queue.jobs)
         return sum(len(job.handles) for job in jobs if job.sequences)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start loading; events go to this loop."""
         self._loop = loop
         self._thread.start()
 
     def admit(self, handle: RequestHandle) -> None:
-        """Pass a request to the engine."""
         self._post(handle)
 
     def abort(self, handle: RequestHandle) -> None:
@@ -77,7 +74,6 @@ class EngineThread(Source):
         handle.left = True
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function between two rounds. Raise ServeError if too many are waiting."""
         if self._num_calls >= MAX_CALLS:
             raise ServeError(f"{MAX_CALLS} calls wait for the engine: try again in a moment.", 429, 1)
         future: Future[Result] = Future()
@@ -206,7 +202,6 @@ class EngineThread(Source):
             self._post_to_loop(partial(_hand_out, deliveries))
 
     def _give_up(self, error: CodespecError) -> None:
-        """End for good: all requests get the error."""
         self.error, self.state = error, "failed"
         self._close(ServeError(error.fault, 503))
         self._post_to_loop(self._ready.set)

@@ -47,8 +47,6 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key by its name and hash."""
-
     name: str
     sha256: str
     created: str = ""
@@ -86,7 +84,6 @@ def read_keys(file: Path, notes: MutableSequence[str] | None = None) -> tuple[Ke
 
 
 def new_key() -> str:
-    """Return a random key of 256 bits."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -212,7 +209,6 @@ class Account:
 
     @property
     def name(self) -> str:
-        """The key's name."""
         return self.key.name
 
     def end(self, handle: RequestHandle) -> None:
@@ -240,11 +236,9 @@ class Keyring:
 
     @property
     def accounts(self) -> list[Account]:
-        """The owner's account and those of the current keys."""
         return [self.owner, *self._by_hash.values()]
 
     def find(self, key: str) -> Account | None:
-        """Return the account of a key, or None if it is not in the file."""
         return self._by_hash.get(hash_of_key(key)) if key else None
 
     def hash_by_id(self, key_id: str) -> str | None:

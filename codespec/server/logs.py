@@ -105,7 +105,6 @@ class _SafeStream(io.FileIO):
         return self._fault
 
     def _make_room(self, size: int) -> None:
-        """Drop the older half of a full file, or all of it if it can't be read."""
         number, most = self.fileno(), self._output.most
         state = os.fstat(number)
         if not most or not stat.S_ISREG(state.st_mode) or state.st_size + size <= most:

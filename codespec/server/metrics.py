@@ -44,8 +44,6 @@ Labels = Mapping[str, str]
 
 
 class Histogram:
-    """Counts of values by upper bound, and their sum."""
-
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
@@ -81,7 +79,6 @@ class RequestMetrics:
         self.to_end = Histogram(SECONDS)
 
     def end(self, handle: RequestHandle) -> None:
-        """Add a finished request."""
         self.requests[handle.priority.name.lower()] += 1
         reasons = [completion.finish_reason for completion in handle.finished]
         self.completions.update(reasons)
@@ -123,7 +120,6 @@ class DaemonCollector(Collector):
         self._daemon, self._key = daemon, key
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families with their current values."""
         daemon, loaded = self._daemon, self._daemon.source.loaded
         yield from _of_daemon(daemon)
         yield from _of_upstream(daemon)

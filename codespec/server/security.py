@@ -63,7 +63,6 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether no token is needed."""
         return not self.token and self.keyring is None
 
     def identify(self, request: web.Request) -> Account | None:
@@ -132,7 +131,6 @@ def _check_origin(request: web.Request) -> None:
 
 
 def _bearer(request: web.Request) -> str:
-    """Return the Bearer token of a request, or ""."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

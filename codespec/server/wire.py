@@ -95,7 +95,6 @@ class Fields:
         return None if part is None else part.read(kind)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Return a text that must be one of the choices."""
         value = self._get(name, None)
         if value not in choices:
             self._refuse(name, f"one of {', '.join(choices)}")
@@ -129,14 +128,12 @@ class Fields:
         return list(value)
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
-        """Return a number within bounds."""
         value = self._get(name, default)
         if type(value) not in (int, float) or not least <= value <= most:
             self._refuse(name, f"a number from {least:g} to {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a boolean."""
         value = self._get(name, default)
         if type(value) is not bool:
             self._refuse(name, "true or false")
@@ -185,14 +182,12 @@ class Fields:
         return whole
 
     def part(self, name: str) -> Fields | None:
-        """Return an object, or None if it is absent."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, dict):
             self._refuse(name, "an object")
         return None if value is None else Fields(value, f"{self.label(name)}.")
 
     def parts(self, name: str, most: int = 256) -> list[Fields]:
-        """Return a list of objects."""
         value = self._get(name, [])
         if not isinstance(value, list) or len(value) > most or not all(isinstance(item, dict) for item in value):
             self._refuse(name, f"a list of at most {most} objects")
@@ -298,7 +293,6 @@ def dump(value: Any) -> bytes:
 
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return a JSON response."""
     return web.Response(body=dump(value), status=status, headers=headers, content_type="application/json")
 
 
@@ -347,17 +341,14 @@ class StreamReply:
             raise ConnectionResetError("the client does not read") from error
 
     async def end(self) -> web.StreamResponse:
-        """End the stream."""
         await self.response.write_eof()
         return self.response
 
 
 def sse(value: Any, name: str = "") -> bytes:
-    """Return one server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + dump(value) + b"\n\n"
 
 
 def event_stream(request: web.Request) -> StreamReply:
-    """Return a reply for server-sent events."""
     return StreamReply(request, "text/event-stream; charset=utf-8")

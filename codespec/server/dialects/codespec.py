@@ -123,18 +123,15 @@ def _cursor(sent: CursorBody) -> Cursor:
 
 
 def encode_error(error: CodespecError) -> bytes:
-    """Encode an error after the first event."""
     field = error.field if isinstance(error, RequestError) else ""
     return sse({"field": field, "message": str(error)}, "error")
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Return the OpenAPI description of these endpoints."""
     return reply(describe(__version__))
 
 
 async def scrape(request: web.Request) -> web.StreamResponse:
-    """Serve the metrics in Prometheus' text format."""
     text = generate_latest(DaemonCollector(request.app[DAEMON]))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
 

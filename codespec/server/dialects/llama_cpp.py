@@ -63,7 +63,6 @@ class LlamaCppReply:
 
 @with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
-    """Fill in between two texts; `n_predict: 0` only prefills."""
     loaded = request.app[DAEMON].loaded()
     reason = missing_fim(loaded)
     if reason:
@@ -77,7 +76,6 @@ async def infill(request: web.Request) -> web.StreamResponse:
 
 @with_field_names(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Continue prompts."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         answer = read_completion(fields, loaded)
@@ -85,7 +83,6 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
-    """Read an /infill request. Raise RequestError for the first invalid field."""
     notes = refuse_unread(fields, INFILL)
     extras = [Snippet(part.text("filename", "", MAX_PATH), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
@@ -98,7 +95,6 @@ def read_infill(fields: Fields, loaded: Loaded) -> LlamaCppReply:
 
 
 def read_completion(fields: Fields, loaded: Loaded) -> LlamaCppReply:
-    """Read a /completion request. Raise RequestError for the first invalid field."""
     notes = refuse_unread(fields, LLAMA_CPP)
     probabilities = fields.whole("n_probs", 0, 0, MAX_LOGPROBS)
     if probabilities and fields.flag("stream"):
@@ -148,7 +144,6 @@ def _encode(event: Event, answer: LlamaCppReply) -> list[bytes]:
 
 
 def to_json(completion: Completion, answer: LlamaCppReply) -> dict[str, Any]:
-    """Return a completion in llama.cpp's format."""
     stats, loaded = completion.stats, answer.loaded
     text = completion.text if answer.streams else indented(completion.text, answer.indent)
     return {
@@ -202,7 +197,6 @@ def _probabilities(completion: Completion, answer: LlamaCppReply) -> dict[str, A
 
 
 def timings(stats: Stats) -> dict[str, float]:
-    """Return token counts and milliseconds for prompt and continuation."""
     new = stats.prompt_tokens - stats.cached_tokens
     predicted_ms = max(0.0, stats.total_ms - stats.prefill_ms)
     return {
@@ -256,7 +250,6 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 async def props(request: web.Request) -> web.StreamResponse:
-    """Return the server's settings in llama.cpp's format."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
@@ -284,7 +277,6 @@ async def tokenize(request: web.Request) -> web.StreamResponse:
 
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
-    """Return the text of the target's ids; control tokens have none."""
     loaded = request.app[DAEMON].loaded()
     loaded.demand_tokens()
     tokenizer = loaded.tokenizer

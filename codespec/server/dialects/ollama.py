@@ -63,7 +63,6 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MAX_PATH)
     options = fields.part("options") or Fields({}, "options.")
     notes = refuse_unread(fields, OLLAMA) + refuse_unread(options, OLLAMA_OPTIONS)
@@ -109,7 +108,6 @@ def _tail(completion: Completion, handles: Sequence[RequestHandle]) -> dict[str,
 
 
 async def tags(request: web.Request) -> web.StreamResponse:
-    """List the one model that is served."""
     loaded = request.app[DAEMON].loaded()
     return reply({"models": [{**_entry(loaded), "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": ""}]})
 
@@ -141,7 +139,6 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 async def version(request: web.Request) -> web.StreamResponse:
-    """Return the daemon's version."""
     return reply({"version": __version__})
 
 

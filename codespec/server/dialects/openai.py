@@ -66,11 +66,9 @@ class Continued:
     with_logprobs: bool
 
     def whole(self, number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-        """Return a choice of a complete reply."""
         return _choice(number, self.echoes[number // self.choices] + text, finish, logprobs)
 
     def opening(self, choice: int) -> dict[str, Any] | None:
-        """Return the first chunk of a streamed choice, or None."""
         echo = self.echoes[choice // self.choices]
         return _choice(choice, echo, None, None) if echo else None
 
@@ -89,7 +87,6 @@ class Continued:
 
 @with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    """Continue prompts or fill in the middle, in one reply or as a stream."""
     loaded = request.app[DAEMON].loaded()
     with fields:
         read, streams = read_request(fields, loaded), fields.flag("stream")
@@ -108,7 +105,6 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> Continued:
-    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MAX_PATH)
     notes = refuse_unread(fields, OPENAI)
     sampling, echo = read_openai_sampling(fields), fields.flag("echo")
@@ -140,7 +136,6 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any) -> dict[s
 
 @with_field_names(CHAT_NAMES)
 async def chat_complete(request: web.Request) -> web.StreamResponse:
-    """Answer a conversation, in one reply or as a stream."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     tokenizer = loaded.tokenizer
@@ -179,7 +174,6 @@ def read_hole(conversation: Sequence[ChatMessage], loaded: Loaded, notes: list[s
 
 
 def read_conversation(fields: Fields) -> list[ChatMessage]:
-    """Read the messages. Raise RequestError if there are none."""
     messages = [_read_message(part) for part in fields.parts("messages", MAX_MESSAGES)]
     if not messages:
         raise RequestError("messages is empty: send at least one.", "messages")
@@ -194,7 +188,6 @@ def _read_message(message: Fields) -> ChatMessage:
 
 
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
-    """Read the generation settings. Raise RequestError for the first invalid field."""
     fields.text("model", "", MAX_PATH)
     notes += refuse_unread(fields, CHAT)
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
@@ -227,7 +220,6 @@ def _opening(number: int) -> dict[str, Any]:
 
 @with_field_names(NAMES)
 async def fill_in(request: web.Request) -> web.StreamResponse:
-    """Fill in between prompt and suffix, in one reply or as a stream."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         handles, streams = [_read_fim(fields, loaded)], fields.flag("stream")
@@ -236,7 +228,6 @@ async def fill_in(request: web.Request) -> web.StreamResponse:
 
 
 def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. Raise RequestError for the first invalid field."""
     fields.text("model", "", MAX_PATH)
     notes = refuse_unread(fields, MISTRAL)
     texts = read_prompt(fields.text("prompt"), fields, loaded, notes)
@@ -257,7 +248,6 @@ def _fim_delta(number: int, text: str, finish: str | None, logprobs: None) -> di
 
 
 async def models(request: web.Request) -> web.StreamResponse:
-    """List the one model that is served."""
     return reply({"object": "list", "data": [_model(request.app[DAEMON].loaded())]})
 
 

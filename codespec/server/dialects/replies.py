@@ -102,8 +102,6 @@ def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) ->
 
 
 class TokenNames:
-    """The tokens of a vocabulary as text."""
-
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self.token_bytes = tokenizer.token_bytes
         self._controls = {number: name for name, number in tokenizer.vocab.items() if number in tokenizer.special_ids}
@@ -117,7 +115,6 @@ class TokenNames:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
     def bytes(self, token: int) -> bytes:
-        """Return a token's bytes; b"" for control tokens."""
         return self.token_bytes[token]
 
 
@@ -153,7 +150,6 @@ class TokenPlacer:
 
 
 def place_tokens(names: TokenNames, completion: Completion) -> list[Placed]:
-    """Return the tokens of a whole completion that begin in its text, with their offsets."""
     placer = TokenPlacer(names)
     placer.add(completion.logprobs)
     return placer.take(len(completion.text))
@@ -222,7 +218,6 @@ def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
 
 
 def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
-    """Return the accepted and rejected tokens of the clients' predictions, under OpenAI's names."""
     predictions = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
     accepted = sum(counts.accepted for counts in predictions)
     rejected = sum(counts.drafted for counts in predictions) - accepted
@@ -244,7 +239,6 @@ class Chunks:
     done: dict[int, Completion] = field(default_factory=dict)
 
     def encode(self, event: Event) -> list[bytes]:
-        """Return the chunks for an event."""
         pieces = [] if self.opened else self._open()
         choice = event.choice
         if isinstance(event, TextEvent):
@@ -293,7 +287,6 @@ class Chunks:
 
 
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
-    """Return the shape of /v1/completions."""
     return {
         "tokens": [names.text(token.id) for token, _ in placed],
         "token_logprobs": [_finite(token.logprob) for token, _ in placed],
@@ -311,12 +304,10 @@ def _legacy_top(names: TokenNames, token: TokenLogprob) -> dict[str, float]:
 
 
 def chat(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
-    """Return the shape of /v1/chat/completions."""
     return {"content": [_entry(names, token) for token, _ in placed], "refusal": None}
 
 
 def llama(names: TokenNames, placed: Sequence[Placed]) -> list[dict[str, Any]]:
-    """Return the shape of llama.cpp's /completion."""
     return [{"id": token.id, **_entry(names, token)} for token, _ in placed]
 
 

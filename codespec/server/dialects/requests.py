@@ -72,7 +72,6 @@ def read_seed(fields: Fields, name: str = "seed") -> int:
 
 
 def read_choices(fields: Fields, name: str = "n") -> int:
-    """Return the number of texts to generate per prompt."""
     return fields.whole(name, 1, 1, MAX_CHOICES)
 
 
@@ -95,7 +94,6 @@ SAMPLING: dict[str, Callable[[Fields, str], Any]] = {
 
 
 def read_openai_sampling(fields: Fields) -> dict[str, Any]:
-    """Read OpenAI's sampling fields and stops."""
     return {**read_sampling(fields, SAMPLING), "n": read_choices(fields)}
 
 

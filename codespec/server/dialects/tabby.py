@@ -31,7 +31,6 @@ PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older server for its telem
 
 @with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    """Complete a request; the agent reads only the first choice."""
     with fields:
         handle = read_request(fields, request.app[DAEMON].loaded())
     done = await collect(request, [handle])
@@ -65,7 +64,6 @@ def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
 
 
 def _read_segments(segments: Fields, notes: list[str]) -> dict[str, Any]:
-    """Return prefix, suffix and other files."""
     parts = [part for name in SNIPPETS for part in segments.parts(name)]
     files = [Snippet(part.text("filepath", "", MAX_PATH), part.text("body")) for part in parts]
     prefix, suffix = segments.text("prefix"), segments.text("suffix", "")
@@ -95,13 +93,11 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Accept and discard the agent's reports of shown and accepted completions."""
     with await read_fields(request):
         return web.Response()
 
 
 async def server_setting(request: web.Request) -> web.StreamResponse:
-    """Tell the agent to send no telemetry."""
     return reply({"disable_client_side_telemetry": True})
 
 
