@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -56,61 +55,22 @@ MAX_MESSAGES = 1024
 MAX_LEGACY_LOGPROBS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """A legacy request: its handles, one per prompt, and the format of its reply."""
-
-    handles: tuple[RequestHandle, ...]
-    echoes: tuple[str, ...]  # prompts to repeat in the reply
-    choices: int  # choices to send per prompt
-    with_logprobs: bool
-
-    def whole(self, number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-        return _choice(number, self.echoes[number // self.choices] + text, finish, logprobs)
-
-    def opening(self, choice: int) -> dict[str, Any] | None:
-        echo = self.echoes[choice // self.choices]
-        return _choice(choice, echo, None, None) if echo else None
-
-    def best(self, done: Sequence[Completion]) -> Sequence[Completion]:
-        """Return each prompt's choices with the highest mean log-probability per token.
-
-        Return all choices if no more were generated than requested.
-        """
-        written = self.handles[0].request.n
-        if written == self.choices:
-            return done
-        groups = (done[start : start + written] for start in range(0, len(done), written))
-        best = (sorted(group, key=_likelihood, reverse=True)[: self.choices] for group in groups)
-        return list(chain.from_iterable(best))
-
-
 @with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     with fields:
-        read, streams = read_request(fields, loaded), fields.flag("stream")
-        with_usage = streams and read_include_usage(fields)
-    shape = ChoiceShape("cmpl", ("text_completion",) * 2, read.whole, _choice, legacy, read.opening)
-    return await respond(
-        request,
-        read.handles,
-        loaded,
-        shape,
-        streams=streams,
-        with_usage=with_usage,
-        with_logprobs=read.with_logprobs,
-        choose=read.best,
-    )
+        handles, settings = _read_legacy(fields, loaded)
+    return await respond(request, handles, loaded, LEGACY, **settings)
 
 
-def read_request(fields: Fields, loaded: Loaded) -> Continued:
+def _read_legacy(fields: Fields, loaded: Loaded) -> tuple[list[RequestHandle], dict[str, Any]]:
+    """Return a handle for each prompt, and the arguments of `respond`."""
     fields.text("model", "", MAX_PATH)
     notes = refuse_unread(fields, OPENAI)
-    sampling, echo = read_openai_sampling(fields), fields.flag("echo")
+    sampling, echo, streams = read_openai_sampling(fields), fields.flag("echo"), fields.flag("stream")
     choices = sampling["n"]
     written = fields.whole("best_of", choices, choices, MAX_CHOICES)
-    if written > choices and fields.flag("stream"):
+    if written > choices and streams:
         raise RequestError("best_of can't be used in a stream: remove best_of or stream.", "best_of")
     logprobs = fields.whole("logprobs", 0, 0, MAX_LEGACY_LOGPROBS) if "logprobs" in fields else None
     if echo and logprobs is not None:
@@ -121,17 +81,26 @@ def read_request(fields: Fields, loaded: Loaded) -> Continued:
     sampling["max_tokens"] = read_max_tokens(fields, "max_tokens", loaded.context, notes)
     prompts = fields.prompts("prompt")
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
-    handles = tuple(RequestHandle(make_request(texts, sampling), notes=notes) for texts in read)
-    echoes = tuple(prompt_text(prompt, loaded) if echo else "" for prompt in prompts)
-    return Continued(handles, echoes, choices, logprobs is not None)
+    handles = [RequestHandle(make_request(texts, sampling), notes=notes) for texts in read]
+    return handles, {
+        "streams": streams,
+        "with_usage": streams and read_include_usage(fields),
+        "with_logprobs": logprobs is not None,
+        "echoes": [prompt_text(prompt, loaded) for prompt in prompts for _ in range(choices)] if echo else (),
+        "choose": partial(_best, written, choices),
+    }
+
+
+def _best(written: int, wanted: int, done: Sequence[Completion]) -> Sequence[Completion]:
+    """Return the `wanted` choices of each prompt's `written` ones with the highest mean log-probability per token."""
+    if written == wanted:
+        return done
+    groups = (done[start : start + written] for start in range(0, len(done), written))
+    return [one for group in groups for one in sorted(group, key=_likelihood, reverse=True)[:wanted]]
 
 
 def _likelihood(completion: Completion) -> float:
     return sum(token.logprob for token in completion.logprobs) / max(1, len(completion.logprobs))
-
-
-def _choice(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-    return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
 @with_field_names(CHAT_NAMES)
@@ -158,9 +127,8 @@ async def chat_complete(request: web.Request) -> web.StreamResponse:
         texts = {"prefix": text, "prompt_ids": ids, "prediction": predict_region(conversation[-1].content)}
     del conversation  # free the messages, which the prompt contains
     handles = [RequestHandle(make_request(texts, settings), notes=notes)]
-    shape = ChoiceShape("chatcmpl", CHAT_KINDS, _message, _delta, chat, _opening)
     wanted = settings["logprobs"] is not None
-    return await respond(request, handles, loaded, shape, streams=streams, with_usage=with_usage, with_logprobs=wanted)
+    return await respond(request, handles, loaded, CHATS, streams=streams, with_usage=with_usage, with_logprobs=wanted)
 
 
 def read_hole(conversation: Sequence[ChatMessage], loaded: Loaded, notes: list[str]) -> dict[str, Any]:
@@ -203,28 +171,12 @@ def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str,
     }
 
 
-def _message(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None}
-    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
-
-
-def _delta(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
-    delta = {"content": text} if text else {}
-    return {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-
-def _opening(number: int) -> dict[str, Any]:
-    delta = {"role": "assistant", "content": ""}
-    return {"index": number, "delta": delta, "logprobs": None, "finish_reason": None}
-
-
 @with_field_names(NAMES)
 async def fill_in(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         handles, streams = [_read_fim(fields, loaded)], fields.flag("stream")
-    shape = ChoiceShape("fim", CHAT_KINDS, _fim_message, _fim_delta)
-    return await respond(request, handles, loaded, shape, streams=streams)
+    return await respond(request, handles, loaded, FIM, streams=streams)
 
 
 def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
@@ -237,14 +189,6 @@ def _read_fim(fields: Fields, loaded: Loaded) -> RequestHandle:
     }
     ends = {} if "prompt_ids" in texts else {"shape": "auto", "heal": True}
     return RequestHandle(make_request(texts, settings | ends), notes=notes)
-
-
-def _fim_message(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
-    return {"index": number, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-
-
-def _fim_delta(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
-    return {"index": number, "delta": {"role": "assistant", "content": text}, "finish_reason": finish}
 
 
 async def models(request: web.Request) -> web.StreamResponse:
@@ -274,6 +218,23 @@ def _model(loaded: Loaded) -> dict[str, Any]:
     }
 
 
+LEGACY = ChoiceShape(
+    "cmpl", ("text_completion",) * 2, lambda text: {"text": text}, lambda text: {"text": text}, logprobs=legacy
+)
+CHATS = ChoiceShape(
+    "chatcmpl",
+    CHAT_KINDS,
+    lambda text: {"message": {"role": "assistant", "content": text, "refusal": None}},
+    lambda text: {"delta": {"content": text} if text else {}},
+    {"delta": {"role": "assistant", "content": ""}},
+    chat,
+)
+FIM = ChoiceShape(
+    "fim",
+    CHAT_KINDS,
+    lambda text: {"message": {"role": "assistant", "content": text}},
+    lambda text: {"delta": {"role": "assistant", "content": text}},
+)
 ROUTES = [
     web.post("/v1/chat/completions", chat_complete),
     web.post("/v1/fim/completions", fill_in),

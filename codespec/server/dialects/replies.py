@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +20,6 @@ from codespec.api.types import (
     PREDICTION,
     Completion,
     Counts,
-    DoneEvent,
     Event,
     RoundEvent,
     TextEvent,
@@ -159,17 +158,23 @@ def place_tokens(names: TokenNames, completion: Completion) -> list[Placed]:
 class ChoiceShape:
     """The format of one of OpenAI's endpoints: the prefix of its ids, its objects' names, and its choices.
 
-    `whole` formats a choice of a complete reply and `chunk` a piece of a stream, from number, text, finish reason
-    (None: not finished) and log-probabilities (None: not requested). `logprobs` formats the log-probabilities for both.
-    `opening` returns the first chunk of each choice.
+    `whole` lays out the text of a complete choice, `chunk` a piece of a streamed one, and `opening` begins each stream.
+    `logprobs` formats log-probabilities; None: choices have no such field.
     """
 
     prefix: str
     kinds: tuple[str, str]  # of a complete reply and of a chunk
-    whole: Callable[[int, str, str | None, Any], dict[str, Any]]
-    chunk: Callable[[int, str, str | None, Any], dict[str, Any]]
-    logprobs: Callable[[TokenNames, Sequence[Placed]], Any] = lambda names, placed: None
-    opening: Callable[[int], dict[str, Any] | None] = lambda choice: None
+    whole: Callable[[str], dict[str, Any]]
+    chunk: Callable[[str], dict[str, Any]]
+    opening: dict[str, Any] | None = None
+    logprobs: Callable[[TokenNames, Sequence[Placed]], Any] | None = None
+
+    def choice(
+        self, number: int, content: dict[str, Any], finish: str | None = None, logprobs: Any = None
+    ) -> dict[str, Any]:
+        """Return a choice; without `finish`, it goes on."""
+        more = {} if self.logprobs is None else {"logprobs": logprobs}
+        return {"index": number, **content, **more, "finish_reason": finish}
 
 
 async def respond(
@@ -181,9 +186,13 @@ async def respond(
     streams: bool,
     with_usage: bool = False,
     with_logprobs: bool = False,
+    echoes: Sequence[str] = (),
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
-    """Reply in one of OpenAI's shapes, whole or as a stream. A whole reply has the completions that `choose` keeps."""
+    """Reply in one of OpenAI's shapes, whole or as a stream. A whole reply has the completions that `choose` keeps.
+
+    `echoes` are texts to send before the choices.
+    """
     names = TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{shape.prefix}-{secrets.token_hex(12)}",
@@ -193,14 +202,15 @@ async def respond(
         "system_fingerprint": "codespec",
     }
     if streams:
-        chunks = Chunks(frame, shape, handles, names, with_usage)
+        chunks = Chunks(frame, shape, handles, names, with_usage, echoes)
         return await stream(request, handles, event_stream(request), chunks.encode, last=DONE)
     done = await collect(request, handles)
     kept = choose(done)
     choices = []
     for number, completion in enumerate(kept):
-        logprobs = None if names is None else shape.logprobs(names, place_tokens(names, completion))
-        choices.append(shape.whole(number, completion.text, FINISH[completion.finish_reason], logprobs))
+        placed = names and shape.logprobs and shape.logprobs(names, place_tokens(names, completion))
+        text = echoes[number] + completion.text if echoes else completion.text
+        choices.append(shape.choice(number, shape.whole(text), FINISH[completion.finish_reason], placed))
     notes = notes_field(handles, kept)
     return reply({**frame, "choices": choices, **notes, "usage": usage(done, handles[0].request.n)})
 
@@ -212,78 +222,79 @@ def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
     """
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
-    cached = {"cached_tokens": sum(s.cached_tokens for s in prompts)}
-    counts = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
-    return {**counts, "prompt_tokens_details": cached, "completion_tokens_details": predicted_tokens(done)}
-
-
-def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
     predictions = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
     accepted = sum(counts.accepted for counts in predictions)
     rejected = sum(counts.drafted for counts in predictions) - accepted
-    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": written,
+        "total_tokens": prompt + written,
+        "prompt_tokens_details": {"cached_tokens": sum(s.cached_tokens for s in prompts)},
+        "completion_tokens_details": {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected},
+    }
 
 
-@dataclass(slots=True)
 class Chunks:
     """The pieces of a streamed reply; the last one contains the usage, if it was requested."""
 
-    frame: dict[str, Any]
-    shape: ChoiceShape
-    handles: Sequence[RequestHandle]
-    names: TokenNames | None = None  # set if log-probabilities were requested
-    with_usage: bool = False
-    opened: bool = False
-    lengths: dict[int, int] = field(default_factory=dict)  # characters sent, by choice
-    placers: dict[int, TokenPlacer] = field(default_factory=dict)
-    done: dict[int, Completion] = field(default_factory=dict)
+    def __init__(
+        self,
+        frame: dict[str, Any],
+        shape: ChoiceShape,
+        handles: Sequence[RequestHandle],
+        names: TokenNames | None,  # set if log-probabilities were requested
+        with_usage: bool,
+        echoes: Sequence[str],
+    ) -> None:
+        self._frame, self._shape, self._handles, self._with_usage = frame, shape, handles, with_usage
+        self._names = names
+        choices = range(sum(handle.request.n for handle in handles))
+        self._lengths = [0 for _ in choices]  # characters sent
+        self._placers = [TokenPlacer(names) for _ in choices] if names else []
+        self._done: dict[int, Completion] = {}
+        openings = [shape.chunk(echo) if echo else shape.opening for echo in echoes or [""] * len(choices)]
+        self._openings = [(choice, opening) for choice, opening in enumerate(openings) if opening]
 
     def encode(self, event: Event) -> list[bytes]:
-        pieces = [] if self.opened else self._open()
+        pieces = [self._chunk(choice, opening) for choice, opening in self._openings]
+        self._openings = []
         choice = event.choice
         if isinstance(event, TextEvent):
-            self.lengths[choice] = self.lengths.get(choice, 0) + len(event.text)
-            pieces.append(self._chunk(self.shape.chunk(choice, event.text, None, self._logprobs(choice))))
+            self._lengths[choice] += len(event.text)
+            pieces.append(self._chunk(choice, self._shape.chunk(event.text), logprobs=self._logprobs(choice)))
         elif isinstance(event, RoundEvent):
             self._place(choice, event.logprobs)
         else:
-            pieces += self._end(event)
+            pieces += self._end(choice, event.completion)
         return pieces
 
-    @property
-    def _choices(self) -> int:
-        return sum(handle.request.n for handle in self.handles)
-
-    def _open(self) -> list[bytes]:
-        self.opened = True
-        opening = [self.shape.opening(choice) for choice in range(self._choices)]
-        return [self._chunk(choice) for choice in opening if choice is not None]
-
-    def _end(self, event: DoneEvent) -> list[bytes]:
-        choice, completion = event.choice, event.completion
-        self.done[choice] = completion
+    def _end(self, choice: int, completion: Completion) -> list[bytes]:
+        self._done[choice] = completion
         self._place(choice, completion.logprobs)
-        last = self.shape.chunk(choice, "", FINISH[completion.finish_reason], self._logprobs(choice))
-        pieces = [self._chunk(last, **notes_field(self.handles, [completion]))]
-        if self.with_usage and len(self.done) == self._choices:
-            done = [self.done[number] for number in sorted(self.done)]
-            pieces.append(sse({**self.frame, "choices": [], "usage": usage(done, self.handles[0].request.n)}))
+        finish, logprobs = FINISH[completion.finish_reason], self._logprobs(choice)
+        notes = notes_field(self._handles, [completion])
+        pieces = [self._chunk(choice, self._shape.chunk(""), finish, logprobs, **notes)]
+        if self._with_usage and len(self._done) == len(self._lengths):
+            done = [self._done[number] for number in sorted(self._done)]
+            pieces.append(sse({**self._frame, "choices": [], "usage": usage(done, self._handles[0].request.n)}))
         return pieces
 
     def _place(self, choice: int, logprobs: Sequence[TokenLogprob]) -> None:
-        if self.names is not None:
-            self.placers.setdefault(choice, TokenPlacer(self.names)).add(logprobs)
+        if self._names is not None:
+            self._placers[choice].add(logprobs)
 
     def _logprobs(self, choice: int) -> Any:
         """Return the unsent log-probabilities of tokens that begin in the text sent so far, or None."""
-        if self.names is None or choice not in self.placers:
+        if self._names is None or self._shape.logprobs is None:
             return None
-        placed = self.placers[choice].take(self.lengths.get(choice, 0))
-        return self.shape.logprobs(self.names, placed) if placed else None
+        placed = self._placers[choice].take(self._lengths[choice])
+        return self._shape.logprobs(self._names, placed) if placed else None
 
-    def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
-        usage = {"usage": None} if self.with_usage else {}  # as OpenAI sends it before the last chunk
-        return sse({**self.frame, "choices": [choice], **more, **usage})
+    def _chunk(
+        self, choice: int, content: dict[str, Any], finish: str | None = None, logprobs: Any = None, **more: Any
+    ) -> bytes:
+        usage = {"usage": None} if self._with_usage else {}  # as OpenAI sends it before the last chunk
+        return sse({**self._frame, "choices": [self._shape.choice(choice, content, finish, logprobs)], **more, **usage})
 
 
 def legacy(names: TokenNames, placed: Sequence[Placed]) -> dict[str, Any]:
