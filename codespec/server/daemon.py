@@ -75,7 +75,8 @@ class Loaded:
     @classmethod
     def of(cls, engine: Engine, name: str, context: int, slots: int, **more: Any) -> Loaded:
         """Return an engine with what handlers need of it."""
-        facts = {fact: getattr(engine, fact) for fact in ENGINE_FACTS}
+        names = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
+        facts = {fact: getattr(engine, fact) for fact in names}
         target = engine.target
         return cls(engine, name, context, slots, target.tokenizer, device=str(target.device), **facts, **more)
 
@@ -86,9 +87,6 @@ class Loaded:
     def demand_tokens(self) -> None:
         if self.mode == "upstream":
             raise ServeError("Only the upstream server has the model's tokenizer: send the request there.", 501)
-
-
-ENGINE_FACTS = ("metrics", "notes", "mode", "variance", "kernel", "prompt_budget")
 
 
 class Source(ABC):
@@ -247,7 +245,6 @@ class Daemon:
         """Submit a request; abort it if the block exits early. Raise ServeError if the daemon can't take it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue and not self._make_room(scope):
-            self.metrics.refused["queue_full"] += 1
             if account is not None:
                 account.refused += 1
             raise self._full()
@@ -283,11 +280,11 @@ class Daemon:
         waiting = [handle for handle in self._open if handle.request.scope == busiest and handle.waits]
         if most <= counts[scope] + 1 or not waiting:
             return False
-        self.metrics.refused["queue_full"] += 1
         self.refuse([max(waiting, key=lambda handle: handle.arrived)], self._full())
         return True
 
     def _full(self) -> ServeError:
+        self.metrics.refused["queue_full"] += 1
         wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, self.ready().slots) / 8)
         return ServeError(f"{self.num_open} requests are open: try again in a moment.", 429, max(1, wait))
 

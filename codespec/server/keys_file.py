@@ -211,6 +211,10 @@ class Account:
     def name(self) -> str:
         return self.key.name
 
+    @property
+    def num_open(self) -> int:
+        return len(self.open)
+
     def end(self, handle: RequestHandle) -> None:
         """Count a completion that has ended, or has lost its client."""
         self.open.discard(handle)

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -41,6 +42,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0
 FINISHED = ("stop", "length", "deadline", "cancelled")
 
 Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
 
 
 class Histogram:
@@ -122,41 +124,33 @@ class DaemonCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         daemon, loaded = self._daemon, self._daemon.source.loaded
         yield from _of_daemon(daemon)
-        yield from _of_upstream(daemon)
         if daemon.keyring is not None:
             yield from _of_keys([account for account in daemon.keyring.accounts if self._key in ("", account.name)])
         if loaded is not None:
             model = {"model_name": loaded.name}
             metrics = loaded.metrics.snapshot()
             yield from _of_requests(daemon.metrics, model)
-            about = "The mode in effect: exact, fast or upstream."
-            yield _gauge("mode", about, 1, {**model, "mode": loaded.mode})
+            yield _value("mode", "The mode in effect: exact, fast or upstream.", 1, {**model, "mode": loaded.mode})
             yield from _of_engine(metrics, model)
             yield from _of_caches(metrics.totals, loaded.caches, model)
 
 
 def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
-    yield _gauge("build_info", "The daemon's version.", 1, {"version": __version__})
+    yield _value("build_info", "The daemon's version.", 1, {"version": __version__})
     about = "The daemon's state: starting, ready, idle (models freed), failed or stopping."
-    yield _gauge("state", about, 1, {"state": daemon.state})
-    yield _gauge("num_requests_running", "Requests that the engine runs.", daemon.source.num_running)
-    yield _gauge("num_requests_waiting", "Requests that wait for the engine.", daemon.num_waiting)
-    yield _counters("requests_refused_total", "Requests that were refused.", "reason", daemon.metrics.refused)
-
-
-def _of_upstream(daemon: Daemon) -> Iterator[Metric]:
+    yield _value("state", about, 1, {"state": daemon.state})
+    yield _value("num_requests_running", "Requests that the engine runs.", daemon.source.num_running)
+    yield _value("num_requests_waiting", "Requests that wait for the engine.", daemon.num_waiting)
+    yield _values("requests_refused_total", "Requests that were refused.", "reason", daemon.metrics.refused)
     remote = daemon.source.remote
     source = "local" if remote is None else "upstream"
-    yield _gauge("source", "The source of the text: this process, or an upstream server.", 1, {"source": source})
+    yield _value("source", "The source of the text: this process, or an upstream server.", 1, {"source": source})
     if remote is not None:
         about = "Completions sent to the upstream server, by outcome."
-        yield _counters("upstream_requests_total", about, "outcome", remote["requests"])
-        yield _counter("upstream_retries_total", "Second tries.", remote["retries"], {})
-        yield _gauge(
-            "upstream_circuit_open",
-            "Whether no requests are sent upstream.",
-            remote["circuit"] == "open",
-        )
+        yield _values("upstream_requests_total", about, "outcome", remote["requests"])
+        yield _value("upstream_retries_total", "Second tries.", remote["retries"])
+        is_open = remote["circuit"] == "open"
+        yield _value("upstream_circuit_open", "Whether no requests are sent upstream.", is_open)
 
 
 def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
@@ -166,20 +160,20 @@ def _of_keys(accounts: Sequence[Account]) -> Iterator[Metric]:
         ("key_prompt_tokens_total", "Prompt tokens of the key's requests.", "prompt_tokens"),
         ("key_generation_tokens_total", "Tokens written for the key.", "tokens"),
         ("key_requests_refused_total", "The key's completions that found the queue full.", "refused"),
+        ("key_requests_open", "Waiting and running completions.", "num_open"),
     ):
-        yield _counters(name, about, "key", {account.name: getattr(account, attribute) for account in accounts})
-    running = [((account.name,), len(account.open)) for account in accounts]
-    yield _family(GaugeMetricFamily, "key_requests_open", "Waiting and running completions.", ("key",), running, {})
+        yield _values(name, about, "key", {account.name: getattr(account, attribute) for account in accounts})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
     ended = {reason: metrics.completions[reason] for reason in FINISHED}
-    yield _counters("requests_total", "Finished requests, by priority.", "kind", metrics.requests, model)
-    yield _counters("request_success_total", "Finished choices, by reason.", "finished_reason", ended, model)
-    yield _counters("requests_cancelled_total", "Cancelled requests, by reason.", "reason", metrics.cancelled, model)
-    yield _counters(
-        "requests_failed_total", "Requests that got an error, by the party at fault.", "fault", metrics.failed, model
-    )
+    for name, about, label, values in (
+        ("requests_total", "Finished requests, by priority.", "kind", metrics.requests),
+        ("request_success_total", "Finished choices, by reason.", "finished_reason", ended),
+        ("requests_cancelled_total", "Cancelled requests, by reason.", "reason", metrics.cancelled),
+        ("requests_failed_total", "Requests that got an error, by the party at fault.", "fault", metrics.failed),
+    ):
+        yield _values(name, about, label, values, model)
     for name, about, histogram in (
         ("request_queue_time_seconds", "From arrival to a slot in the engine.", metrics.queue),
         ("time_to_first_token_seconds", "From arrival to the first piece of text.", metrics.to_first_text),
@@ -190,50 +184,42 @@ def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:
 
 def _of_engine(metrics: Metrics, model: Labels) -> Iterator[Metric]:
     yield from _of_drafts(metrics.tallies, model)
-    yield _counter("steps_total", "Forwards of the target.", metrics.steps, model)
-    phases = {
-        "draft": metrics.draft_s,
-        "retokenize": metrics.retokenize_s,
-        "verify": metrics.verify_s,
-        "prefill": metrics.prefill_s,
-        "rest": metrics.rest_s,
-    }
-    yield _counters("step_seconds_total", "The engine's time, by phase; a step counts once.", "phase", phases, model)
+    yield _value("steps_total", "Forwards of the target.", metrics.steps, model)
+    phases = {name: getattr(metrics, f"{name}_s") for name in ("draft", "retokenize", "verify", "prefill", "rest")}
+    yield _values("step_seconds_total", "The engine's time, by phase; a step counts once.", "phase", phases, model)
+    steps = "Tokens of steps without prefill for which the cost table has a plain cost."
     for name, about, value in (
         ("generation_tokens_total", "Generated target tokens.", metrics.committed),
         ("prompt_tokens_total", "Prompt tokens of finished requests.", metrics.totals.prompt_tokens),
         ("prompt_tokens_computed_total", "Prompt tokens that the target has computed.", metrics.prefilled),
-        (
-            "goodput_tokens_total",
-            "Tokens of steps without prefill for which the cost table has a plain cost.",
-            metrics.goodput_tokens,
-        ),
+        ("goodput_tokens_total", steps, metrics.goodput_tokens),
         ("goodput_seconds_total", "Duration of those steps.", metrics.goodput_s),
         ("goodput_plain_seconds_total", "Time of plain decoding for their tokens, by the cost table.", metrics.plain_s),
     ):
-        yield _counter(name, about, value, model)
+        yield _value(name, about, value, model)
 
 
 def _of_caches(totals: Stats, caches: Mapping[str, CacheUse], model: Labels) -> Iterator[Metric]:
     queries = {"target": totals.prompt_tokens, "drafter": totals.drafter_prompt_tokens}
     hits = {"target": totals.cached_tokens, "drafter": totals.drafter_cached_tokens}
-    yield _counters("prefix_cache_queries_total", "Prompt tokens of finished requests.", "model", queries, model)
-    yield _counters("prefix_cache_hits_total", "Prompt tokens found in the cache.", "model", hits, model)
-    sizes = [((name,), use.max_bytes) for name, use in caches.items()]
-    yield _family(GaugeMetricFamily, "kv_cache_bytes", "Size of a cache.", ("model",), sizes, model)
-    warm = [((name,), use.nbytes) for name, use in caches.items()]
-    about = "Bytes in idle slots, kept for later prompts."
-    yield _family(GaugeMetricFamily, "kv_cache_warm_bytes", about, ("model",), warm, model)
+    sizes = {name: use.max_bytes for name, use in caches.items()}
+    warm = {name: use.nbytes for name, use in caches.items()}
+    yield _values("prefix_cache_queries_total", "Prompt tokens of finished requests.", "model", queries, model)
+    yield _values("prefix_cache_hits_total", "Prompt tokens found in the cache.", "model", hits, model)
+    yield _values("kv_cache_bytes", "Size of a cache.", "model", sizes, model)
+    yield _values("kv_cache_warm_bytes", "Bytes in idle slots, kept for later prompts.", "model", warm, model)
 
 
 def _of_drafts(tallies: Mapping[Key, int], model: Labels) -> Iterator[Metric]:
     for kind, (name, about) in DRAFTS.items():
-        yield _tallied(name, about, ("proposer", "context", "language"), _of(tallies, kind), model)
-    about = "Accepted tokens by their position in the draft, from 0."
-    positions = _of(tallies, "accepted_at")
-    yield _tallied("spec_decode_num_accepted_tokens_per_pos_total", about, ("proposer", "position"), positions, model)
+        yield _family(name, about, ("proposer", "context", "language"), _of(tallies, kind), model)
+    name, about = (
+        "spec_decode_num_accepted_tokens_per_pos_total",
+        "Accepted tokens by their position in the draft, from 0.",
+    )
+    yield _family(name, about, ("proposer", "position"), _of(tallies, "accepted_at"), model)
     outcomes = {outcome: tallies.get(("rounds", outcome), 0) for outcome in OUTCOMES}
-    yield _counters("rounds_total", "Rounds, by outcome of the draft.", "outcome", outcomes, model)
+    yield _values("rounds_total", "Rounds, by outcome of the draft.", "outcome", outcomes, model)
     lengths: dict[Key, Histogram] = {}
     for (proposer, length), count in _of(tallies, "length"):
         lengths.setdefault((proposer,), Histogram(LENGTHS)).observe(int(length), count)
@@ -246,14 +232,10 @@ def _of(tallies: Mapping[Key, int], kind: str) -> list[tuple[Key, int]]:
 
 
 def _family(
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-    name: str,
-    about: str,
-    names: Sequence[str],
-    samples: Iterable[tuple[Key, float]],
-    labels: Labels,
+    name: str, about: str, names: Sequence[str], samples: Iterable[tuple[Key, float]], labels: Labels
 ) -> Metric:
-    """Return a family with one sample for each key, whose parts are the labels `names`, plus the common labels."""
+    """Return a family with a sample for each key, whose parts are the labels `names`. A name in _total counts."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, about, labels=[*labels, *names])
     for key, value in samples:
         family.add_metric([*labels.values(), *map(str, key)], value)
@@ -269,20 +251,10 @@ def _histograms(
     return family
 
 
-def _tallied(
-    name: str, about: str, names: Sequence[str], tallies: Iterable[tuple[Key, float]], labels: Labels
-) -> Metric:
-    return _family(CounterMetricFamily, name, about, names, tallies, labels)
+def _value(name: str, about: str, value: float, labels: Labels = NO_LABELS) -> Metric:
+    return _family(name, about, (), [((), value)], labels)
 
 
-def _gauge(name: str, about: str, value: float, labels: Labels | None = None) -> Metric:
-    return _family(GaugeMetricFamily, name, about, (), [((), value)], labels or {})
-
-
-def _counter(name: str, about: str, value: float, labels: Labels) -> Metric:
-    return _tallied(name, about, (), [((), value)], labels)
-
-
-def _counters(name: str, about: str, label: str, values: Mapping[str, float], labels: Labels | None = None) -> Metric:
-    """Return a counter with one sample for each value of `label`, plus the common labels."""
-    return _tallied(name, about, (label,), (((key,), value) for key, value in values.items()), labels or {})
+def _values(name: str, about: str, label: str, values: Mapping[str, float], labels: Labels = NO_LABELS) -> Metric:
+    """Return a family with one sample for each value of `label`."""
+    return _family(name, about, (label,), (((key,), value) for key, value in values.items()), labels)
