@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 HEALTH_SECONDS = 2.0  # time limit of a health check
 MAX_RETRY_AFTER = 86_400.0  # seconds; a daily limit can take a day to reset
-OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 COMPLETE, EDIT = "/v1/codespec/complete", "/v1/codespec/edit"
 FILES, STATS = "/v1/codespec/files", "/v1/codespec/stats"
 RawEvent = tuple[str, dict[str, Any]]
@@ -70,37 +69,20 @@ class DaemonClient:
     def __init__(self, connections: ProvenConnections) -> None:
         self.url = connections.url
         self._connections = connections
-        self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
-    async def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
+    def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one completion as (name, value). Raises DaemonError.
 
-        Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
-        the request is repeated without it, and later requests omit it.
+        Leaving early closes the connection, which stops the daemon's work.
         """
-        while True:
-            sent = {name: value for name, value in body.items() if name not in self._unknown}
-            try:
-                async with aclosing(self._stream(COMPLETE, sent, session)) as events:
-                    async for event in events:
-                        yield event
-                return
-            except Absent:
-                self._unknown.clear()  # the next daemon may be a newer version
-                raise
-            except DaemonError as error:
-                if error.fault.field not in OPTIONAL or error.fault.field not in sent:
-                    raise
-                self._unknown.add(error.fault.field)
+        return self._stream(COMPLETE, body, session)
 
-    async def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
+    def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
         """Yield the events of one request for edits as (name, value), each place's `edit`s and its `done`.
 
-        Raises DaemonError, with status 404 for a daemon of an earlier version. Leaving early stops the daemon's work.
+        Raises DaemonError. Leaving early stops the daemon's work.
         """
-        async with aclosing(self._stream(EDIT, body, session)) as events:
-            async for event in events:
-                yield event
+        return self._stream(EDIT, body, session)
 
     async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:
         async with self._accepted("POST", path, body, session) as reply:

@@ -56,8 +56,6 @@ class FakeDaemon:
         self.file_refusals: list[int] = []  # statuses to send first
         self.script: list[str] | None = None
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
-        self.refused_field = ""  # field to reject, like a daemon that does not know it
-        self.refused = 0
         self.edit_format: str | None = None  # in the statistics; None: a daemon without edits
         self.stats_asked = 0
         self.edits: list[Asked] = []  # requests for edits
@@ -76,10 +74,6 @@ class FakeDaemon:
             status, message, headers = self.refusals.pop(0)
             return web.json_response({"error": {"message": message}}, status=status, headers=headers)
         asked = Asked(await request.json())
-        if self.refused_field and self.refused_field in asked.body:
-            self.refused += 1
-            error = {"message": f"{self.refused_field} is not known here.", "field": self.refused_field}
-            return web.json_response({"error": error}, status=400)
         if asked.body.get("warm_up"):
             self.warmed.append(asked)
         else:

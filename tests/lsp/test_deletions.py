@@ -149,20 +149,3 @@ def test_a_file_that_may_hold_secrets_brings_none() -> None:
             assert [asked.body["path"] for asked in fake.asked] == [path_of(URI).lstrip("/")]
 
     run(scenario())
-
-
-def test_an_older_daemon_is_asked_without() -> None:
-    """A daemon that does not know the field rejects it once, without a message to the user."""
-
-    async def scenario() -> None:
-        async with talking() as (client, fake):
-            fake.script, fake.refused_field = ["x"], "draft"
-            await deleted(client)
-            assert len(await client.texts(2, 4)) == 1
-            client.type(3, 2, 4, "ret")
-            assert len(await client.texts(2, 7)) == 1
-            assert len(fake.asked) == 2 and fake.refused == 1
-            assert not any("draft" in asked.body for asked in fake.asked)
-            assert not client.heard("window/showMessage")
-
-    run(scenario())
