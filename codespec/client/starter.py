@@ -96,9 +96,8 @@ class Starter:
         """
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
-            raise DaemonError(
-                f"The daemon at {self._client.url} was not started by an editor", "stop it and start it again yourself"
-            )
+            what = f"The daemon at {self._client.url} was not started by an editor"
+            raise DaemonError(what, "stop it and start it again yourself")
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
@@ -119,11 +118,8 @@ class Starter:
         A starting daemon may be too busy to answer, so a silent one is an error only without `patient`.
         """
         if health.state == "foreign" or (health.state == "silent" and not patient):
-            if health.fault:
-                raise DaemonError(health.fault)
-            raise DaemonError(
-                f"The program at {self._client.url} can't serve ({health.message})", "fix it, or set codespec.url"
-            )
+            what = f"The program at {self._client.url} can't serve ({health.message})"
+            raise DaemonError(health.fault or Fault("", what, "fix it, or set codespec.url"))
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
@@ -160,16 +156,16 @@ class Starter:
         """
         loop = asyncio.get_running_loop()
 
+        def ended() -> None:
+            if self.replaces and process is self._process and process.returncode < 0:
+                self._begin()
+
         def wait() -> None:
             process.wait()
             with contextlib.suppress(RuntimeError):  # the event loop is closed, so no replacement is needed
-                loop.call_soon_threadsafe(self._ended, process)
+                loop.call_soon_threadsafe(ended)
 
         threading.Thread(target=wait, daemon=True).start()
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
-        if self.replaces and process is self._process and process.returncode < 0:
-            self._begin()
 
     def _check_time(self, end: float) -> None:
         if monotonic() > end:
@@ -180,18 +176,11 @@ class Starter:
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MAX_STARTS:
+            while self._process and self._process.poll() is None and monotonic() < now + EXIT_SECONDS:
+                await asyncio.sleep(POLL_EVERY)  # its port is freed shortly before it exits
             what = f"The daemon ended {MAX_STARTS} times, so it is not started again"
-            raise DaemonError(self._died(what, await self._exit_code()))
+            raise DaemonError(self._died(what, self._process.returncode if self._process else None))
         self._starts.append(now)
-
-    async def _exit_code(self) -> int | None:
-        """Return the exit code of the last process. Its port is freed shortly before it exits, so wait for it."""
-        if self._process is None:
-            return None
-        end = monotonic() + EXIT_SECONDS
-        while self._process.poll() is None and monotonic() < end:
-            await asyncio.sleep(POLL_EVERY)
-        return self._process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         assert self._command is not None
@@ -199,13 +188,12 @@ class Starter:
         try:
             out = open_log(log)
         except OSError as error:
-            raise DaemonError(
-                f"The daemon's log {log} can't be made ({error.strerror})", "make that path writable"
-            ) from error
+            what = f"The daemon's log {log} can't be made ({error.strerror})"
+            raise DaemonError(what, "make that path writable") from error
         with out:
             try:
                 return subprocess.Popen(
-                    list(self._command),
+                    self._command,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
@@ -214,9 +202,8 @@ class Starter:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise DaemonError(
-                    f"The daemon can't be started ({error.strerror})", "check the installation"
-                ) from error
+                what = f"The daemon can't be started ({error.strerror})"
+                raise DaemonError(what, "check the installation") from error
 
     def _read_pid(self) -> int:
         """Return the id of the last process that a language server started, or 0."""
@@ -311,17 +298,18 @@ def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
 def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
     """Make the paths in a command line absolute. Raises DaemonError if the working folder is gone."""
     changed: list[str] = []
-    flag = ""
+    flag = ""  # whose value is the next word
     for word in words:
         name, equals, value = word.partition("=")
+        known = name.removeprefix("--") if name.startswith("--") and name[2:] in (*FILES, *MODELS) else ""
         if flag:
             changed.append(_absolute(flag, word))
             flag = ""
-        elif equals and _is_known(name):
-            changed.append(f"{name}={_absolute(name[2:], value)}")
+        elif equals and known:
+            changed.append(f"{name}={_absolute(known, value)}")
         else:
             changed.append(word)
-            flag = name[2:] if _is_known(name) else ""
+            flag = known
     return tuple(changed)
 
 
@@ -331,10 +319,6 @@ def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
     known |= {f"CODESPEC_{name.upper()}": name for name in MODELS}
     known |= {f"CODESPEC_SERVE_{name.upper().replace('-', '_')}": name for name in FILES}
     return {name: _absolute(known[name], value) if name in known else value for name, value in environment.items()}
-
-
-def _is_known(name: str) -> bool:
-    return name.startswith("--") and name[2:] in (*FILES, *MODELS)
 
 
 def is_path(model: str) -> bool:
