@@ -126,10 +126,7 @@ def follow_keys(daemon: Daemon, *, by_signal: bool = True) -> asyncio.Task[NoRet
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Stop accepting connections and let open requests finish.
-
-    Requests that do not finish in time get an error. Requests with an incomplete body get it at once.
-    """
+    """Let open requests finish. Those that don't in time get an error, those with an incomplete body at once."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
@@ -218,10 +215,7 @@ def build_app(
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """Reply 200 if requests are accepted, else 503, for load balancers.
-
-    Supervisors use `GET /health` instead, which reports whether the process is alive (`security.ALIVE`).
-    """
+    """Reply 200 if requests are accepted, else 503. `GET /health` reports whether the process lives."""
     if request.app[DAEMON].state not in ("ready", "idle"):
         raise ServeError("The daemon can't complete now: try again in a moment.", 503, RETRY_SECONDS)
     return reply({"status": "ready"}, headers={"Cache-Control": "no-store"})

@@ -54,10 +54,7 @@ def find_chat_template(tokenizer: TextTokenizer) -> str:
 def hide_control_tokens(
     tokenizer: TextTokenizer, conversation: Sequence[ChatMessage]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the input for the template process, and the placeholder of each hidden character.
-
-    Raise RequestError on `messages`.
-    """
+    """Return the template process's input, and the placeholder of each hidden character."""
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
     messages = [{"role": message.role, "content": message.content.translate(table)} for message in conversation]

@@ -179,10 +179,7 @@ class _UnixSite(web.SockSite):
         self._path, self._made = path, path.lstat()
 
     async def stop(self) -> None:
-        """Remove the socket and stop listening.
-
-        The socket is removed while it still listens, so that no other daemon replaces it in between.
-        """
+        """Remove the socket while it still listens, so that no other daemon replaces it in between."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self._path.lstat(), self._made):
                 self._path.unlink()
@@ -190,10 +187,7 @@ class _UnixSite(web.SockSite):
 
 
 async def _start(site: web.BaseSite) -> None:
-    """Start a site, and restore the usual listen backlog.
-
-    asyncio also uses a site's backlog as the number of connections to accept at once, so it is small there.
-    """
+    """Start a site with the usual listen backlog; asyncio accepts as many connections at once as a site's."""
     await site.start()
     assert isinstance(site._server, asyncio.Server)
     for own in site._server.sockets:
