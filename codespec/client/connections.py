@@ -178,10 +178,7 @@ class ProvenConnections:
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Return whether a process of this user listens at the other end of a Unix socket.
-
-    Return True if the system does not report the user.
-    """
+    """Return whether this user's process listens at a Unix socket's other end, as far as the system tells."""
     return peer_user(connection) in (None, os.geteuid())
 
 
@@ -199,10 +196,7 @@ class NotHttp(Exception):
 
 
 class HttpConnection:
-    """One connection; it serves one request at a time.
-
-    `patience` is the number of seconds to wait for the next bytes of a reply (None: no limit).
-    """
+    """A connection for one request at a time. `patience`: seconds until the next bytes of a reply (None: no limit)."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, patience: float | None

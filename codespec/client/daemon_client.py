@@ -71,17 +71,11 @@ class DaemonClient:
         self._connections = connections
 
     def events(self, body: Mapping[str, Any], session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield the events of one completion as (name, value). Raises DaemonError.
-
-        Leaving early closes the connection, which stops the daemon's work.
-        """
+        """Yield a completion's events as (name, value). Leaving early stops the daemon's work. Raises DaemonError."""
         return self._stream(COMPLETE, body, session)
 
     def edits(self, body: EditBody, session: str = "") -> AsyncGenerator[RawEvent, None]:
-        """Yield the events of one request for edits as (name, value), each place's `edit`s and its `done`.
-
-        Raises DaemonError. Leaving early stops the daemon's work.
-        """
+        """Yield each place's `edit`s and its `done` likewise. Raises DaemonError."""
         return self._stream(EDIT, body, session)
 
     async def _stream(self, path: str, body: Mapping[str, Any], session: str) -> AsyncGenerator[RawEvent, None]:

@@ -85,10 +85,7 @@ def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
 
 
 def is_proven(reply: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
-    """Return whether an answer proves that the peer of a connection is the user's own daemon.
-
-    `peer` is the socket's address.
-    """
+    """Return whether an answer proves that `peer`, a socket's address, is the user's own daemon."""
     at = address_of(peer)
     return bool(at) and any(_fits(reply.get(name), key, nonce, at) for name, key in _named(keys))
 

@@ -251,10 +251,7 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Try to lock a file, and yield whether this process got the lock, which its exit also releases.
-
-    Raises DaemonError if the file can't be created.
-    """
+    """Try to lock a file, until this process exits; yield whether it got the lock. Raises DaemonError."""
     with contextlib.ExitStack() as stack:
         try:
             got = stack.enter_context(lock_file(file, 0))
@@ -264,10 +261,7 @@ def held(file: Path) -> Iterator[bool]:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open an empty log and keep the previous one as `.1`. If `log` is a link, append to its target instead.
-
-    Raises OSError.
-    """
+    """Open an empty log and keep the previous one as `.1`; append to a link's target. Raises OSError."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):  # no previous log, or it can't be kept: start the daemon anyway
         state = log.lstat()

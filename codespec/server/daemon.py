@@ -271,10 +271,7 @@ class Daemon:
         return await self.source.call(lambda: function(self.loaded()))  # loaded again if it was idle
 
     def _make_room(self, scope: str) -> bool:
-        """Refuse the newest waiting request of the client with the most requests, if `scope` would still have fewer.
-
-        A client that fills the queue thus makes room for the others (longest queue drop, Suter et al. 1998).
-        """
+        """Refuse the busiest client's newest waiting request, if `scope` would still have fewer (longest queue drop)"""
         counts = Counter(handle.request.scope for handle in self._open if not handle.over)
         busiest, most = counts.most_common(1)[0]
         waiting = [handle for handle in self._open if handle.request.scope == busiest and handle.waits]

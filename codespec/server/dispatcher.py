@@ -162,10 +162,7 @@ class PrefetchCache:
             self._kept.popitem(last=False)
 
     def take(self, handle: RequestHandle, now: float) -> Collection[Message]:
-        """Return the messages that answer a request, or an empty list.
-
-        Any newer request for text drops the document's prefetched completion.
-        """
+        """Return the messages that answer a request, or []. Any newer request for text drops them."""
         if handle.priority != Priority.INTERACTIVE:
             return []
         request, messages, finished = self._kept.pop(handle.owner, (None, [], 0.0))
@@ -348,10 +345,7 @@ def answers(prefetched: CompletionRequest, request: CompletionRequest) -> bool:
 
 
 def follow_up(request: CompletionRequest, messages: Collection[Message]) -> CompletionRequest | None:
-    """Return the request that the editor will send if this text is accepted.
-
-    Return None if there is no text to accept, or if there are several choices.
-    """
+    """Return the request that the editor will send if this text, if any, is accepted; None for several choices."""
     if not request.document or request.n != 1:
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]

@@ -179,10 +179,7 @@ class EngineThread(Source):
                 item(error)
 
     def _take(self, dispatcher: Dispatcher) -> list[RequestHandle | Callable[..., None]] | None:
-        """Wait for something to do, and return what was posted.
-
-        Return None when the thread must stop, or when there was nothing to do for `idle_unload` seconds.
-        """
+        """Wait for something to do and return what was posted; None to stop, or after `idle_unload` idle seconds."""
         idle_at = time.monotonic() + self.idle_unload if self.idle_unload else math.inf
         with self._wake:
             while not (self._inbox or self._stopping or (seconds := dispatcher.idle_for) == 0.0):
@@ -246,10 +243,7 @@ def release_memory() -> None:
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
 ) -> Callable[[Progress], Loaded]:
-    """Return a function that loads the configured models and reports its progress.
-
-    The function checks that the models exist before it imports the engine's packages, which takes seconds.
-    """
+    """Return a function that loads the models. It looks for them before it imports the engine, which takes seconds."""
 
     def load(progress: Progress) -> Loaded:
         def report(phase: str) -> None:
@@ -280,10 +274,7 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """Return all values of the setting `model`, in any case, that select this configuration.
-
-    The tuple is empty for a target without a name, such as a folder.
-    """
+    """Return all values of the setting `model`, in any case, that select these models; () for a folder."""
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
     if entry:

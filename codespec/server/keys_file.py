@@ -284,10 +284,7 @@ class Keyring:
 
 
 async def watch(keyring: Keyring, woken: asyncio.Event, end: Callable[[Account], None]) -> NoReturn:
-    """Read the keys file when it changes, checking every WATCH_SECONDS and when `woken` is set.
-
-    Call `end` for each revoked key.
-    """
+    """Read the keys file when it changes, and when `woken` is set; `end` each revoked key."""
     while True:
         try:
             async with asyncio.timeout(WATCH_SECONDS):

@@ -41,10 +41,7 @@ def start_logging(access: bool) -> None:
 
 
 class LogOutput:
-    """stdout and stderr.
-
-    A log file is limited to about `most` bytes (0: unlimited): when it is full, its older half is dropped.
-    """
+    """stdout and stderr. A full log file, of about `most` bytes (0: unlimited), drops its older half."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
@@ -58,10 +55,7 @@ class LogOutput:
         return f"The daemon's log can't be written ({faults[0]}): make room on its disk." if faults else ""
 
     def wrap(self, stream: TextIO | None) -> TextIO | None:
-        """Return a stream to the same file that never raises on write.
-
-        A terminal or a stream without a file descriptor is returned unchanged.
-        """
+        """Return a stream to the same file that never raises on write; a terminal stays as it is."""
         try:
             if stream is None or stream.isatty():
                 return stream

@@ -52,10 +52,7 @@ End = tuple[str, int]  # address and port
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The credentials that the daemon accepts: the owner's `token`, the keys of others, and a scraper's own token.
-
-    Without a token and without keys, every client that can connect has access.
-    """
+    """The accepted credentials: the owner's `token`, keys, and a scraper's own. With neither of the first two, all."""
 
     token: str = ""
     metrics_token: str = ""
@@ -91,10 +88,7 @@ def own_key(request: web.Request) -> str:
 
 
 def guard(host: str, access: Access, open_paths: Collection[str] = ()) -> Middleware:
-    """Return a middleware that refuses foreign hosts and origins, and requests without a token.
-
-    `open_paths` (routes) need no token.
-    """
+    """Return a middleware that refuses foreign hosts and origins, and tokens missing outside of `open_paths`."""
     names = {*LOCAL_NAMES, host.lower(), f"[{host}]".lower()} if is_loopback(host) else None
 
     @web.middleware
@@ -241,10 +235,7 @@ def key_of(headers: Mapping[str, str]) -> str:
 
 
 def find_user(table: str, peer: End, own: End) -> int | None:
-    """Return the user that owns the peer's socket, according to one of Linux's tables.
-
-    Return None if the table lacks that socket, or no process holds it any more.
-    """
+    """Return the user whose process holds the peer's socket, by one of Linux's tables, or None."""
     # An IPv6 socket may be connected to an IPv4 address (`MAPPED`).
     row = re.search(rf" {MAPPED}{_spell(*peer)} {MAPPED}{_spell(*own)} (.*)", table)
     if row is None:

@@ -302,10 +302,7 @@ def status_of(error: CodespecError) -> int:
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """Return the error in a format that clients of every dialect can read.
-
-    It contains the message, the field at fault, and the daemon's `state` if that is the cause.
-    """
+    """Return message, field and perhaps the daemon's state in a format that clients of every dialect can read."""
     status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     body = {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}

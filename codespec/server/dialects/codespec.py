@@ -48,10 +48,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 async def look_up_in(request: web.Request) -> web.Response:
-    """Replace the files that completions of a document may copy drafts from.
-
-    The files are not part of the prompt, so they affect only the speed of a completion, never its tokens.
-    """
+    """Replace the files that a document's drafts may copy from. They change no token, only the speed."""
     with await read_fields(request) as fields:
         document, files = read_files(fields)
     daemon = request.app[DAEMON]
@@ -79,10 +76,7 @@ def read_files(fields: Fields) -> tuple[str, tuple[Snippet, ...]]:
 
 
 def read_request(fields: Fields, context: int) -> RequestHandle:
-    """Read a request. Raise RequestError for the first unknown or invalid field.
-
-    A raw request gets `max_tokens` tokens or an error; other shapes are limited to half the context.
-    """
+    """Read a request. A raw one gets `max_tokens` tokens or an error, others at most half the context."""
     body = fields.read(CompletionBody)
     notes: list[str] = []
     shape = body.get("shape", "auto")

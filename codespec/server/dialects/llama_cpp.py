@@ -232,10 +232,7 @@ def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dic
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Report the models, whether they are freed (`idle`), the mode and any write problem.
-
-    Reply 503 with the loading progress if requests are not accepted yet.
-    """
+    """Report the models, the mode and any write problem; 503 with the loading progress before."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None

@@ -189,10 +189,7 @@ async def respond(
     echoes: Sequence[str] = (),
     choose: Callable[[Sequence[Completion]], Sequence[Completion]] = lambda done: done,
 ) -> web.StreamResponse:
-    """Reply in one of OpenAI's shapes, whole or as a stream. A whole reply has the completions that `choose` keeps.
-
-    `echoes` are texts to send before the choices.
-    """
+    """Reply whole, with the completions that `choose` keeps, or as a stream. `echoes` go before the choices."""
     names = TokenNames(loaded.tokenizer) if with_logprobs else None
     frame = {
         "id": f"{shape.prefix}-{secrets.token_hex(12)}",

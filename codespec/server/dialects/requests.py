@@ -53,11 +53,7 @@ def with_field_names(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Hand
 def read_max_tokens(
     fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
 ) -> int:
-    """Return the maximum number of tokens to generate; a negative number requests as many as fit.
-
-    The result is at most half the context, because the prompt needs the rest and clients request more than the context
-    holds.
-    """
+    """Return the most tokens to generate, at most half the context; a negative number asks for as many as fit."""
     wanted = fields.whole(name, default, least, MAX_COUNT)
     granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
     if wanted > granted:

@@ -39,10 +39,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
 
 
 def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
-    """Read a request. Raise RequestError for the first invalid field.
-
-    A raw prompt is a complete prompt by the agent's user, usually with a model's markers.
-    """
+    """Read a request. A raw prompt is the user's own, usually with a model's markers."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are supported")
     debug, segments = fields.part("debug_options"), fields.part("segments")
     raw = debug.text("raw_prompt", "") if debug else ""
