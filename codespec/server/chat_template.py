@@ -58,8 +58,9 @@ def hide_control_tokens(
     placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
     table = str.maketrans(placeholders)
     messages = [{"role": message.role, "content": message.content.translate(table)} for message in conversation]
-    template, tokens = find_chat_template(tokenizer), _special_tokens(tokenizer)
-    return {"template": template, "messages": messages, "tokens": tokens}, placeholders
+    named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
+    tokens = {name: content for name, content in named.items() if content}
+    return {"template": find_chat_template(tokenizer), "messages": messages, "tokens": tokens}, placeholders
 
 
 def encode_prompt(
@@ -77,11 +78,6 @@ def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str,
     if len(free) < len(hidden):
         raise RequestError("messages contain too many private-use characters: leave them out.", "messages")
     return dict(zip(sorted(hidden), free, strict=False))
-
-
-def _special_tokens(tokenizer: TextTokenizer) -> dict[str, str]:
-    named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
-    return {name: content for name, content in named.items() if content}
 
 
 class ChatTemplates:

@@ -93,7 +93,9 @@ def add_key(file: Path, name: str) -> str:
     Raises ConfigError if the name is taken or the file can't be used.
     """
     key = new_key()
-    fresh = _checked({"name": name, "sha256": hash_of_key(key), "created": _today()}, f"The key {name!r}")
+    fresh = _checked(
+        {"name": name, "sha256": hash_of_key(key), "created": datetime.now(UTC).date().isoformat()}, f"The key {name!r}"
+    )
     with _locked(file):
         keys = (*(read_keys(file) if os.path.lexists(file) else ()), fresh)
         _check(keys, file)
@@ -112,12 +114,13 @@ def revoke_key(file: Path, name: str) -> None:
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
+    fix = "remove it, or restore the line that was there"
     try:
         values = parse_json(line, 64, finite=True)
     except ValueError as error:
-        raise ConfigError(f"{where} is not JSON", "remove it, or restore the line that was there") from error
+        raise ConfigError(f"{where} is not JSON", fix) from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{where} is not a JSON object", "remove it, or restore the line that was there")
+        raise ConfigError(f"{where} is not a JSON object", fix)
     return values
 
 
@@ -190,10 +193,6 @@ def _write(file: Path, keys: Iterable[Key]) -> None:
 def _unwritable(file: Path, error: OSError) -> ConfigError:
     why = error.strerror or type(error).__name__
     return ConfigError(f"The keys file {file} can't be written ({why})", "make its folder writable, or make room there")
-
-
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
 
 
 class Account:

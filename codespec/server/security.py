@@ -164,12 +164,7 @@ def proof_keys(token: str) -> proof.Keys:
         return proof.Keys(None, proof.stretched(token))
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The other end of a connection: its user id, if known, and a name that is unique to the connection."""
-
-    user: int | None
-    name: str
+Peer = tuple[int | None, str]  # a connection's user id, if known, and its own name
 
 
 class Scopes:
@@ -186,22 +181,21 @@ class Scopes:
         """Return the scope of a request: the name of its client."""
         key = key_of(request.headers)
         async with self._lock:
-            peer = await self._peer(request.transport)
+            user, name = await self._peer(request.transport)
         if not key:
-            return peer.name if peer.user is None else f"user {peer.user}"
+            return name if user is None else f"user {user}"
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=16).hexdigest()
-        return f"key {digest}" if peer.user is None else f"key {digest} of user {peer.user}"
+        return f"key {digest}" if user is None else f"key {digest} of user {user}"
 
     async def _peer(self, transport: asyncio.BaseTransport | None) -> Peer:
         """Return the other end of a connection; look it up only once."""
-        if transport is None:
-            return self._new(None)  # already closed
-        if transport not in self._peers:
-            self._peers[transport] = self._new(await self._find_user(transport))
-        return self._peers[transport]
-
-    def _new(self, user: int | None) -> Peer:
-        return Peer(None if user == UNNAMED else user, f"connection {next(self._numbers)}")
+        if transport is not None and transport in self._peers:
+            return self._peers[transport]
+        user = None if transport is None else await self._find_user(transport)  # None: already closed
+        peer = None if user == UNNAMED else user, f"connection {next(self._numbers)}"
+        if transport is not None:
+            self._peers[transport] = peer
+        return peer
 
     async def _find_user(self, transport: asyncio.BaseTransport) -> int | None:
         connection = transport.get_extra_info("socket")
