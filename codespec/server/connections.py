@@ -166,7 +166,11 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
     port = runner.addresses[0][1]
     print(f"codespec: listening on http://{host}:{port}", flush=True)
     if config.socket == "auto":
-        await _listen_own(runner, port)
+        try:
+            own_folder()
+            await _listen_unix(runner, socket_of(port))
+        except ConfigError as error:  # without it, clients request a proof on the port
+            print(f"codespec: continues without a socket. {error}", file=sys.stderr, flush=True)
     elif config.socket not in ("", "none"):
         await _listen_unix(runner, named_path(config.socket))
 
@@ -193,15 +197,6 @@ async def _start(site: web.BaseSite) -> None:
     for own in site._server.sockets:
         with socket.socket(fileno=os.dup(own.fileno())) as same:
             same.listen(MAX_BACKLOG)
-
-
-async def _listen_own(runner: web.AppRunner, port: int) -> None:
-    """Listen on the user's own socket if possible. Without it, clients request a proof on the port."""
-    try:
-        own_folder()
-        await _listen_unix(runner, socket_of(port))
-    except ConfigError as error:
-        print(f"codespec: continues without a socket. {error}", file=sys.stderr, flush=True)
 
 
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
@@ -231,15 +226,8 @@ async def claimed(path: Path, backlog: int) -> AsyncIterator[socket.socket]:
     The caller must serve it before the block ends, because other daemons may then probe it. Raise ConfigError if the
     path is in use, and OSError if the socket can't be created.
     """
-    async with _turn(path.parent):
-        _clear(path)
-        yield _bind(path, backlog)
-
-
-@asynccontextmanager
-async def _turn(folder: Path) -> AsyncIterator[None]:
-    """Hold a lock on the folder itself, without a lock file. Raise ConfigError if another process keeps the lock."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = path.parent
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # itself the lock: there is no lock file
     try:
         for _ in range(int(TURN_SECONDS / POLL_SECONDS)):
             try:
@@ -249,7 +237,8 @@ async def _turn(folder: Path) -> AsyncIterator[None]:
                 await asyncio.sleep(POLL_SECONDS)
         else:
             raise ConfigError(f"Another process keeps {folder} locked", "choose another folder for --socket")
-        yield
+        _clear(path)
+        yield _bind(path, backlog)
     finally:
         os.close(handle)
 
