@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,7 +84,8 @@ class ProvenConnections:
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, SESSION_HEADER: session} if session else self._headers
         async with self._room:
-            connection, reply = await self._exchange(method, path, data, headers)
+            reply = await self._exchange(method, path, data, headers)
+            connection = reply.connection
             try:
                 if 300 <= reply.status < 400:
                     what = f"The daemon at {self.url} redirects its clients (status {reply.status})"
@@ -100,16 +102,14 @@ class ProvenConnections:
         while self._free:
             self._free.pop().close()
 
-    async def _exchange(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[HttpConnection, HttpReply]:
+    async def _exchange(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> HttpReply:
         """Send a request. If the daemon has just closed the idle connection, try another one."""
         while True:
             connection = self._take()
             reused = connection is not None
             connection = connection or await self._open()
             try:
-                return connection, await connection.request(method, path, data, headers)
+                return await connection.request(method, path, data, headers)
             except BaseException as error:  # even if cancelled: the next request must not get this one's reply
                 connection.close()
                 if not (reused and isinstance(error, ConnectionError)):
@@ -235,8 +235,10 @@ class HttpConnection:
                 async with asyncio.timeout(self._patience):
                     data = await self._reader.read(BLOCK)
                 self._http.receive_data(data)
-                if self._http.their_state is h11.SEND_RESPONSE and not _begins_http(self._http.trailing_data[0]):
-                    raise NotHttp("its reply is not HTTP/1")
+                if self._http.their_state is h11.SEND_RESPONSE:
+                    begun = self._http.trailing_data[0][:7]
+                    if not b"HTTP/1.".startswith(begun):  # then the blank line that h11 awaits may never come
+                        raise NotHttp("its reply is not HTTP/1")
         except h11.RemoteProtocolError as error:
             if data == b"":
                 raise ConnectionResetError("it closed the connection too early") from error
@@ -246,21 +248,16 @@ class HttpConnection:
         return event
 
 
-def _begins_http(data: bytes) -> bool:
-    """Return whether a reply may be HTTP/1; another protocol's reply may never have the blank line that h11 awaits."""
-    return data[:7] == b"HTTP/1."[: len(data)]
-
-
+@dataclass(slots=True)
 class HttpReply:
     """A reply with an unread body. Header names are in lower case."""
 
-    def __init__(self, connection: HttpConnection, status: int, headers: Mapping[str, str]) -> None:
-        self.status = status
-        self.headers = headers
-        self._connection = connection
+    connection: HttpConnection
+    status: int
+    headers: Mapping[str, str]
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        while isinstance(event := await self._connection.next(), h11.Data):
+        while isinstance(event := await self.connection.next(), h11.Data):
             yield bytes(event.data)
 
     async def json_object(self, most: int = MAX_BODY) -> dict[str, Any]:
