@@ -53,7 +53,7 @@ def make_tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    contract = ("limits", "hosts", "types", "declared", "edit_rules", "body", "engine_config", "levels", "serve_config")
+    contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = ("files", "user_folders")
     store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
     modules = (*(f"store/{name}" for name in store), *(f"api/{name}" for name in contract))
