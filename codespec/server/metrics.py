@@ -1,4 +1,4 @@
-"""Totals over all requests, and all numbers of a daemon as Prometheus' metric families.
+"""All numbers of a daemon as Prometheus' metric families.
 
 The names are vLLM's with our prefix, and there are more for speculation. A scrape reads a snapshot of the engine's
 numbers, so it never waits for a round. The Prometheus client library only formats the text; it keeps no counters.
@@ -6,10 +6,7 @@ numbers, so it never waits for a round. The Prometheus client library only forma
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,14 +15,11 @@ from prometheus_client.registry import Collector
 
 from codespec import __version__
 from codespec.api.types import Stats
-from codespec.engine.queue import Priority
-from codespec.errors import CodespecError, RequestError, ServeError
-from codespec.server.dispatcher import RequestHandle
+from codespec.server.daemon import Daemon, Histogram, RequestMetrics
 
 if TYPE_CHECKING:
     from codespec.backends.slots import CacheUse
     from codespec.engine.metrics import Key, Metrics
-    from codespec.server.daemon import Daemon
     from codespec.server.keys_file import Account
 
 PREFIX = "codespec:"
@@ -36,79 +30,10 @@ DRAFTS = {
     "draft_tokens": ("spec_decode_num_draft_tokens_total", "Drafted target tokens, excluding the target's own."),
     "accepted_tokens": ("spec_decode_num_accepted_tokens_total", "Drafted tokens that the target agreed with."),
 }
-# A keystroke's completion is useful within a few hundred milliseconds, so the bounds are densest there.
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
-
 FINISHED = ("stop", "length", "deadline", "cancelled")
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
-
-
-class Histogram:
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum: float = 0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Add a value. Bounds are inclusive."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return pairs of bound and cumulative count, in Prometheus' format. The last bound is +Inf."""
-        ends = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
-        return list(zip(ends, accumulate(self.counts), strict=True))
-
-
-class RequestMetrics:
-    """Totals over all requests since the daemon started.
-
-    `requests` counts by priority, `completions` counts choices by finish reason, `cancelled` counts requests by the
-    cause of cancellation, `failed` by the party at fault, and `refused` by reason. Times (seconds) cover only completed
-    requests for text.
-    """
-
-    def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-        self.completions: Counter[str] = Counter()
-        self.cancelled: Counter[str] = Counter(superseded=0, disconnected=0, deadline=0)
-        self.failed: Counter[str] = Counter(request=0, engine=0, stopping=0)
-        self.refused: Counter[str] = Counter(queue_full=0, not_ready=0)
-        self.queue = Histogram(SECONDS)
-        self.to_first_text = Histogram(SECONDS)
-        self.to_end = Histogram(SECONDS)
-
-    def end(self, handle: RequestHandle) -> None:
-        self.requests[handle.priority.name.lower()] += 1
-        reasons = [completion.finish_reason for completion in handle.finished]
-        self.completions.update(reasons)
-        if handle.error is not None:
-            self.failed[_fault(handle.error)] += 1
-        elif handle.ended is None:
-            self.cancelled["disconnected"] += 1
-        elif "cancelled" in reasons:
-            self.cancelled["superseded"] += 1
-        else:
-            self.cancelled["deadline"] += "deadline" in reasons
-            if handle.priority == Priority.INTERACTIVE:
-                self._time(handle, handle.ended - handle.arrived)
-
-    def _time(self, handle: RequestHandle, total: float) -> None:
-        self.to_end.observe(total)
-        queued = [completion.stats.queue_ms / 1000 for completion in handle.finished if completion.stats.rounds]
-        self.queue.observe(min(queued, default=total))
-        if handle.first_text is not None:
-            self.to_first_text.observe(handle.first_text - handle.arrived)
-
-
-def _fault(error: CodespecError) -> str:
-    if isinstance(error, RequestError):
-        return "request"
-    if not isinstance(error, ServeError):
-        return "engine"
-    return error.party or ("stopping" if error.status == 503 else "engine")
 
 
 class DaemonCollector(Collector):

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from codespec.api.types import Stats
 from codespec.engine.queue import Job
 from codespec.sequence import Sequence
-from codespec.server.metrics import Histogram
+from codespec.server.daemon import Histogram
 from tests.cli.processes import TOKEN
 from tests.pairs import prompts
 from tests.server.daemons import Served, serving, serving_load, wait_for
