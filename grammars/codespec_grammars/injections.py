@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from codespec_grammars.registry import find_language, languages
+from codespec_grammars.language import find_language, languages
 
 MAX_DEPTH = 3  # nested regions: a script in a page in a fence
 MAX_BEHIND = 1 << 16  # bytes of the suffix that are searched for the end of a region

@@ -1,11 +1,19 @@
-"""Load `language.toml` files, which hold the facts of a language that a query can't express."""
+"""Load a language's `language.toml`, the facts that a query can't express, and `names.toml`: what binds names.
+
+In `names.toml`, a slot is a position in a tree: `kind` is any child of such a node, `kind.field` the child in that
+field, `kind.` a child in no field, `kind.0` the first of several named children and `kind.+` a later one.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path, PurePath
 from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
 
 
 class GrammarDataError(ValueError):
@@ -115,58 +123,105 @@ class Language:
     default: str = "statement"  # context if nothing else applies
 
 
+@dataclass(frozen=True, slots=True)
+class NameFacts:
+    """The names of one language: node kinds, and slots where a comment says so."""
+
+    names: frozenset[str]  # leaves that are names
+    member_names: frozenset[str] = frozenset()  # leaves that are members, unless a slot of `bindings` declares them
+    shorthands: frozenset[str] = frozenset()  # leaves, or nodes of one leaf, that are a name and a key at once
+    functions: frozenset[str] = frozenset()
+    blocks: frozenset[str] = frozenset()  # other scopes of variables
+    classes: frozenset[str] = frozenset()
+    heads: frozenset[str] = frozenset()  # scopes, unless they are the head of a function
+    bindings: frozenset[str] = frozenset()  # slots
+    patterns: frozenset[str] = frozenset()  # slots between a binding and its names
+    imports: frozenset[str] = frozenset()  # slots that bind an imported name
+    outer: frozenset[str] = frozenset()  # slots that belong to the scope around the innermost one
+    hoisted: frozenset[str] = frozenset()  # declarations that bind in the function instead of the block
+    not_bound: frozenset[str] = frozenset()  # statements whose names a function does not bind
+    keys: frozenset[str] = frozenset()  # slots that are not the same name: labels, keyword arguments
+    members: frozenset[str] = frozenset()  # slots of a member of an object, which is the sibling before it
+    bare_members: bool = False  # whether a member is also written without its object
+    redeclares: bool = False  # whether a second binding in a scope is another name, as Rust's `let`
+
+
+@cache
+def languages() -> dict[str, Language]:
+    """Return all languages by name: one for each folder beside this file with a `language.toml`."""
+    return {path.parent.name: load_language(path.parent) for path in sorted(FOLDER.glob("*/language.toml"))}
+
+
+def language_names() -> tuple[str, ...]:
+    """Return the names of all languages, sorted."""
+    return tuple(languages())
+
+
+def find_language(language_id: str = "", path: str = "") -> str:
+    """Return the name of the language with that editor language id, else of the file name, or "" if unknown."""
+    for data in languages().values():
+        if language_id and language_id in (data.name, *data.ids):
+            return data.name
+    file = PurePath(path).name
+    of_file = (data.name for data in languages().values() if any(fnmatchcase(file, glob) for glob in data.files))
+    return next(of_file, "")
+
+
 def load_language(folder: Path) -> Language:
     """Read `folder/language.toml`. Raises GrammarDataError with file and line if it is invalid."""
     path = folder / "language.toml"
-    text, table = _read(path)
-    known = {item.name for item in fields(Language)} - {"name", "folder"}
-    for key in table.keys() - known:
-        raise GrammarDataError(path, _line_of_key(text, key), f"unknown field {key!r}")
+    text, table = _read(path, Language)
     for item in fields(Language):
-        if item.name in known and item.default is MISSING and item.name not in table:
+        if item.default is MISSING and item.name not in {*table, "name", "folder"}:
             raise GrammarDataError(path, 1, f"the field {item.name!r} is missing")
-    values = {key: _frozen(value) for key, value in table.items() if key not in ("strings", "literals")}
-    strings = tuple(
-        StringRule(**{"close": rule["open"], **_rule(path, text, rule, StringRule)})
-        for rule in table.get("strings", [])
-    )
-    literals = tuple(LiteralRule(**_rule(path, text, rule, LiteralRule)) for rule in table.get("literals", []))
-    return Language(name=folder.name, folder=folder, strings=strings, literals=literals, **values)
+    for key, kind in (("strings", StringRule), ("literals", LiteralRule)):
+        for rule in table.get(key, ()):
+            _demand_known(path, text, rule, kind)
+    table["strings"] = tuple(StringRule(**{"close": rule["open"], **rule}) for rule in table.get("strings", ()))
+    table["literals"] = tuple(LiteralRule(**rule) for rule in table.get("literals", ()))
+    return Language(name=folder.name, folder=folder, **table)
 
 
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
+@cache
+def load_name_facts(language: str) -> NameFacts | None:
+    """Return a language's facts, or None if it has none. Raises GrammarDataError if its file is invalid."""
+    path = FOLDER / find_language(language) / "names.toml"
+    if path.parent == FOLDER or not path.is_file():
+        return None
+    _, table = _read(path, NameFacts)
+    return NameFacts(**{key: frozenset(value) if isinstance(value, tuple) else value for key, value in table.items()})
+
+
+def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, Any]]:
     """Return the file's text and fields. Missing fields come from the language that it `inherits` from."""
     text = path.read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise GrammarDataError(path, _line_of_error(str(error)), str(error)) from error
+        digits = str(error).partition("at line ")[2].partition(",")[0]
+        raise GrammarDataError(path, int(digits) if digits.isdigit() else 1, str(error)) from error
     parent = table.pop("inherits", "")
+    _demand_known(path, text, table, kind)
+    table = _frozen(table)
     if not parent:
         return text, table
     above = path.parent.parent / parent / path.name
     if not above.is_file():
-        raise GrammarDataError(path, _line_of_key(text, "inherits"), f"inherits from {parent!r}, not a language")
-    return text, {**_read(above)[1], **table}
+        raise GrammarDataError(path, _line_of(text, "inherits"), f"inherits from {parent!r}, not a language")
+    return text, {**_read(above, kind)[1], **table}
 
 
-def _rule(path: Path, text: str, rule: dict[str, Any], kind: type[StringRule | LiteralRule]) -> dict[str, Any]:
-    for key in rule.keys() - {item.name for item in fields(kind)}:
-        raise GrammarDataError(path, _line_of_key(text, key), f"unknown field {key!r} of a string")
-    return {key: _frozen(value) for key, value in rule.items()}
+def _demand_known(path: Path, text: str, table: dict[str, Any], kind: type[Any]) -> None:
+    for key in table.keys() - ({item.name for item in fields(kind)} - {"name", "folder"}):
+        raise GrammarDataError(path, _line_of(text, key), f"unknown field {key!r}")
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
-def _line_of_key(text: str, key: str) -> int:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.split("=")[0].strip() == key or f"{key} =" in line:
-            return number
-    return 1
-
-
-def _line_of_error(message: str) -> int:
-    digits = message.partition("at line ")[2].partition(",")[0]
-    return int(digits) if digits.isdigit() else 1
+def _line_of(text: str, key: str) -> int:
+    lines = enumerate(text.splitlines(), 1)
+    return next((number for number, line in lines if line.split("=")[0].strip() == key or f"{key} =" in line), 1)

@@ -211,9 +211,8 @@ class Lexer:
             return start
         if opened < 0:
             return -1
-        first = _first_word(text, start)
-        above = text.rfind(b"\n", 0, opened) + 1
-        if first >= 0 and first - start <= _first_column(text, above) - above:
+        first, above = indent_end(text, start), text.rfind(b"\n", 0, opened) + 1
+        if text[first : first + 1].isalpha() and first - start <= indent_end(text, above) - above:
             return start
         end = start - 1
         if rules.heads is None or text.rfind(b"\n", above, end) >= 0 or not rules.heads.match(text, above):
@@ -240,16 +239,11 @@ class Lexer:
                 return
 
 
-def _first_column(text: bytes, start: int) -> int:
+def indent_end(text: bytes, start: int) -> int:
+    """Return the end of the white space at the start of a line."""
     while text[start : start + 1] in (b" ", b"\t"):
         start += 1
     return start
-
-
-def _first_word(text: bytes, start: int) -> int:
-    """Return the position of the line's first word, or -1 if the line is blank or begins with something else."""
-    first = _first_column(text, start)
-    return first if text[first : first + 1].isalpha() else -1
 
 
 def in_text(state: LexState) -> Opener | None:

@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 
 from codespec_grammars.language import Language
-from codespec_grammars.lexer import LexState
+from codespec_grammars.lexer import LexState, indent_end
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, Entry, LexerRules
 
 _BRACKETS = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
@@ -22,12 +22,12 @@ _DANGLING = re.compile(rb"(?:\+|&&|\|\||=|\\|\b(?:and|or|not))[ \t\r]*$")
 _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
 
 
-def word_before(text: bytes, tip: int) -> bytes:
-    """Return the word that ends at the tip, or b""."""
-    start = tip
-    while start > 0 and tip - start < 64 and is_word(text[start - 1]):
+def word_before(text: bytes) -> bytes:
+    """Return the word that ends the text, or b""."""
+    start = len(text)
+    while start > 0 and len(text) - start < 64 and is_word(text[start - 1]):
         start -= 1
-    return text[start:tip]
+    return text[start:]
 
 
 def is_word(byte: int) -> bool:
@@ -47,17 +47,17 @@ def statement_start(text: bytes, tip: int, stack: tuple[Entry, ...]) -> int:
     return max(line, block + 1, text.rfind(b";", line, start) + 1)
 
 
-def begins_with(words: re.Pattern[bytes], text: bytes, tip: int, state: LexState, colon: bool) -> bool:
-    """Return whether the statement begins with one of the words and the tip is in its head.
+def begins_with(words: re.Pattern[bytes], text: bytes, state: LexState, colon: bool) -> bool:
+    """Return whether the statement begins with one of the words and the text ends in its head.
 
     `colon`: a colon ends the head.
     """
-    start = statement_start(text, tip, state.stack)
-    if words.match(text, start, tip) is None:
+    start = statement_start(text, len(text), state.stack)
+    if words.match(text, start) is None:
         return False
     if not colon:
         return True
-    head = text[start:tip]
+    head = text[start:]
     for _ in range(3):
         head = _BRACKETS.sub(b"", head)
     opened = min((head.find(mark) for mark in (b"(", b"[", b"{") if mark in head), default=len(head))
@@ -107,18 +107,21 @@ def indent_unit(data: Language, text: bytes) -> int:
     return 4 if data.indent == "tab" else int(data.indent)
 
 
-def expected_indent(
-    data: Language, rules: LexerRules, text: bytes, tip: int, state: LexState, opens_block: bool
-) -> int:
+def expected_indent(data: Language, rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
     """Return the indent of the next statement.
 
     It is one level more after an opened block or bracket, else the indent of the line where the last statement began.
     """
-    end = _last_code(data, text, tip)
+    end = _last_code(data, text)
     if end == 0:
         return 0
     start = text.rfind(b"\n", 0, end) + 1
-    indent = _width(text, _statement_line(text, start, state))
+    closed, opened = state.closed
+    below = text.find(b"\n", start)
+    first = start  # of the line with the opening bracket, if this one closes it
+    if 0 <= opened < start <= closed and (below < 0 or closed < below):
+        first = text.rfind(b"\n", 0, opened) + 1
+    indent = indent_end(text, first) - first
     if rules.flat and rules.flat.match(text, start, end):
         return indent
     if opens_block or _opens(data, text[start:end], state, start):
@@ -132,18 +135,18 @@ def max_body_indent(data: Language, rules: LexerRules, before: bytes, text: byte
     Known where indents alone make blocks, the head is not inside brackets, and `before`, the text before the cursor,
     shows how far the file indents. The unit of spaces is a guess: deeper by less than four columns is no mistake.
     """
-    end = _last_code(data, text, len(text))
+    end = _last_code(data, text)
     if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
         return -1
     if _INDENTED.search(before, max(0, len(before) - LOOKED_AT)) is None:
         return -1
-    expected = expected_indent(data, rules, text, len(text), state, opens_block=False)
+    expected = expected_indent(data, rules, text, state, opens_block=False)
     return expected if indent_unit(data, text) == 1 else expected + 3
 
 
-def _last_code(data: Language, text: bytes, tip: int) -> int:
-    """Return the end of the last non-blank line up to the tip, without its line comment."""
-    end = len(text[:tip].rstrip())
+def _last_code(data: Language, text: bytes) -> int:
+    """Return the end of the last non-blank line, without its line comment."""
+    end = len(text.rstrip())
     start = text.rfind(b"\n", 0, end) + 1
     for mark in data.line_comments:
         at = text.find(b" " + mark.encode(), start, end)
@@ -161,19 +164,3 @@ def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
             return True
     openers = tuple(mark.encode() for mark in data.block_openers if mark not in data.block_brackets)
     return bool(openers) and line.endswith(openers)
-
-
-def _statement_line(text: bytes, start: int, state: LexState) -> int:
-    """Return the start of the opening bracket's line if the line at `start` closes that bracket, else `start`."""
-    closed, opened = state.closed
-    end = text.find(b"\n", start)
-    if 0 <= opened < start <= closed and (end < 0 or closed < end):
-        return text.rfind(b"\n", 0, opened) + 1
-    return start
-
-
-def _width(text: bytes, start: int) -> int:
-    end = start
-    while text[end : end + 1] in (b" ", b"\t"):
-        end += 1
-    return end - start

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
+from codespec_grammars.grammar import load_grammar
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, STRING, Entry, LexerRules
-from codespec_grammars.registry import Missing, load_grammar
 from codespec_grammars.tracker import ContextTracker
 
 AFTER = 4096  # bytes of the suffix that are searched for closers
@@ -75,7 +75,7 @@ def read_surroundings(
     Uses the lexer and the cursor that a language server sent, and parses nothing.
     """
     grammar = load_grammar(language)
-    if isinstance(grammar, Missing):
+    if grammar is None:
         return None
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
     cursor, lexed = tracker.context(parse=False), tracker.lexed

@@ -10,17 +10,17 @@ right, so text after the tip can't mislead it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from itertools import takewhile
+from typing import NamedTuple
 
 from codespec_grammars import workers
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
+from codespec_grammars.grammar import NOTHING, Captures, load_grammar
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, in_text
-from codespec_grammars.lexer_rules import COMMENT, STRING, Entry, LexerRules, Opener
-from codespec_grammars.queries import NOTHING, Captures
-from codespec_grammars.registry import Grammar, Missing, load_grammar
+from codespec_grammars.lexer_rules import BRACKET, COMMENT, STRING, Entry, LexerRules
 from codespec_grammars.statement import begins_with, expected_indent, is_word, statement_start, word_before
-from codespec_grammars.window import LexedWindow, Repairer, heads, parse_start, repaired, suffix_window
+from codespec_grammars.window import LexedWindow, heads, mended, parse_start, repaired, suffix_window
 
 # With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
 DEEPEST = 128
@@ -35,122 +35,76 @@ _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
 class ContextTracker:
     """Finds the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
 
-    `language` is a name or an editor's language id; the context of an unknown language is always `unknown`, and `note`
-    gives the reason. `sent` is the language server's view of the cursor, which holds until something is appended.
+    `language` is a name or an editor's language id; the context of one without a grammar is always `unknown`. `sent` is
+    the language server's view of the cursor, which holds until something is appended.
+
+    lexed         the lexed window up to the tip, or None without a grammar
+    bytes_parsed  so far
+    given_up      the number of parses that were abandoned because they took too long or broke the parser
+    broke_parser  whether the text broke the parser; it is not parsed again
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
-        grammar = load_grammar(language)
-        self.note = grammar.note if isinstance(grammar, Missing) else ""
+        self._grammar = load_grammar(language)
+        self._suffix = suffix
+        self.lexed = LexedWindow(self._grammar.rules, prefix) if self._grammar else None
+        self.bytes_parsed = self.given_up = 0
+        self.broke_parser = False
+        self._sent: Cursor | None = None
+        self._answer: tuple[tuple[int, bool], Cursor] | None = None
+        if self.lexed is not None and sent is not None:
+            self.lexed.seed(*unseen(sent, self.context(parse=False), self.lexed))
         self._sent = sent
-        self._tracked: _Tracked | None = None
-        if isinstance(grammar, Grammar):
-            self._tracked = _Tracked(grammar, prefix, suffix)
-            if sent is not None:
-                self._tracked.seed(sent)
-
-    @property
-    def lexed(self) -> LexedWindow | None:
-        """The lexed window up to the tip, or None if the language has no grammar."""
-        return self._tracked.lexed if self._tracked else None
-
-    @property
-    def bytes_parsed(self) -> int:
-        """The number of bytes parsed so far."""
-        return self._tracked.bytes_parsed if self._tracked else 0
-
-    @property
-    def given_up(self) -> int:
-        """The number of parses that were abandoned so far because they took too long or broke the parser."""
-        return self._tracked.given_up if self._tracked else 0
-
-    @property
-    def broke_parser(self) -> bool:
-        """Whether the text broke the parser. It is not parsed again."""
-        return self._tracked is not None and self._tracked.broke
 
     def advance(self, data: bytes) -> None:
         """Append bytes at the tip. They may end inside a UTF-8 character."""
-        if self._tracked:
-            self._tracked.lexed.append(data)
+        if self.lexed is not None:
+            self.lexed.append(data)
         elif data:
             self._sent = None
 
     def context(self, *, parse: bool = True) -> Cursor:
         """Return the cursor at the tip. Without `parse`, use the lexer only, which needs no other process."""
-        if self._tracked is None:
+        if self._grammar is None or self.lexed is None:
             return self._sent or Cursor()
-        return self._tracked.cursor(parse)
-
-
-class _Tracked:
-    """The state of a tracker whose language has a grammar."""
-
-    def __init__(self, grammar: Grammar, prefix: bytes, suffix: bytes) -> None:
-        self._grammar = grammar
-        self.lexed = LexedWindow(grammar.rules, prefix)
-        self._suffix = suffix
-        self._repairer = Repairer(grammar.data, grammar.rules)
-        self.bytes_parsed = self.given_up = 0
-        self.broke = False
-        self._sent: Sent | None = None
-        self._answer: tuple[tuple[int, bool], Cursor] | None = None
-
-    def seed(self, sent: Cursor) -> None:
-        """Begin with a sent cursor, and open the entries that the window doesn't show. Parses nothing."""
-        rules = self._grammar.rules
-        outer, text = unseen(sent, self.cursor(parse=False), rules, self.lexed.state())
-        self.lexed.seed(outer + text)
-        if text and self.lexed.state().stack != outer + text:  # it ends in the window, so it is not around the tip
-            self.lexed.seed(outer)
-        self._sent = Sent(sent, self.lexed.seeded)
-
-    def cursor(self, parse: bool = True) -> Cursor:
-        """Return the cursor at the tip, cached until the text changes."""
+        if self._sent and not self.lexed.appended:
+            return self._sent
         key = (self.lexed.version, parse)
         if self._answer is None or self._answer[0] != key:
-            self._answer = (key, self._work_out(parse))
+            tip = Tip(self._grammar.data, self._grammar.rules, self.lexed.text, self.lexed.state())
+            self._answer = (key, self._work_out(tip, self.lexed, parse))
         return self._answer[1]
 
-    def _work_out(self, parse: bool) -> Cursor:
-        if self._sent and not self.lexed.appended:
-            return self._sent.cursor
-        lexed, data = self.lexed, self._grammar.data
-        state = lexed.state()
-        at = Tip(data, self._grammar.rules, lexed.text, lexed.tip, state)
-        context = decide(at, self._look_up(at) if parse else NOTHING)
-        if self._sent:
-            context = self._sent.correct(context, state)
-        brackets = b"".join(opener.open[-1:] for opener, _ in state.brackets).decode("ascii", "replace")
-        indent = expected_indent(data, at.rules, lexed.text, lexed.tip, state, context is Context.BLOCK_START)
-        return Cursor(context, brackets, indent, data.name)
+    def _work_out(self, at: Tip, lexed: LexedWindow, parse: bool) -> Cursor:
+        context = decide(at, self._look_up(at, lexed) if parse else NOTHING)
+        if self._sent and lexed.seeded and at.state.stack == lexed.seeded:
+            sent = self._sent.context  # holds for text or plain code directly inside what it opened
+            alike = (context in TEXT_LIKE and sent in TEXT_LIKE) or (context in _PLAIN and sent in _AROUND)
+            context = sent if alike else context
+        brackets = b"".join(opener.open[-1:] for opener, _ in at.state.brackets).decode("ascii", "replace")
+        indent = expected_indent(at.data, at.rules, at.text, at.state, context is Context.BLOCK_START)
+        return Cursor(context, brackets, indent, at.data.name)
 
-    def _look_up(self, at: Tip) -> Captures:
-        if len(at.state.stack) > DEEPEST or self.broke:
-            return NOTHING
-        start = parse_start(self.lexed.lexer, at.tip, at.state.stack)
+    def _look_up(self, at: Tip, lexed: LexedWindow) -> Captures:
+        """Parse around the tip. A text that broke the parser would break it again at the next key: no retries."""
+        stack = at.state.stack
+        start = None if len(stack) > DEEPEST or self.broke_parser else parse_start(lexed.lexer, stack)
         if start is None:
             return NOTHING
-        opened = heads(self.lexed.lexer, at.state.stack, start)
-        before = opened + repaired(self.lexed.lexer, start, at.tip)
-        if opened or not self.lexed.begins_file(start):
+        opened = heads(lexed.lexer, stack, start)
+        before = opened + repaired(lexed.lexer, start)
+        if opened or not lexed.begins_file(start):
             opening = at.data.indented_opening if before[:1] in (b" ", b"\t") else at.data.window_opening
             before = opening.encode() + before
-        suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
-        fixed = self._repairer.fix(at.text, at.tip, at.state, suffix)
-        before = _clean(before)
-        return self._find(before, fixed.placeholder, _clean(fixed.rest))
-
-    def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Captures:
-        """Look up the placeholder. A text that broke the parser would break it again at the next key: no retries."""
+        suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not stack)
+        placeholder, rest = mended(at.data, at.rules, at.text, at.state, suffix)
+        before, rest = _clean(before), _clean(rest)
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
-            captures = workers.look_up(
-                self._grammar.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
-            )
-        except workers.Broken:
-            self.broke, captures = True, None
+            captures = workers.look_up(at.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip()))
+        except workers.WorkerDied:
+            self.broke_parser, captures = True, None
         self.given_up += captures is None
         return captures or NOTHING
 
@@ -160,64 +114,35 @@ def _clean(text: bytes) -> bytes:
 
     Queries read nodes as text, and a tip may be inside a character. Some grammars' scanners are slow on NUL bytes.
     """
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        text = text.decode(errors="ignore").encode()
-    return text.replace(b"\0", b" ")
+    return text.decode(errors="ignore").encode().replace(b"\0", b" ")
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A sent cursor, with the entries that were opened before the start of the window."""
+def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Return the brackets around a sent cursor that the window lacks, and the text around it if the window shows none.
 
-    cursor: Cursor
-    open: tuple[Entry, ...]
-
-    def correct(self, context: Context, state: LexState) -> Context:
-        """Return the sent context if the tip is in text or plain code directly inside the sent entries."""
-        if not self.open or state.stack != self.open:
-            return context
-        sent = self.cursor.context
-        alike = (context in TEXT_LIKE and sent in TEXT_LIKE) or (context in _PLAIN and sent in _AROUND)
-        return sent if alike else context
-
-
-def unseen(
-    sent: Cursor, own: Cursor, rules: LexerRules, state: LexState
-) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Return the brackets around a sent cursor that the window lacks, and the text around it if `state` has none."""
-    outer = sent.open_brackets.removesuffix(own.open_brackets) if own.open_brackets else sent.open_brackets
-    brackets = tuple((rules.openers[mark], -1) for mark in (char.encode() for char in outer) if mark in rules.openers)
-    seen = in_text(state) is not None or state.comment >= 0
-    text = None if seen else _text_opener(sent.context, rules)
-    return brackets, ((text, -1),) if text else ()
-
-
-def _text_opener(context: Context, rules: LexerRules) -> Opener | None:
-    """Return the opener that must precede the window for the cursor to be in such a text.
-
-    It is the first multi-line opener of that kind, or None for a context that isn't text.
+    That is the first multi-line opener of its kind.
     """
-    openers = [opener for opener in rules.openers.values() if opener.multiline]
-    if context is Context.COMMENT:
-        return next((item for item in openers if item.sort == COMMENT and not item.documents), None)
-    if context is Context.DOCSTRING:
-        documents = [item for item in openers if item.documents]
-        return next(iter(documents), None) or next((item for item in openers if item.sort == STRING), None)
-    if context is Context.STRING:
-        return next((item for item in openers if item.sort == STRING), None)
-    return None
+    openers, state = lexed.rules.openers, lexed.state()
+    outer = sent.open_brackets.removesuffix(own.open_brackets)
+    brackets = tuple((openers[mark], -1) for mark in (char.encode() for char in outer) if mark in openers)
+    texts = [opener for opener in openers.values() if opener.multiline and opener.sort != BRACKET]
+    found = [opener for opener in texts if opener.sort == STRING]
+    if sent.context is Context.COMMENT:
+        found = [opener for opener in texts if opener.sort == COMMENT and not opener.documents]
+    elif sent.context is Context.DOCSTRING:
+        found = [opener for opener in texts if opener.documents] or found
+    elif sent.context is not Context.STRING:
+        found = []
+    seen = in_text(state) is not None or state.comment >= 0
+    return brackets, () if seen else tuple((opener, -1) for opener in found[:1])
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A text, the position of the tip in it, and the lexer state there."""
+class Tip(NamedTuple):
+    """A text up to the tip, and the lexer state there."""
 
     data: Language
     rules: LexerRules
     text: bytes
-    tip: int
     state: LexState
 
 
@@ -232,33 +157,27 @@ def decide(at: Tip, captures: Captures) -> Context:
     if text:
         return Context.IMPORT if text is Context.STRING and _imports(at) else text
     inside = None if inside in TEXT_LIKE else inside
-    line = at.text[at.text.rfind(b"\n", 0, at.tip) + 1 : at.tip]
+    line = at.text[at.text.rfind(b"\n") + 1 :]
     stripped = line.rstrip()
     token = _token(at, captures, stripped) if stripped else None
     if token is Context.BLOCK_START:
         return token
     if captures.errors:
         inside = _corrected(at, inside)
-    if (
-        stripped
-        and not captures.errors
-        and len(stripped) == len(line)
-        and captures.ended in _HEADS
-        and not stripped.endswith(b"}")
-    ):
+    elif stripped and stripped == line and captures.ended in _HEADS and not stripped.endswith(b"}"):
         inside = captures.ended
     if inside in _HEADS:
         return inside
     if not stripped:
         return Context.INDENT
-    if is_word(at.text[at.tip - 1]):
+    if is_word(at.text[-1]):
         return Context.IDENTIFIER
     return token or inside or Context(at.data.default)
 
 
 def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
     """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
-    if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
+    if word_before(at.text).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
         return captures.token
@@ -310,25 +229,20 @@ def _without_comments(at: Tip, text: bytes) -> bytes:
     return text
 
 
-def _by_lexer(at: Tip) -> Context | None:
-    """Return import, signature or arguments, by the statement's first word and the innermost bracket."""
-    if _imports(at):
-        return Context.IMPORT
-    if _head(at, at.rules.signatures):
-        return Context.SIGNATURE
-    return Context.ARGUMENTS if _in_call(at) else None
-
-
 def _corrected(at: Tip, inside: Context | None) -> Context | None:
-    """Correct the context from a tree with errors by the lexer's view."""
-    if inside is None or (inside in _LOOSE and _open_here(at) < 2):
-        inside = _by_lexer(at) or inside
+    """Correct the context from a tree with errors by the statement's first word and its brackets."""
     called = _in_call(at)
+    here = takewhile(lambda entry: not entry[0].block, reversed(at.state.brackets))
+    if inside is None or (inside in _LOOSE and len(list(here)) < 2):
+        if _imports(at):
+            inside = Context.IMPORT
+        elif _head(at, at.rules.signatures):
+            inside = Context.SIGNATURE
+        elif called:
+            inside = Context.ARGUMENTS
     if inside is Context.ARGUMENTS and called is False:
         return Context.STATEMENT
-    if inside is Context.SIGNATURE and called and _calls(at):
-        return Context.ARGUMENTS
-    return inside
+    return Context.ARGUMENTS if inside is Context.SIGNATURE and called and _calls(at) else inside
 
 
 def _in_call(at: Tip) -> bool | None:
@@ -336,43 +250,29 @@ def _in_call(at: Tip) -> bool | None:
     brackets = at.state.brackets
     if not brackets or brackets[-1][0].block:
         return None
-    return brackets[-1][0].open == b"(" and _after_word(at.text, brackets[-1][1])
+    opener, pos = brackets[-1]
+    before = at.text[: max(pos, 0)].removesuffix(b"!")  # Rust's macros
+    return opener.open == b"(" and before != b"" and (is_word(before[-1]) or before.endswith((b")", b"]", b">")))
 
 
 def _calls(at: Tip) -> bool:
     """Return whether the innermost bracket follows a name in an assigned or returned value: a call, not a signature."""
     opened = at.state.brackets[-1][1]
     before = at.text[statement_start(at.text, opened, at.state.brackets[:-1]) : opened]
-    name = word_before(at.text, opened).decode("utf-8", "replace")
+    name = word_before(before).decode("utf-8", "replace")
     return bool(name) and name not in at.data.signature_words and _VALUE.search(before) is not None
 
 
 def _imports(at: Tip) -> bool:
     """Return whether the tip is in an import, including inside its brackets, as in `import { a,`."""
-    if at.rules.imports is None or _head(at, at.rules.imports):
-        return at.rules.imports is not None
-    brackets = at.state.brackets
+    imports, brackets = at.rules.imports, at.state.brackets
+    if imports is None or _head(at, imports):
+        return imports is not None
     if not brackets or brackets[-1][1] < 0:
         return False
-    start = statement_start(at.text, brackets[-1][1], brackets[:-1])
-    return at.rules.imports.match(at.text, start, at.tip) is not None
-
-
-def _open_here(at: Tip) -> int:
-    """Return the number of open brackets that belong to the current statement."""
-    count = 0
-    for opener, _ in reversed(at.state.brackets):
-        if opener.block:
-            break
-        count += 1
-    return count
-
-
-def _after_word(text: bytes, at: int) -> bool:
-    end = at - 1 if text[at - 1 : at] == b"!" else at  # Rust's macros
-    return end > 0 and (is_word(text[end - 1]) or text[end - 1 : at] in (b")", b"]", b">"))
+    return imports.match(at.text, statement_start(at.text, brackets[-1][1], brackets[:-1])) is not None
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
     """Return whether the tip is in the head of a statement that begins with one of the words."""
-    return words is not None and begins_with(words, at.text, at.tip, at.state, at.rules.heads is not None)
+    return words is not None and begins_with(words, at.text, at.state, at.rules.heads is not None)

@@ -1,13 +1,12 @@
 """The window of bytes around the tip that is lexed, and the part of it that is parsed, made parsable.
 
-The window's bounds depend on the text alone, so a tracker that advanced uses the same bytes as a fresh one. `Repairer`
+The window's bounds depend on the text alone, so a tracker that advanced uses the same bytes as a fresh one. `mended`
 inserts a placeholder at the tip and the closers that the suffix lacks, using the lexer only; parsing happens elsewhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Lexer, LexState, in_text
@@ -25,6 +24,7 @@ HEADS, HEAD = 12, 160
 # Parsed after the tip.
 AFTER, LINES_AFTER = 512, 25
 LONG_INDENT = 256
+WORD = b"CSPEC"  # the placeholder in a text
 
 
 def kept_from(length: int) -> int:
@@ -51,13 +51,13 @@ def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool
     return (newline + 1, True) if newline >= 0 else (start, False)
 
 
-def parse_start(lexer: Lexer, tip: int, stack: tuple[Entry, ...]) -> int | None:
+def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
     """Return the start of the part to parse, or None if no suitable line is within PARSED bytes.
 
     A suitable line has only entries open that are also open at the tip, and no later line is indented less. The nearest
     one that begins an item is preferred, then the least indented.
     """
-    text, rules = lexer.text, lexer.rules
+    text, rules, tip = lexer.text, lexer.rules, len(lexer.text)
     opened_at, least = [pos for _, pos in stack], LONG_INDENT
     best: tuple[int, int] | None = None
     near = None
@@ -92,17 +92,12 @@ def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
         while end < len(above) and above[end][1] >= 0 and lexer.text.find(b"\n", line, above[end][1]) < 0:
             end += 1
         piece = lexer.text[line : above[end - 1][1] + len(above[end - 1][0].open)]
-        alone = above[index][1] >= 0 and len(piece) <= HEAD and _depth(lexer, line) == index
+        at = bisect_left(lexer.lines, (line, 0))
+        alone = above[index][1] >= 0 and len(piece) <= HEAD and lexer.lines[at : at + 1] == [(line, index)]
         bare = b" ".join(opener.open for opener, _ in above[index:end])
         pieces.append(piece if alone and len(above) - index <= HEADS else bare)
         index = end
     return b"".join(piece + b"\n" for piece in pieces)
-
-
-def _depth(lexer: Lexer, line: int) -> int:
-    """Return the number of entries open at the start of a line, or -1 if it begins in a string or comment."""
-    at = bisect_left(lexer.lines, (line, 0))
-    return lexer.lines[at][1] if at < len(lexer.lines) and lexer.lines[at][0] == line else -1
 
 
 def _indent(text: bytes, start: int) -> int:
@@ -121,192 +116,146 @@ def suffix_window(rules: LexerRules, suffix: bytes, in_code: bool) -> bytes:
         if newline < 0:
             return suffix if len(suffix) < AFTER else suffix[: start or LONG_STEP]
         start = newline + 1
-        if in_code and _begins_item(rules, suffix, start):
+        if in_code and rules.item.match(suffix, start):
             break
     return suffix[:start]
-
-
-def _begins_item(rules: LexerRules, text: bytes, start: int) -> bool:
-    return rules.item.match(text, start) is not None
 
 
 class LexedWindow:
     """The end of a prefix with the bytes appended to it.
 
-    `text` and `tip` refer to the window, which begins `start` bytes into the kept text. `checkpoint` is the lexer state
-    at the last line end that `state` passed, from which lexing resumes. `seeded` are the entries open at its start.
+    `text` is the window, which begins `start` bytes into the kept text. `checkpoint` is the lexer state at the last
+    line end that `state` passed, from which lexing resumes. `seeded` are the entries open at its start. `appended`
+    counts the appended bytes, `version` the changes.
     """
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
-        self._rules = rules
+        self.rules = rules
         base = kept_from(len(prefix))
-        self._prefix, self._whole = prefix[base:], base == 0
-        self._data = bytearray()
+        self._kept, self._whole = prefix[base:], base == 0
         self.seeded: tuple[Entry, ...] = ()
-        self.version = 0
+        self.appended = self.version = 0
         self.checkpoint = LexState()
-        self._begin(*window_start(rules, self._prefix, self._whole))
-
-    @property
-    def appended(self) -> int:
-        """The number of appended bytes."""
-        return len(self._data)
+        self._begin(*window_start(rules, self._kept, self._whole))
 
     @property
     def text(self) -> bytes:
         """The bytes of the window up to the tip."""
         return self.lexer.text
 
-    @property
-    def tip(self) -> int:
-        """The tip's position in `text`."""
-        return len(self.lexer.text)
-
     def begins_file(self, start: int) -> bool:
         """Return whether a position in the window is the start of the file."""
         return self._whole and self.start + start == 0
 
-    def seed(self, entries: tuple[Entry, ...]) -> None:
-        """Restart lexing with `entries` open at the start of the window."""
-        self.seeded = entries
-        self.version += 1
-        self._begin(self.start, self._at_line)
+    def seed(self, outer: tuple[Entry, ...], text: tuple[Entry, ...]) -> None:
+        """Restart lexing with entries open at the start of the window; without `text` if it ends in the window."""
+        for entries in (outer + text, outer):
+            self.seeded = entries
+            self.version += 1
+            self._begin(self.start, self._at_line)
+            if not text or self.state().stack == self.seeded:
+                break
 
     def append(self, data: bytes) -> None:
         """Append bytes at the tip."""
-        self._data += data
+        self._kept += data
+        self.appended += len(data)
         self.version += 1
-        whole = self._prefix + self._data
-        start, at_line = window_start(self._rules, whole, self._whole)
+        start, at_line = window_start(self.rules, self._kept, self._whole)
         if (start, at_line) != (self.start, self._at_line):
             self._begin(start, at_line)
         else:
-            self.lexer.text = whole[start:]
+            self.lexer.text = self._kept[start:]
 
     def state(self) -> LexState:
         """Return the lexer state at the tip. Lexes the last line and the bytes appended since the last checkpoint."""
-        lexer, tip = self.lexer, self.tip
+        lexer = self.lexer
         last = self.checkpoint
         lexer.forget(last.pos)
-        newline = lexer.text.rfind(b"\n", last.pos, tip)
+        newline = lexer.text.rfind(b"\n", last.pos)
         while newline > last.pos and lexer.text.endswith((b"\\", b"\\\r"), newline - 2, newline):
             newline = lexer.text.rfind(b"\n", last.pos, newline)  # a backslash and its line end are one event
         if newline > last.pos:
             last = self.checkpoint = lexer.run(last, newline)
-        return lexer.run(last, tip)
+        return lexer.run(last, len(lexer.text))
 
     def _begin(self, start: int, at_line: bool) -> None:
         self.start, self._at_line = start, at_line
-        self.lexer = Lexer(self._rules, (self._prefix + self._data)[start:])
-        opened = self.seeded or (self._rules.beginning if self.begins_file(0) else ())
+        self.lexer = Lexer(self.rules, self._kept[start:])
+        opened = self.seeded or (self.rules.beginning if self.begins_file(0) else ())
         if at_line and not (opened and opened[-1][0].sort != BRACKET):
             self.lexer.lines.append((0, len(opened)))
         self.checkpoint = LexState(stack=opened)
 
 
-WORD = "CSPEC"
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """The text to parse after the tip: the placeholder, and `rest` with the suffix and the added closers."""
-
-    placeholder: bytes
-    rest: bytes
-
-
-def repaired(lexer: Lexer, start: int, tip: int) -> bytes:
-    """Return the text from `start` to `tip`, with a closer inserted wherever one was missing."""
+def repaired(lexer: Lexer, start: int) -> bytes:
+    """Return the text from `start` to the tip, with a closer inserted wherever one was missing."""
     pieces, last = [], start
     for pos, close in lexer.repairs:
-        if pos < start or not close:
-            continue
-        at_line = lexer.text[pos - 1 : pos] == b"\n"
-        pieces += [lexer.text[last:pos], close, b"\n" if at_line else b""]
-        last = pos
-    return b"".join([*pieces, lexer.text[last:tip]])
+        if pos >= start and close:
+            pieces += [lexer.text[last:pos], close, b"\n" if lexer.text[pos - 1 : pos] == b"\n" else b""]
+            last = pos
+    return b"".join([*pieces, lexer.text[last:]])
 
 
-class Repairer:
-    """Mends the text around a tip."""
+def mended(data: Language, rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tuple[bytes, bytes]:
+    """Return what to put after the text up to a tip: a placeholder, and the suffix with the missing closers.
 
-    def __init__(self, data: Language, rules: LexerRules) -> None:
-        self.data, self.rules = data, rules
+    `suffix` is already cut to its window.
+    """
+    at_tip, at_end = _find_closers(rules, state.stack, suffix)
+    in_code = in_text(state) is None and state.comment < 0
+    word = word_before(text)
+    placeholder = b"0" if word[:1].isdigit() else b"_" if word else data.placeholder.encode() if in_code else WORD
+    line = suffix.partition(b"\n")[0]
+    if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
+        return placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end
+    left = len(state.stack) - len(at_tip.strip())
+    only_blocks = in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)  # open after the closers
+    if not line.strip() and only_blocks:
+        words = None if text.rstrip().endswith(b":") else rules.heads
+        ends_head = words is not None and begins_with(words, text, state, True)
+        at_tip += (data.head_end if ends_head else data.terminator).encode()
+    return placeholder, at_tip + suffix + at_end
 
-    def fix(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Repaired:
-        """Return the text to put after the tip. `suffix` is already cut to its window."""
-        at_tip, at_end = self._find_closers(state.stack, suffix)
-        placeholder = self._placeholder(text, tip, state)
-        end = suffix.find(b"\n")
-        line = suffix if end < 0 else suffix[:end]
-        if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
-            return Repaired(placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end)
-        if not line.strip() and self._ends_statement(state, at_tip):
-            at_tip += self._end(text, tip, state)
-        return Repaired(placeholder, at_tip + suffix + at_end)
 
-    def _end(self, text: bytes, tip: int, state: LexState) -> bytes:
-        """Return the text that ends the statement at the tip: the end of its head, or the terminator."""
-        heads = self.rules.heads
-        if heads is None or text[:tip].rstrip().endswith(b":") or not begins_with(heads, text, tip, state, True):
-            return self.data.terminator.encode()
-        return self.data.head_end.encode()
+def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
+    """Return the closers for the tip and those for the end of the suffix, so that each entry is closed once.
 
-    def _placeholder(self, text: bytes, tip: int, state: LexState) -> bytes:
-        word = word_before(text, tip)
-        if word:
-            return b"0" if word[:1].isdigit() else b"_"
-        in_code = in_text(state) is None and state.comment < 0
-        return (self.data.placeholder if in_code else WORD).encode()
+    An entry is closed at the tip if the suffix leaves it open, unless it is a block, which may end beyond the window.
+    """
+    if stack and stack[-1][0].sort != BRACKET and not _ends_inside(rules, stack, suffix):
+        at_tip, at_end = _find_closers(rules, stack[:-1], suffix)
+        return stack[-1][0].close + at_tip, at_end
+    marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
+    lexer = Lexer(rules, suffix)
+    left = lexer.run(LexState(stack=marked), len(suffix)).stack
+    dropped, unclosed = {pos for _, pos in lexer.dropped}, {pos for opener, pos in left if not opener.block}
+    inner = len(marked)
+    while inner and marked[inner - 1][1] in dropped | unclosed:
+        inner -= 1
+    at_tip = b"".join(opener.close for opener, _ in reversed(marked[inner:]))
+    at_end = b"".join(opener.close for opener, pos in reversed(left) if pos > -inner - 2)
+    return at_tip, at_end
 
-    def _ends_statement(self, state: LexState, at_tip: bytes) -> bool:
-        """Return whether only blocks are still open after the closers at the tip."""
-        left = len(state.stack) - len(at_tip.strip())
-        return in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)
 
-    def _find_closers(self, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-        """Return the closers for the tip and those for the end of the suffix, so that each entry is closed once."""
-        if stack and stack[-1][0].sort != BRACKET and not self._ends_inside(stack, suffix):
-            at_tip, at_end = self._find_closers(stack[:-1], suffix)
-            return stack[-1][0].close + at_tip, at_end
-        marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
-        lexer = Lexer(self.rules, suffix)
-        left = lexer.run(LexState(stack=marked), len(suffix)).stack
-        ours, dropped = {pos for _, pos in left}, {pos for _, pos in lexer.dropped}
-        inner = len(marked)
-        while inner and self._closes_at_tip(marked[inner - 1], ours, dropped):
-            inner -= 1
-        at_tip = b"".join(opener.close for opener, _ in reversed(marked[inner:]))
-        at_end = b"".join(opener.close for opener, pos in reversed(left) if pos > -inner - 2)
-        return at_tip, at_end
+def _ends_inside(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> bool:
+    """Return whether the suffix closes the string or comment around the tip.
 
-    def _closes_at_tip(self, entry: Entry, left: set[int], dropped: set[int]) -> bool:
-        """Return whether the entry has to be closed at the tip.
-
-        It does if the suffix leaves it open, except for a block, which may end beyond the window.
-        """
-        opener, pos = entry
-        return pos in dropped or (pos in left and not opener.block)
-
-    def _ends_inside(self, stack: tuple[Entry, ...], suffix: bytes) -> bool:
-        """Return whether the suffix closes the string or comment around the tip.
-
-        A quote could also begin another string. The text around it tells them apart; otherwise it counts as a closer
-        only if that leaves no later string open.
-        """
-        opener = stack[-1][0]
-        inside = opener.inside
-        event = inside.search(suffix) if inside else None
-        while event and event.lastgroup in ("escape", "open"):
-            event = inside.search(suffix, event.end()) if inside else None
-        if event is None or event.lastgroup != "close":
-            return False
-        if not opener.multiline or opener.open != opener.close:
-            return True
-        line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
-        if line:
-            return line[-1:] not in b"=([{,:"
-        if suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
-            return False
-        after = Lexer(self.rules, suffix).run(LexState(stack=stack), len(suffix))
-        return in_text(after) is None
+    A quote could also begin another string. The text around it tells them apart; otherwise it counts as a closer only
+    if that leaves no later string open.
+    """
+    opener = stack[-1][0]
+    events = opener.inside.finditer(suffix) if opener.inside else iter(())
+    event = next((event for event in events if event.lastgroup not in ("escape", "open")), None)
+    if event is None or event.lastgroup != "close":
+        return False
+    if not opener.multiline or opener.open != opener.close:
+        return True
+    line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
+    if line:
+        return line[-1:] not in b"=([{,:"
+    if suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
+        return False
+    after = Lexer(rules, suffix).run(LexState(stack=stack), len(suffix))
+    return in_text(after) is None

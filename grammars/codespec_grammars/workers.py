@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec_grammars.contexts import Context
-from codespec_grammars.queries import Captures
-from codespec_grammars.registry import load_grammar
+from codespec_grammars.grammar import Captures, load_grammar
 
 ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
 HEAD = struct.Struct("!I")  # length prefix of a message
@@ -39,8 +38,12 @@ MAX_ANSWER = 1 << 24  # bytes
 COMMAND = (sys.executable, "-P", "-c", "from codespec_grammars.workers import serve_forks; serve_forks()")
 # Prefixes of the environment variables that an interpreter needs; others may contain secrets.
 _NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
-LOOK_UP = "codespec_grammars.window_service:WindowService"
+LOOK_UP = "codespec_grammars.grammar:WindowService"
 LOOK_UP_SECONDS = 10.0  # wall-clock timeout: the process hits its CPU limit long before, but the first one has to start
+REPORT = (
+    "The %s grammar failed on a text (it crashed, or took too much time or memory): such texts are completed without "
+    "their syntax."
+)
 log = logging.getLogger("codespec_grammars")
 
 
@@ -198,10 +201,6 @@ _workers: dict[str, Worker] = {}
 _reported: set[str] = set()
 
 
-class Broken(Exception):
-    """Raised if the text broke the process."""
-
-
 def prepare(language: str) -> None:
     """Start the process of a language that has a grammar, so that the first look-up doesn't wait for it."""
     with _lock:
@@ -213,17 +212,22 @@ def prepare(language: str) -> None:
 
 
 def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captures | None:
-    """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
+    """Run `queries.look_up` on the tree of a text. Returns None if the parse was given up.
+
+    Raises WorkerDied if the text broke the process.
+    """
     with _lock:
         try:
             reply = _ask(language, (text, tip, width, left))
-        except WorkerDied as error:
-            _report(language)
-            raise Broken from error
+        except WorkerDied:
+            if language not in _reported:  # once, because a text that breaks a grammar may recur with every key
+                _reported.add(language)
+                log.warning(REPORT, language)
+            raise
     if reply is None:
         return None
-    inside, token, ended, clean, errors = reply
-    return Captures(_context(inside), _context(token), _context(ended), clean, errors)
+    inside, token, ended = (Context(name) if name else None for name in reply[:3])
+    return Captures(inside, token, ended, *reply[3:])
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
@@ -238,21 +242,6 @@ def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
     reply = worker.ask(request, LOOK_UP_SECONDS)
     _workers[language] = worker
     return reply
-
-
-def _context(name: str | None) -> Context | None:
-    return Context(name) if name else None
-
-
-def _report(language: str) -> None:
-    """Log a warning once for each language, because a text that breaks a grammar may recur with every key."""
-    if language not in _reported:
-        _reported.add(language)
-        log.warning(
-            "The %s grammar failed on a text (it crashed, or took too much time or memory): such texts are completed "
-            "without their syntax.",
-            language,
-        )
 
 
 # The fork server's process.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import tree_sitter
-from codespec_grammars.names import NameFacts
+from codespec_grammars.language import NameFacts
 
 MAX_OCCURRENCES = 1000  # of the old and the new name; more are not looked up
 _WORD = rb"\w$\x80-\xff"

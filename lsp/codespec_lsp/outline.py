@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import tree_sitter
 from codespec_grammars import find_language
-from codespec_grammars.registry import Grammar, load_grammar
+from codespec_grammars.grammar import load_grammar
 
 from codespec.api.types import Snippet
 from codespec.exclusions.secret_text import without_secrets
@@ -85,7 +85,7 @@ def read_outline(path: Path) -> Outline:
     """Return the outline of a file; it is empty if the file can't be read, is too long, or has no known language."""
     language = find_language(path=str(path))
     grammar = load_grammar(language) if language else None
-    if not isinstance(grammar, Grammar):
+    if grammar is None:
         return []
     try:
         source = without_secrets(read_regular(path, MAX_FILE).decode("utf-8", "replace")).encode()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from codespec_grammars import Context, ContextTracker, Cursor, Place
 from codespec_grammars.contexts import TEXT_LIKE
-from codespec_grammars.registry import Grammar, load_grammar
+from codespec_grammars.grammar import load_grammar
 from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
@@ -50,7 +50,7 @@ class DocumentSyntax:
         trees: Trees,
         report: Callable[[], None],
     ) -> None:
-        parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
+        parsed = language if load_grammar(language) is not None else ""
         if parsed:
             prepare(parsed)
         self._locate = locate

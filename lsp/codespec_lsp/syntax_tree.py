@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import tree_sitter
 from codespec_grammars.contexts import Context
-from codespec_grammars.names import load_name_facts
-from codespec_grammars.queries import nodes_around
-from codespec_grammars.registry import Grammar, load_grammar
+from codespec_grammars.grammar import load_grammar, nodes_around
+from codespec_grammars.language import load_name_facts
 
 from codespec_lsp.name_scopes import SameName, find_same_name
 from codespec_lsp.outline import Outline, outline
@@ -76,7 +75,7 @@ class SyntaxTree:
 
     def __init__(self, language: str, text: str) -> None:
         grammar = load_grammar(language)
-        assert isinstance(grammar, Grammar)  # the client checked
+        assert grammar is not None  # the client checked
         self._parser = tree_sitter.Parser(grammar.language)
         self._source = text.encode("utf-8", "replace")
         self._tree: tree_sitter.Tree | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codespec_grammars.registry import languages
+from codespec_grammars.language import languages
 
 # From many languages; each piece is tried in every language.
 PIECES = (

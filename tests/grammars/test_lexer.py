@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from codespec_grammars.registry import find_language, language_names
+from codespec_grammars.language import find_language, language_names
 
 from tests.grammars.fixtures import FOLDER
 from tests.grammars.sources import CORE, source_of

@@ -6,18 +6,16 @@ import random
 
 import pytest
 from codespec_grammars import Context, ContextTracker
+from codespec_grammars.grammar import MAX_BYTES, Grammar, WindowParser, load_grammar, look_up
 from codespec_grammars.lexer import Lexer, LexState
-from codespec_grammars.queries import look_up
-from codespec_grammars.registry import Grammar, load_grammar
-from codespec_grammars.window import PARSED, LexedWindow, Repairer, heads, parse_start
-from codespec_grammars.window_service import MAX_BYTES, WindowParser
+from codespec_grammars.window import PARSED, LexedWindow, heads, mended, parse_start
 
 from tests.grammars.sources import CORE, source_of
 
 
 def grammar_of(language: str) -> Grammar:
     grammar = load_grammar(language)
-    assert isinstance(grammar, Grammar)
+    assert grammar is not None
     return grammar
 
 
@@ -49,12 +47,12 @@ def test_the_parsed_part_opens_what_is_open_at_the_tip(language: str) -> None:
     for _ in range(60):
         lexed = LexedWindow(grammar.rules, source[: chance.randrange(len(source))])
         state = lexed.state()
-        start = parse_start(lexed.lexer, lexed.tip, state.stack)
+        start = parse_start(lexed.lexer, state.stack)
         if start is None:
             continue
         part = heads(lexed.lexer, state.stack, start) + lexed.text[start:]
         assert openers(Lexer(grammar.rules, part).run(LexState(), len(part))) == openers(state), part
-        assert lexed.tip - start <= PARSED
+        assert len(lexed.text) - start <= PARSED
         begun += start > 0
     assert begun >= 8
 
@@ -101,10 +99,10 @@ def test_a_string_that_goes_on_after_a_backslash(newline: bytes) -> None:
 
 def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
     grammar, suffix = grammar_of("javascript"), b"\nother()\n"
-    repairer, fixed = Repairer(grammar.data, grammar.rules), []
+    fixed = []
     for text in (b"call(() => {", b"call({"):
         lexed = LexedWindow(grammar.rules, text)
-        fixed.append(repairer.fix(text, len(text), lexed.state(), suffix))
+        fixed.append(mended(grammar.data, grammar.rules, text, lexed.state(), suffix))
     assert fixed[0] != fixed[1]
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from codespec_grammars import language_names
-from codespec_grammars.registry import languages
+from codespec_grammars.language import languages
 
 from tests.grammars.nested import openers
 from tests.lsp.conversation import Editor, until

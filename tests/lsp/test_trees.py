@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from codespec_grammars import Place
-from codespec_grammars.registry import language_names
+from codespec_grammars.language import language_names
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.syntax import DocumentSyntax, Trees

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from codespec_grammars.names import load_name_facts
+from codespec_grammars.language import load_name_facts
 from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, split_rows, tokens
