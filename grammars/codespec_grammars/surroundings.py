@@ -1,13 +1,18 @@
-"""Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and their closers."""
+"""Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and their closers.
+
+Also where one item of a list ends: a parameter with its annotation or default, an argument, an element. A model that
+has finished the item under way likes to go on with items of its own, which stand to the right already or belong to
+another function. Only bytes up to a comma are needed to decide about that comma.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
-from codespec_grammars.grammar import load_grammar
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, STRING, Entry, LexerRules
@@ -16,6 +21,15 @@ from codespec_grammars.tracker import ContextTracker
 AFTER = 4096  # bytes of the suffix that are searched for closers
 MAX_CLOSERS = 64
 _TRIPLE = (b'"""', b"'''")
+MAX_ITEM = 2048  # bytes before the cursor that may belong to the item
+_PAIR = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
+_STRING = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'")
+_NESTED = 8  # brackets in brackets
+# A name with a type or a value behind it: `self, a: `, `mut a: `, `key=`, but not `a ==`, `a::`, `a =>`.
+_NAMED = re.compile(rb"\s*(?:[\w.$*&@]+\s+)*[*&$@.]*[\w$]+\??\s*(?::(?![:=])|=(?![=>]))")
+_NO_LIST = re.compile(rb"\b(?:for|foreach|while|if|switch|with|using|catch)\s*$")  # words before other parentheses
+_LAMBDA = re.compile(rb"\blambda\b[^:]*$")
+_OPENED, _CLOSED = re.compile(rb"\w<"), re.compile(rb"(?<![-=])>")  # angle brackets around types
 
 
 class Closed(Enum):
@@ -62,10 +76,6 @@ class Surroundings:
         """Whether the cursor is in a string, a comment or prose."""
         return self.state.comment >= 0 or in_text(self.state) is not None or self.context in TEXT_LIKE
 
-    def width_of(self, entry: Entry) -> int:
-        """Return the indent of the line that opened an entry, or -1 if that line is outside the window."""
-        return _width_at(self.before, entry[1]) if entry[1] >= 0 else -1
-
 
 def read_surroundings(
     language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None
@@ -74,14 +84,12 @@ def read_surroundings(
 
     Uses the lexer and the cursor that a language server sent, and parses nothing.
     """
-    grammar = load_grammar(language)
-    if grammar is None:
-        return None
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
-    cursor, lexed = tracker.context(parse=False), tracker.lexed
-    assert lexed is not None  # the grammar was checked above
+    grammar, lexed = tracker.grammar, tracker.lexed
+    if grammar is None or lexed is None:
+        return None
+    cursor = tracker.context(parse=False)
     before, state = lexed.text, lexed.state()
-    right = suffix.partition(b"\n")[0].rstrip(b"\r")
     opened, width = _opened(grammar.data, before, state, cursor)
     return Surroundings(
         data=grammar.data,
@@ -89,7 +97,7 @@ def read_surroundings(
         before=before,
         state=state,
         checkpoint=lexed.checkpoint,
-        right=right,
+        right=suffix.partition(b"\n")[0].rstrip(b"\r"),
         below=next((line.rstrip() for line in suffix[:AFTER].split(b"\n")[1:] if line.strip()), b""),
         context=cursor.context,
         opened=opened,
@@ -138,21 +146,24 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
     if not stack:
         return ()
     marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
-    closers = re.compile(b"|".join(re.escape(mark) for mark in {opener.close for opener, _ in stack}))
-    first_line = suffix.find(b"\n") if b"\n" in suffix else len(suffix)
-    lexer, state = Lexer(rules, suffix), LexState(stack=_still_open(marked, suffix[:first_line]))
-    for closer in list(closers.finditer(suffix))[:MAX_CLOSERS]:
+    marks = sorted({opener.close for opener, _ in stack}, key=len, reverse=True)
+    closers = re.compile(b"|".join(map(re.escape, marks)))
+    right = suffix.partition(b"\n")[0]
+    lexer, state = Lexer(rules, suffix), LexState(stack=_still_open(marked, right))
+    for closer in islice(closers.finditer(suffix), MAX_CLOSERS):
         if closer.end() <= state.pos:
             continue
         earlier, state = state, lexer.run(state, closer.end())
         index = _closed_by(closer, earlier, state)
-        if index is None:
+        if index < 0:
             continue
         line = suffix.rfind(b"\n", 0, closer.start()) + 1
         if line and not suffix[line : closer.start()].strip():
-            index = _of_width(before, stack, index, width(suffix[line : closer.start()]))
+            column = width(suffix[line : closer.start()])
+            alike = (outer for outer in range(index, -1, -1) if width_at(before, stack[outer][1]) == column)
+            index = next(alike, index)
             state = LexState(state.pos, marked[:index])
-        result[index] = Closed.SAME_LINE if closer.start() < first_line else Closed.LATER
+        result[index] = Closed.SAME_LINE if closer.start() < len(right) else Closed.LATER
     return tuple(result)
 
 
@@ -166,26 +177,18 @@ def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
     return stack[:-1] if last.sort == STRING and code and last.close not in right else stack
 
 
-def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int | None:
-    """Return the index of the marked entry that the closer closed, or None."""
-    if now.closed[0] == closer.start() and now.closed[1] <= -2:
-        return -now.closed[1] - 2
-    if len(now.stack) < len(earlier.stack) and earlier.stack[-1][0].sort != BRACKET:
-        entry = earlier.stack[-1]
-        return -entry[1] - 2 if entry[1] <= -2 and entry[0].close == closer.group() else None
-    return None
+def _closed_by(closer: re.Match[bytes], earlier: LexState, now: LexState) -> int:
+    """Return the index of the marked entry that the closer closed, or less than 0."""
+    pos = now.closed[1] if now.closed[0] == closer.start() else 0
+    if pos >= 0 and len(now.stack) < len(earlier.stack):
+        opener, opened = earlier.stack[-1]
+        pos = opened if opener.sort != BRACKET and opener.close == closer.group() else pos
+    return -pos - 2
 
 
-def _of_width(before: bytes, stack: tuple[Entry, ...], index: int, column: int) -> int:
-    """Return the innermost entry, from `index` outwards, opened on a line of that indent, or `index` if none was."""
-    for outer in range(index, -1, -1):
-        if stack[outer][1] >= 0 and _width_at(before, stack[outer][1]) == column:
-            return outer
-    return index
-
-
-def _width_at(text: bytes, pos: int) -> int:
-    return width(text[text.rfind(b"\n", 0, pos) + 1 :][:256])
+def width_at(text: bytes, pos: int) -> int:
+    """Return the indent of the line with a position, or -1 if that is not in the text."""
+    return width(text[text.rfind(b"\n", 0, pos) + 1 :][:256]) if pos >= 0 else -1
 
 
 def width(line: bytes) -> int:
@@ -201,3 +204,34 @@ def only_closer_missing(around: Surroundings) -> bool:
     line = around.line.rstrip()
     quotes = {opener.close for opener in around.rules.openers.values() if opener.sort == STRING}
     return line.endswith((b")", b"]", b"}", *quotes)) or re.search(rb"(?<![\w.])\d[\w.]*$", around.line) is not None
+
+
+def find_item(around: Surroundings) -> bytes | None:
+    """Return what stands before the cursor of the item that a comma ends, or None if the text may go on behind a comma.
+
+    A comma ends the item if another one follows on the cursor's line, and in parentheses if its name stands before the
+    cursor: then the rest of it was asked for. Otherwise all further items are welcome. The item is without its strings
+    and brackets.
+    """
+    brackets = around.state.brackets
+    if not brackets or around.in_text or around.state.stack[-1] != brackets[-1]:
+        return None
+    opener, at = brackets[-1]
+    if opener.block or at < 0 or len(around.before) - at > MAX_ITEM:
+        return None
+    if _NO_LIST.search(around.before, max(0, at - 16), at):
+        return None
+    text = _STRING.sub(b"", around.before[at + 1 :])
+    for _ in range(_NESTED):
+        text = _PAIR.sub(b"", text)
+    begun = text.rpartition(b",")[2]
+    named = opener.open == b"(" and _NAMED.match(begun) is not None
+    return begun if named or around.right.lstrip().startswith(b",") else None
+
+
+def ends_item(item: bytes) -> bool:
+    """Return whether a comma, in no bracket of the item's own, ends it.
+
+    It does not between the types in angle brackets, nor between a lambda's parameters.
+    """
+    return _LAMBDA.search(item) is None and len(_OPENED.findall(item)) <= len(_CLOSED.findall(item))

@@ -38,6 +38,7 @@ class ContextTracker:
     `language` is a name or an editor's language id; the context of one without a grammar is always `unknown`. `sent` is
     the language server's view of the cursor, which holds until something is appended.
 
+    grammar       of the language, or None
     lexed         the lexed window up to the tip, or None without a grammar
     bytes_parsed  so far
     given_up      the number of parses that were abandoned because they took too long or broke the parser
@@ -45,9 +46,9 @@ class ContextTracker:
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
-        self._grammar = load_grammar(language)
+        self.grammar = load_grammar(language)
         self._suffix = suffix
-        self.lexed = LexedWindow(self._grammar.rules, prefix) if self._grammar else None
+        self.lexed = LexedWindow(self.grammar.rules, prefix) if self.grammar else None
         self.bytes_parsed = self.given_up = 0
         self.broke_parser = False
         self._sent: Cursor | None = None
@@ -65,13 +66,13 @@ class ContextTracker:
 
     def context(self, *, parse: bool = True) -> Cursor:
         """Return the cursor at the tip. Without `parse`, use the lexer only, which needs no other process."""
-        if self._grammar is None or self.lexed is None:
+        if self.grammar is None or self.lexed is None:
             return self._sent or Cursor()
         if self._sent and not self.lexed.appended:
             return self._sent
         key = (self.lexed.version, parse)
         if self._answer is None or self._answer[0] != key:
-            tip = Tip(self._grammar.data, self._grammar.rules, self.lexed.text, self.lexed.state())
+            tip = Tip(self.grammar.data, self.grammar.rules, self.lexed.text, self.lexed.state())
             self._answer = (key, self._work_out(tip, self.lexed, parse))
         return self._answer[1]
 
