@@ -172,7 +172,7 @@ class CodeEnd:
     def _max_body(self, state: LexState) -> int:
         """Return the most indent of the block whose head ends at `state`, in characters, or -1 if nothing shows it."""
         around, text = self.around, self._lexer.text[: state.pos]
-        return max_body_indent(around.data, around.rules, around.before, text, state)
+        return max_body_indent(around.rules, around.before, text, state)
 
     def _full_line(self) -> bytes:
         return bytes(self._text[self._line :]) if self._line >= 0 else self.around.line + self._text

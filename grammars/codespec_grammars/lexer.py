@@ -108,7 +108,7 @@ class Lexer:
         elif group == "comment" and match.end(group) == end:
             self._comment = match.start()
         elif group == "heredoc" and not self._in_arithmetic():
-            self._pending.append(heredoc_opener(self._heredoc_word(match), self.rules.heredoc_rest))
+            self._pending.append(heredoc_opener(self._heredoc_word(match), self.rules.data.heredoc_rest.encode()))
 
     def _open(self, mark: bytes, pos: int) -> None:
         opener, innermost = self._opener(mark, pos), len(self._stack) - 1
@@ -147,14 +147,11 @@ class Lexer:
 
     def _in_arithmetic(self) -> bool:
         """Return whether two openers in a row, as in `((`, surround the position."""
-        mark, stack = self.rules.arithmetic, self._stack
+        mark = self.rules.data.arithmetic
         if not mark:
             return False
-        opened = [
-            pos
-            for opener, pos in stack
-            if opener.sort == BRACKET and opener.close == PAIRS[mark[-1:].decode()].encode()
-        ]
+        close = PAIRS[mark[-1]].encode()
+        opened = [pos for opener, pos in self._stack if opener.sort == BRACKET and opener.close == close]
         return any(later == earlier + 1 for earlier, later in pairwise(opened))
 
     def _opener(self, mark: bytes, pos: int) -> Opener:
@@ -191,7 +188,7 @@ class Lexer:
                 break
             self._drop(len(self._stack) - 1, pos)
         if len(self._stack) < before:
-            self.repairs.append((start, self.rules.terminator))
+            self.repairs.append((start, self.rules.data.terminator.encode()))
 
     def _in_plain_bracket(self) -> bool:
         """Return whether the innermost entry is a bracket that is neither a block nor an interpolation in a string."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from codespec_grammars.language import Language, LiteralRule, StringRule
 
@@ -35,8 +36,7 @@ class Opener:
 Entry = tuple[Opener, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(NamedTuple):
     """A compiled `LiteralRule`."""
 
     rule: LiteralRule
@@ -51,15 +51,13 @@ class LexerRules:
     `code` finds the next event in code: the group that matched is its text, and the group's name its kind.
     """
 
+    data: Language
     code: re.Pattern[bytes]
     openers: dict[bytes, Opener]
     values: dict[bytes, Opener]  # the block brackets in a value position, where they contain no statements
     value: re.Pattern[bytes]  # the text before such a bracket
     literals: tuple[Literal, ...]
     heredoc: re.Pattern[bytes] | None
-    heredoc_rest: bytes
-    arithmetic: bytes
-    indented_text: re.Pattern[bytes] | None
     indented_parent: re.Pattern[bytes]
     beginning: tuple[Entry, ...]  # open at the start of a file
     restart: re.Pattern[bytes] | None
@@ -70,7 +68,6 @@ class LexerRules:
     goes_on: re.Pattern[bytes] | None
     item: re.Pattern[bytes]
     anchors: tuple[re.Pattern[bytes], ...]
-    terminator: bytes
     docs: tuple[bytes, ...]
     line_comments: tuple[bytes, ...]
 
@@ -78,32 +75,38 @@ class LexerRules:
 def compile_rules(data: Language) -> LexerRules:
     """Compile the regular expressions of one language."""
     rules: tuple[StringRule | LiteralRule, ...] = (*data.strings, *data.literals)
-    openers = {mark.encode(): _interpolation(mark) for rule in rules for mark in rule.interpolation}
-    openers |= {pair[0].encode(): _bracket(data, pair) for pair in data.brackets}
-    openers |= {rule.open.encode(): _string(rule) for rule in data.strings}
-    openers |= {mark[0].encode(): _comment(data, *mark) for mark in data.block_comments}
-    values = {mark: replace(opener, block=False) for mark, opener in openers.items() if opener.block}
+    marks = [mark for rule in rules for mark in rule.interpolation]
+    openers = {mark: Opener(BRACKET, mark.encode(), PAIRS.get(mark[-1], mark[-1]).encode()) for mark in marks}
+    for mark, close in (tuple(pair) for pair in data.brackets):
+        openers[mark] = Opener(BRACKET, mark.encode(), close.encode(), block=mark in data.block_brackets)
+    openers |= {rule.open: _string(rule) for rule in data.strings}
+    openers |= {mark[0]: _comment(data, *mark) for mark in data.block_comments}
+    words = b"".join(rb"|\b" + word.encode() for word in data.value_words)
+    goes_on = _words(data.continuation_words)
+    item = (b"(?!" + goes_on.pattern + b")" if goes_on else b"") + b"(?:" + data.item.encode() + b")"
+    anchors = [anchor.encode() for anchor in data.anchors] or [item]
+    begins_in = (rule for rule in data.literals if data.begins_in and re.fullmatch(rule.pattern, data.begins_in))
     return LexerRules(
-        values=values,
-        value=_value(data),
+        data=data,
+        values={opener.open: replace(opener, block=False) for opener in openers.values() if opener.block},
+        value=re.compile(b"(?:" + data.value_before.encode() + words + rb")[ \t]*$"),
         code=_code(data),
-        openers=openers,
-        literals=tuple(_literal(rule) for rule in data.literals),
+        openers={mark.encode(): opener for mark, opener in openers.items()},
+        literals=tuple(
+            Literal(rule, re.compile(rule.pattern.encode(), re.M), re.compile(rule.before.encode()))
+            for rule in data.literals
+        ),
         heredoc=re.compile(data.heredoc.encode(), re.M) if data.heredoc else None,
-        heredoc_rest=data.heredoc_rest.encode(),
-        arithmetic=data.arithmetic.encode(),
-        indented_text=re.compile(data.indented_text.encode()) if data.indented_text else None,
         indented_parent=re.compile(data.indented_parent.encode()),
-        beginning=_beginning(data),
-        restart=_either(data.restart_words, data.restart_pattern),
+        beginning=tuple((literal_opener(rule, data.begins_in.encode()), 0) for rule in begins_in)[:1],
+        restart=_words(data.restart_words, data.restart_pattern),
         imports=_words(data.import_words),
-        signatures=_either(data.signature_words, data.signature_pattern),
+        signatures=_words(data.signature_words, data.signature_pattern),
         heads=_words(data.head_words),
         flat=_words(data.flat_words),
-        goes_on=_words(data.continuation_words),
-        item=re.compile(_item(data)),
-        anchors=tuple(re.compile(rb"\n(?=" + anchor + b")") for anchor in _anchors(data)),
-        terminator=data.terminator.encode(),
+        goes_on=goes_on,
+        item=re.compile(item),
+        anchors=tuple(re.compile(rb"\n(?=" + anchor + b")") for anchor in anchors),
         docs=tuple(mark.encode() for mark in data.doc_comments),
         line_comments=tuple(mark.encode() for mark in data.line_comments),
     )
@@ -129,57 +132,34 @@ def literal_opener(rule: LiteralRule, open: bytes, group: str = "", columns: int
     close = rule.close.replace("{1}", group).replace("{pair}", pair).encode("latin-1")
     escaped = {"{1}": re.escape(group), "{pair}": re.escape(pair)}
     ends = _PLACES.sub(lambda place: escaped[place.group()], rule.close_pattern).encode("latin-1") or re.escape(close)
-    parts = [b"(?P<escape>" + rule.escape.encode() + b")"] if rule.escape else []
-    if rule.interpolation:
-        parts.append(b"(?P<open>" + _any(rule.interpolation) + b")")
-    parts.append(b"(?P<close>" + (ends or _NEVER) + b")")
+    more = []
     if rule.nested and pair != group:
-        parts.append(b"(?P<nest>" + re.escape(group).encode("latin-1") + b")")
+        more.append(b"(?P<nest>" + re.escape(group).encode("latin-1") + b")")
     if rule.indented:
-        parts.append(rb"(?P<leave>^(?= {0,%d}[^\s]))" % columns)
-    if not rule.multiline:
-        parts.append(rb"(?P<end>\n)")
-    sort = COMMENT if rule.comment else STRING
-    return Opener(sort, open, close, re.compile(b"|".join(parts), re.M), multiline=rule.multiline)
+        more.append(rb"(?P<leave>^(?= {0,%d}[^\s]))" % columns)
+    inside = _inside(ends or _NEVER, rule.escape, rule.interpolation, rule.multiline, more)
+    return Opener(COMMENT if rule.comment else STRING, open, close, inside, multiline=rule.multiline)
 
 
-def _literal(rule: LiteralRule) -> Literal:
-    return Literal(rule, re.compile(rule.pattern.encode(), re.M), re.compile(rule.before.encode()))
-
-
-def _beginning(data: Language) -> tuple[Entry, ...]:
-    mark = data.begins_in
-    rules = (rule for rule in data.literals if mark and re.fullmatch(rule.pattern, mark))
-    return tuple((literal_opener(rule, mark.encode()), 0) for rule in rules)[:1]
-
-
-def _bracket(data: Language, pair: str) -> Opener:
-    return Opener(BRACKET, pair[0].encode(), pair[1].encode(), block=pair[0] in data.block_brackets)
-
-
-def _interpolation(mark: str) -> Opener:
-    return Opener(BRACKET, mark.encode(), PAIRS.get(mark[-1], mark[-1]).encode())
+def _inside(
+    close: bytes, escape: str, opens: tuple[str, ...], multiline: bool, more: Sequence[bytes] = ()
+) -> re.Pattern[bytes]:
+    """Return the pattern of the events in a string or comment."""
+    parts = [b"(?P<escape>" + escape.encode() + b")"] if escape else []
+    parts += [b"(?P<open>" + _any(opens) + b")"] if opens else []
+    parts += [b"(?P<close>" + close + b")", *more]
+    return re.compile(b"|".join(parts if multiline else [*parts, rb"(?P<end>\n)"]), re.M)
 
 
 def _string(rule: StringRule) -> Opener:
-    parts = [b"(?P<escape>" + rule.escape.encode() + b")"] if rule.escape else []
-    if rule.interpolation:
-        parts.append(b"(?P<open>" + _any(rule.interpolation) + b")")
-    parts.append(b"(?P<close>" + re.escape(rule.close.encode()) + b")")
-    if not rule.multiline:
-        parts.append(rb"(?P<end>\n)")
-    inside = re.compile(b"|".join(parts))
+    inside = _inside(re.escape(rule.close.encode()), rule.escape, rule.interpolation, rule.multiline)
     sort = BRACKET if rule.bracket else STRING
     return Opener(sort, rule.open.encode(), rule.close.encode(), inside, multiline=rule.multiline)
 
 
 def _comment(data: Language, mark: str, close: str) -> Opener:
-    ends = re.escape(close.encode())
-    parts = [b"(?P<close>" + ends + b")"]
-    if data.nested_comments:
-        parts.append(b"(?P<open>" + re.escape(mark.encode()) + b")")
-    documents = mark in data.doc_comments
-    return Opener(COMMENT, mark.encode(), close.encode(), re.compile(b"|".join(parts)), documents=documents)
+    inside = _inside(re.escape(close.encode()), "", (mark,) if data.nested_comments else (), True)
+    return Opener(COMMENT, mark.encode(), close.encode(), inside, documents=mark in data.doc_comments)
 
 
 def _code(data: Language) -> re.Pattern[bytes]:
@@ -227,32 +207,9 @@ def _flat(data: Language) -> bytes:
     return b"|".join(parts)
 
 
-def _item(data: Language) -> bytes:
-    """Return a pattern for the start of a line that begins an item, not one that continues the item above."""
-    goes_on = _words(data.continuation_words)
-    never = b"(?!" + goes_on.pattern + b")" if goes_on else b""
-    return never + b"(?:" + data.item.encode() + b")"
-
-
-def _anchors(data: Language) -> list[bytes]:
-    return [anchor.encode() for anchor in data.anchors] or [_item(data)]
-
-
-def _value(data: Language) -> re.Pattern[bytes]:
-    words = b"".join(rb"|\b" + word.encode() for word in data.value_words)
-    return re.compile(b"(?:" + data.value_before.encode() + words + rb")[ \t]*$")
-
-
-def _either(words: tuple[str, ...], pattern: str) -> re.Pattern[bytes] | None:
-    listed = _words(words)
-    patterns = [listed.pattern] if listed else []
-    if pattern:
-        patterns.append(rb"[ \t]*(?:" + pattern.encode() + b")")
-    return re.compile(b"|".join(patterns), re.M) if patterns else None
-
-
-def _words(words: tuple[str, ...]) -> re.Pattern[bytes] | None:
-    if not words:
-        return None
+def _words(words: tuple[str, ...], pattern: str = "") -> re.Pattern[bytes] | None:
+    """Return a pattern for the start of a line with one of the words, or with the pattern; None without both."""
     listed = b"|".join(rb"\b" + re.escape(w.encode()) if w[0].isalpha() else re.escape(w.encode()) for w in words)
-    return re.compile(rb"[ \t]*(?:(?:" + listed + rb")(?![\w]))")
+    patterns = [rb"[ \t]*(?:(?:" + listed + rb")(?![\w]))"] if words else []
+    patterns += [rb"[ \t]*(?:" + pattern.encode() + b")"] if pattern else []
+    return re.compile(b"|".join(patterns), re.M) if patterns else None

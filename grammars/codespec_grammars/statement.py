@@ -107,12 +107,12 @@ def indent_unit(data: Language, text: bytes) -> int:
     return 4 if data.indent == "tab" else int(data.indent)
 
 
-def expected_indent(data: Language, rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
+def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
     """Return the indent of the next statement.
 
     It is one level more after an opened block or bracket, else the indent of the line where the last statement began.
     """
-    end = _last_code(data, text)
+    end = _last_code(rules.data, text)
     if end == 0:
         return 0
     start = text.rfind(b"\n", 0, end) + 1
@@ -124,24 +124,24 @@ def expected_indent(data: Language, rules: LexerRules, text: bytes, state: LexSt
     indent = indent_end(text, first) - first
     if rules.flat and rules.flat.match(text, start, end):
         return indent
-    if opens_block or _opens(data, text[start:end], state, start):
-        return indent + indent_unit(data, text)
+    if opens_block or _opens(rules.data, text[start:end], state, start):
+        return indent + indent_unit(rules.data, text)
     return indent
 
 
-def max_body_indent(data: Language, rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
+def max_body_indent(rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
     """Return the most characters of indent for the block whose head ends `text`, or -1 if it is not known.
 
     Known where indents alone make blocks, the head is not inside brackets, and `before`, the text before the cursor,
     shows how far the file indents. The unit of spaces is a guess: deeper by less than four columns is no mistake.
     """
-    end = _last_code(data, text)
+    end = _last_code(rules.data, text)
     if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
         return -1
     if _INDENTED.search(before, max(0, len(before) - LOOKED_AT)) is None:
         return -1
-    expected = expected_indent(data, rules, text, state, opens_block=False)
-    return expected if indent_unit(data, text) == 1 else expected + 3
+    expected = expected_indent(rules, text, state, opens_block=False)
+    return expected if indent_unit(rules.data, text) == 1 else expected + 3
 
 
 def _last_code(data: Language, text: bytes) -> int:

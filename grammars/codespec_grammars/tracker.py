@@ -16,7 +16,6 @@ from typing import NamedTuple
 from codespec_grammars import workers
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.grammar import NOTHING, Captures, load_grammar
-from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, STRING, Entry, LexerRules
 from codespec_grammars.statement import begins_with, expected_indent, is_word, statement_start, word_before
@@ -72,7 +71,7 @@ class ContextTracker:
             return self._sent
         key = (self.lexed.version, parse)
         if self._answer is None or self._answer[0] != key:
-            tip = Tip(self.grammar.data, self.grammar.rules, self.lexed.text, self.lexed.state())
+            tip = Tip(self.grammar.rules, self.lexed.text, self.lexed.state())
             self._answer = (key, self._work_out(tip, self.lexed, parse))
         return self._answer[1]
 
@@ -83,8 +82,8 @@ class ContextTracker:
             alike = (context in TEXT_LIKE and sent in TEXT_LIKE) or (context in _PLAIN and sent in _AROUND)
             context = sent if alike else context
         brackets = b"".join(opener.open[-1:] for opener, _ in at.state.brackets).decode("ascii", "replace")
-        indent = expected_indent(at.data, at.rules, at.text, at.state, context is Context.BLOCK_START)
-        return Cursor(context, brackets, indent, at.data.name)
+        indent = expected_indent(at.rules, at.text, at.state, context is Context.BLOCK_START)
+        return Cursor(context, brackets, indent, at.rules.data.name)
 
     def _look_up(self, at: Tip, lexed: LexedWindow) -> Captures:
         """Parse around the tip. A text that broke the parser would break it again at the next key: no retries."""
@@ -95,15 +94,17 @@ class ContextTracker:
         opened = heads(lexed.lexer, stack, start)
         before = opened + repaired(lexed.lexer, start)
         if opened or not lexed.begins_file(start):
-            opening = at.data.indented_opening if before[:1] in (b" ", b"\t") else at.data.window_opening
+            opening = at.rules.data.indented_opening if before[:1] in (b" ", b"\t") else at.rules.data.window_opening
             before = opening.encode() + before
         suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not stack)
-        placeholder, rest = mended(at.data, at.rules, at.text, at.state, suffix)
+        placeholder, rest = mended(at.rules, at.text, at.state, suffix)
         before, rest = _clean(before), _clean(rest)
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
-            captures = workers.look_up(at.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip()))
+            captures = workers.look_up(
+                at.rules.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
+            )
         except workers.WorkerDied:
             self.broke_parser, captures = True, None
         self.given_up += captures is None
@@ -141,7 +142,6 @@ def unseen(sent: Cursor, own: Cursor, lexed: LexedWindow) -> tuple[tuple[Entry, 
 class Tip(NamedTuple):
     """A text up to the tip, and the lexer state there."""
 
-    data: Language
     rules: LexerRules
     text: bytes
     state: LexState
@@ -173,26 +173,26 @@ def decide(at: Tip, captures: Captures) -> Context:
         return Context.INDENT
     if is_word(at.text[-1]):
         return Context.IDENTIFIER
-    return token or inside or Context(at.data.default)
+    return token or inside or Context(at.rules.data.default)
 
 
 def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
     """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
-    if word_before(at.text).decode("utf-8", "replace") in at.data.block_openers:
+    if word_before(at.text).decode("utf-8", "replace") in at.rules.data.block_openers:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
         return captures.token
     if _opens_block(at, stripped):
         return Context.BLOCK_START
-    if stripped.endswith(tuple(pair[1].encode() for pair in at.data.brackets)):
+    if stripped.endswith(tuple(pair[1].encode() for pair in at.rules.data.brackets)):
         return Context.CLOSING
-    if stripped.endswith(tuple(mark.encode() for mark in at.data.members)):
+    if stripped.endswith(tuple(mark.encode() for mark in at.rules.data.members)):
         return Context.IDENTIFIER
-    return Context.OPERATOR if stripped[-1] in at.data.operators.encode() else None
+    return Context.OPERATOR if stripped[-1] in at.rules.data.operators.encode() else None
 
 
 def _opens_block(at: Tip, stripped: bytes) -> bool:
-    if not stripped.endswith(tuple(mark.encode() for mark in at.data.block_openers)):
+    if not stripped.endswith(tuple(mark.encode() for mark in at.rules.data.block_openers)):
         return False
     brackets = at.state.brackets
     if brackets and not brackets[-1][0].block:
@@ -212,7 +212,7 @@ def _text_by_lexer(at: Tip) -> Context | None:
     if opener.sort == COMMENT:
         documents = at.rules.docs and at.text.startswith(at.rules.docs, max(start, 0))
         return Context.DOCSTRING if documents else Context.COMMENT
-    if at.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
+    if at.rules.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
         line = at.text.rfind(b"\n", 0, start) + 1
         before = _without_comments(at, at.text[:line].rstrip())
         if _STRING_START.match(at.text[line:start]) and (not before or before.endswith(b":")):
@@ -261,7 +261,7 @@ def _calls(at: Tip) -> bool:
     opened = at.state.brackets[-1][1]
     before = at.text[statement_start(at.text, opened, at.state.brackets[:-1]) : opened]
     name = word_before(before).decode("utf-8", "replace")
-    return bool(name) and name not in at.data.signature_words and _VALUE.search(before) is not None
+    return bool(name) and name not in at.rules.data.signature_words and _VALUE.search(before) is not None
 
 
 def _imports(at: Tip) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from codespec_grammars.language import Language
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules
 from codespec_grammars.statement import begins_with, word_before
@@ -198,7 +197,7 @@ def repaired(lexer: Lexer, start: int) -> bytes:
     return b"".join([*pieces, lexer.text[last:]])
 
 
-def mended(data: Language, rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tuple[bytes, bytes]:
+def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tuple[bytes, bytes]:
     """Return what to put after the text up to a tip: a placeholder, and the suffix with the missing closers.
 
     `suffix` is already cut to its window.
@@ -206,7 +205,7 @@ def mended(data: Language, rules: LexerRules, text: bytes, state: LexState, suff
     at_tip, at_end = _find_closers(rules, state.stack, suffix)
     in_code = in_text(state) is None and state.comment < 0
     word = word_before(text)
-    placeholder = b"0" if word[:1].isdigit() else b"_" if word else data.placeholder.encode() if in_code else WORD
+    placeholder = b"0" if word[:1].isdigit() else b"_" if word else rules.data.placeholder.encode() if in_code else WORD
     line = suffix.partition(b"\n")[0]
     if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
         return placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end
@@ -215,7 +214,7 @@ def mended(data: Language, rules: LexerRules, text: bytes, state: LexState, suff
     if not line.strip() and only_blocks:
         words = None if text.rstrip().endswith(b":") else rules.heads
         ends_head = words is not None and begins_with(words, text, state, True)
-        at_tip += (data.head_end if ends_head else data.terminator).encode()
+        at_tip += (rules.data.head_end if ends_head else rules.data.terminator).encode()
     return placeholder, at_tip + suffix + at_end
 
 

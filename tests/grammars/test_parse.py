@@ -102,7 +102,7 @@ def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
     fixed = []
     for text in (b"call(() => {", b"call({"):
         lexed = LexedWindow(grammar.rules, text)
-        fixed.append(mended(grammar.data, grammar.rules, text, lexed.state(), suffix))
+        fixed.append(mended(grammar.rules, text, lexed.state(), suffix))
     assert fixed[0] != fixed[1]
 
 
