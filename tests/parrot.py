@@ -20,7 +20,7 @@ from codespec.proposers.base import Proposer
 from codespec.sequence import Cap, Draft
 from codespec.sequence import Sequence as Text
 from codespec.speculation.policy import FixedLength
-from codespec.text.align import retokenize
+from codespec.text.align import retokenize_batch
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import Scripted
 
@@ -91,7 +91,7 @@ class Parrot(TorchModel):
             return int.from_bytes(digest, "little") % len(self.token_bytes)
         if len(message) == len(self.text):
             return min(self.tokenizer.model_eos_ids)
-        return retokenize(self.tokenizer, message[-64:], self.text[len(message) :][:64])[0]
+        return retokenize_batch(self.tokenizer, [(message[-64:], self.text[len(message) :][:64])])[0][0]
 
 
 class Prompter(Scripted):

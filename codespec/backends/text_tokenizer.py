@@ -7,8 +7,8 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import declared_eos_ids, read_json
 
 _IN_USE: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDictionary()  # by file and its state
 

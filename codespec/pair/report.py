@@ -23,7 +23,7 @@ from codespec.store.model_config import (
 )
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 

@@ -22,7 +22,7 @@ from codespec.errors import RequestError
 from codespec.files import parse_json
 from codespec.server.chat_template_process import MAX_ADDED, SECONDS
 from codespec.server.wire import clip
-from codespec.text.control_tokens import token_content
+from codespec.text.tokenizer_json import token_content
 from codespec.user_folders import TOKEN_VARIABLE
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from codespec.files import open_regular
 from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
 from codespec.store.pulled import MANIFEST
 from codespec.store.weights import read_header
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.backends.gguf.convert", "codespec.backends.torch.merge_adapter"
 GGUF_TEXTS = "codespec.backends.gguf.texts"

@@ -19,7 +19,7 @@ from typing import Any
 
 from codespec.errors import Fault, ModelError
 from codespec.store.weights import StoredTensor, read_header, weight_files
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 Config = Mapping[str, Any]
 

@@ -27,7 +27,7 @@ from codespec.store.conversions import (
 )  # fmt: skip
 from codespec.store.pulled import find_pulled
 from codespec.store.weights import Layout, read_layout
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 NATIVE = "native"
 ANY = "any"  # number format for callers that read only the configuration and the tokenizer

@@ -16,7 +16,7 @@ from typing import Any
 
 from codespec.errors import ModelError
 from codespec.files import open_regular, parse_json
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 _MAX_HEADER = 100_000_000  # bytes; the format's own limit
 _MAX_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours

@@ -1,17 +1,23 @@
-"""Carry text between vocabularies: retokenize drafts and bring a drafter's tokens up to date.
+"""Carry text between vocabularies: retokenize drafts, bring a drafter's tokens up to date, heal the end of a prompt.
 
 Each model owns its tokens; only bytes cross between vocabularies. All functions are pure in a tokenizer, ids and
 bytes. Matching two vocabularies through their text is string-level exact match (SLEM, Timor et al. 2025); the cut
 is at cumulative token bytes.
+
+Token healing backs up a prompt that ends inside a token and makes the completion spell the held bytes. Without it, a
+model that has learned "return" as one token meets "retu" as two pieces that it rarely saw in training (Lundberg 2023,
+guidance).
 """
 
 from __future__ import annotations
 
 import codecs
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 from codespec.text.tokenizer import TextTokenizer
 
@@ -19,20 +25,19 @@ from codespec.text.tokenizer import TextTokenizer
 # bytes suffice: at 20,000 places of our source, 4 bytes give the same ids as 128, and 8 take 0.6 times as long as 64.
 _WINDOW = 8
 _REJOIN = 8  # maximum number of kept tokens to retokenize at the joint, as the tokenizer itself would split it
-
-
-def retokenize(tokenizer: TextTokenizer, window: bytes, draft: bytes) -> list[int]:
-    """Return the ids that spell `draft` after `window` (see `tail_window`)."""
-    return retokenize_batch(tokenizer, [(window, draft)])[0]
+_VOCABULARIES: WeakKeyDictionary[TextTokenizer, HeldVocabulary] = WeakKeyDictionary()
+_FURTHEST = 4  # tokens that healing holds back; longer spans are never one word
+_CACHED = 256  # held bytes whose ids are kept
 
 
 def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
-    """Retokenize several (window, draft) pairs together, with a second encoding only for the drafts that need it.
+    """Return the ids that spell each draft after its window (see `tail_window`), for (window, draft) pairs.
 
     The ids' bytes are a prefix of the draft's: all of it up to an incomplete last character. If no token boundary falls
     between window and draft, the draft is encoded alone.
     """
-    drafts = [_whole_characters(window, draft) for window, draft in pairs]
+    ends = [complete_utf8_length(window[-3:] + draft) - len(window[-3:]) for window, draft in pairs]
+    drafts = [draft[: max(0, end)] for (_, draft), end in zip(pairs, ends, strict=True)]
     joined = [window + draft if draft else b"" for (window, _), draft in zip(pairs, drafts, strict=True)]
     cuts = [
         _after(tokenizer, ids, len(window)) for ids, (window, _) in zip(tokenizer.spell(joined), pairs, strict=True)
@@ -56,7 +61,11 @@ def tail_window(text: bytes | bytearray, size: int = _WINDOW) -> bytes:
     start = tail.rfind(b"\n", 0, latest) + 1
     if not start:
         start = tail.rfind(b" ", 0, latest + 1)
-    return tail[start if start >= 0 else _character_start(tail, latest) :]
+    if start < 0:
+        start = latest
+        while start and tail[start] & 0xC0 == 0x80:
+            start -= 1
+    return tail[start:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,9 @@ def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], te
     covered = ends[agreeing - 1] if agreeing else 0
     if covered == len(text):
         return Resync(agreeing, [], covered)
-    first = _rejoin_from(tokenizer, ids, agreeing)
+    first = agreeing  # kept id to retokenize: `_REJOIN` back, or after a control token
+    while first and agreeing - first < _REJOIN and tokenizer.token_bytes[ids[first - 1]]:
+        first -= 1
     base = ends[first - 1] if first else 0
     spelled = tokenizer.spell([text[base:]])[0]
     bounds = list(accumulate((len(tokenizer.token_bytes[number]) for number in spelled), initial=base))
@@ -108,12 +119,6 @@ def complete_utf8_length(data: bytes) -> int:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-3:])
     return len(data) - len(decoder.getstate()[0])
-
-
-def _whole_characters(window: bytes, draft: bytes) -> bytes:
-    """Return the draft without an incomplete last character."""
-    end = complete_utf8_length(window[-3:] + draft) - len(window[-3:])
-    return draft[: max(0, end)]
 
 
 def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | None:
@@ -139,15 +144,70 @@ def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence
     return count
 
 
-def _rejoin_from(tokenizer: TextTokenizer, ids: Sequence[int], agreeing: int) -> int:
-    """Return the index of the first kept id to retokenize: `_REJOIN` back, or after a control token."""
-    first = agreeing
-    while first and agreeing - first < _REJOIN and tokenizer.token_bytes[ids[first - 1]]:
-        first -= 1
-    return first
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Result of healing: the last `count` ids of a prompt, and the bytes that they spell."""
+
+    count: int = 0
+    data: bytes = b""
 
 
-def _character_start(text: bytes, offset: int) -> int:
-    while offset and offset < len(text) and text[offset] & 0xC0 == 0x80:
-        offset -= 1
-    return offset
+class HeldVocabulary:
+    """Vocabulary sorted by bytes. Bisection finds the ids that are consistent with held bytes."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        table = tokenizer.token_bytes
+        self.token_bytes = table
+        self._ids = sorted((number for number, data in enumerate(table) if data), key=table.__getitem__)
+        self._bytes = [table[number] for number in self._ids]
+        self._allowed: OrderedDict[bytes, list[int]] = OrderedDict()
+
+    def has_longer(self, start: bytes) -> bool:
+        """Return whether a token starts with `start` and is longer."""
+        first, stop = self._range(start)
+        return first < stop and len(self._bytes[stop - 1]) > len(start)
+
+    def allowed_ids(self, held: bytes) -> list[int]:
+        """Return the ids consistent with `held`, ascending: they start with it or spell a prefix of it."""
+        if held not in self._allowed:
+            first, stop = self._range(held)
+            within = (self._exactly(held[:end]) for end in range(1, len(held)))
+            self._allowed[held] = sorted(set(self._ids[first:stop]).union(*within))
+            if len(self._allowed) > _CACHED:
+                self._allowed.popitem(last=False)
+        self._allowed.move_to_end(held)
+        return self._allowed[held]
+
+    def _exactly(self, data: bytes) -> list[int]:
+        return self._ids[bisect_left(self._bytes, data) : bisect_right(self._bytes, data)]
+
+    def _range(self, start: bytes) -> tuple[int, int]:
+        """Return the index range of the tokens that start with `start`, in byte order."""
+        rest = start.rstrip(b"\xff")
+        successor = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
+        stop = len(self._bytes) if successor is None else bisect_left(self._bytes, successor)
+        return bisect_left(self._bytes, start), stop
+
+
+def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
+    """Return the sorted vocabulary of a tokenizer, built once."""
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = HeldVocabulary(tokenizer)
+    return _VOCABULARIES[tokenizer]
+
+
+def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> HeldBytes:
+    """Return how much of a prompt's tail to hold back.
+
+    Backs up to the earliest boundary, at most four tokens back, after which one token spells the rest of the prompt and
+    more. Never holds back control tokens.
+    """
+    held = HeldBytes()
+    data = b""
+    for count, number in enumerate(reversed(ids[-_FURTHEST:]), start=1):
+        if not vocabulary.token_bytes[number]:
+            break
+        data = vocabulary.token_bytes[number] + data
+        if vocabulary.has_longer(data):
+            held = HeldBytes(count, data)
+    return held

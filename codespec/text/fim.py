@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from codespec.errors import FIELD, Fault, RequestError
+from codespec.text.align import HeldBytes, held_vocabulary, stable_boundary
 from codespec.text.fim_templates import FimTemplate
-from codespec.text.heal import HeldBytes, held_vocabulary, stable_boundary
 from codespec.text.layout import MAX_CHARS, Block, Layout, Snippets, Window, prefix_window, split_tail, suffix_window
 from codespec.text.tokenizer import TextTokenizer
 

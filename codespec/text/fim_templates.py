@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from codespec.api.limits import MAX_PATH, MAX_SNIPPETS
-from codespec.text.control_tokens import token_content
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import token_content
 
 Order = Literal["psm", "spm", "suffix_first"]
 MAX_FILES = MAX_SNIPPETS  # of a ready-made prompt

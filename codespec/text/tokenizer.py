@@ -17,10 +17,18 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from codespec.errors import TokenizerError
 from codespec.files import Unreadable, read_regular
-from codespec.text.control_tokens import control_ids, declared_eos_ids, read_json, token_content
 from codespec.text.speller import Speller, any_of, missing_bytes, token_bytes_table, trouble_pattern
-from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
-from codespec.text.trial import try_out
+from codespec.text.tokenizer_json import (
+    Document,
+    Kind,
+    control_ids,
+    declared_eos_ids,
+    private_copy,
+    read_facts,
+    read_json,
+    token_content,
+    try_out,
+)
 
 MAX_TEMPLATE = 1 << 20  # bytes
 HOLES, SPARE_IDS = 4, 1 << 16  # the largest id is less than HOLES * tokens + SPARE_IDS

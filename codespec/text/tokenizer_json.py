@@ -1,19 +1,31 @@
-"""Read the properties that a tokenizer.json declares and make the private copy that codespec encodes with.
+"""Read what a model's JSON files declare of its tokenizer, and make the private copy that codespec encodes with.
 
 The private copy drops everything that would lose or invent bytes. It has no NFC normalizer and no dummy prefix (a
 text starts with an ordinary space instead); truncation, padding and dropout are off. Marker-like added tokens count
 as special, and source text stays text.
+
+Control tokens are told from text by their declaration and spelling. The spelling matters because Qwen declares its FIM
+tokens as ordinary added tokens, and GPT-NeoX and Gemma declare runs of spaces and HTML tags the same way.
+
+Regular expressions are tried out on short texts in a process that can be killed. The library's backtrack while holding
+the interpreter's lock and ignore signals, so one that never ends would hang the whole process.
+`python -m codespec.text.tokenizer_json` reads a pre-tokenizer from stdin and exits with 0 after splitting all texts.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from codespec.errors import TokenizerError
-from codespec.text.control_tokens import is_control
+from codespec.files import TooLarge, Unreadable, parse_json, read_json_file
 
 Document = Mapping[str, Any]
 Kind = Literal["byte-level", "sentencepiece", "unigram"]
@@ -23,6 +35,56 @@ _NESTED = ("normalizers", "pretokenizers", "decoders", "processors")
 _LOSSY = frozenset(
     {"NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "BertNormalizer", "Nmt", "Precompiled"}
 )
+
+
+_MARKER = re.compile(
+    r"""
+      <[|\uff5c][^\s<>]*[|\uff5c]>                                  # <|fim_prefix|>, DeepSeek's wide bars
+    | </?(?:fim|file|repo|gh|issue|jupyter|commit|empty)[-_]\w+>     # <fim_prefix>  <fim-suffix>  <file_sep>
+    | <(?:reponame|filename|eos|bos|pad|unk|mask|s|/s|eot)>
+    | <\[[\w-]+\]>                                                   # <[fim-prefix]>
+    | ▁?<(?:PRE|SUF|MID|EOT)>
+    | \[/?(?:PREFIX|SUFFIX|MIDDLE|INST|TOOL_CALLS|PAD|UNK|CLS|SEP|MASK)\]
+    | </?(?:think|tool_\w+|start_of_turn|end_of_turn)>
+    | <unused\d+>
+    """,
+    re.VERBOSE,
+)
+_FIRST = ("<", "[", "▁")  # characters that markers begin with: few tokens do, and a vocabulary has 150,000
+_NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+# Of the trial.
+SECONDS = 10.0  # real ones take some hundredths of a second, plus the process start
+SHORT, LONG = 40, 4096  # run lengths: exponential time shows in short runs, cubic time in long ones
+MAX_CHARACTERS = 32  # characters named by the expressions, which are tried too
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_LETTERS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"
+_MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# Expressions of the starter pair, Qwen 2 and Llama 3, on which most models are based, also as GGUF readers spell them.
+# They need no trial.
+KNOWN = frozenset(
+    {
+        r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+",
+        *(words + number + _MARKS for words in (_WORDS, _LETTERS) for number in (r"|\p{N}", r"|\p{N}{1,3}")),
+    }
+)
+END = "\u2028!"  # matches no run, so the expression has to backtrack
+_USUAL = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object from a file, {} if the file is missing; raise TokenizerError if it is unreadable."""
+    if not path.exists():
+        return {}
+    try:
+        value = read_json_file(path)
+    except (TooLarge, Unreadable) as error:
+        raise TokenizerError(f"{path} can't be read ({error})", "fetch the model again") from error
+    except (OSError, ValueError) as error:
+        fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
+        raise TokenizerError(f"{path} cannot be read as JSON", fix) from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} holds no JSON object", "fetch the model again")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +127,8 @@ def private_copy(document: Document) -> dict[str, Any]:
     """Return the private copy: it encodes ordinary text only, byte for byte, without a dummy prefix."""
     changed = dict(document)
     changed.update(truncation=None, padding=None)
-    changed["normalizer"] = _without(document.get("normalizer"), {"NFC", "Prepend"})
-    changed["pre_tokenizer"] = _without_prefix_space(document.get("pre_tokenizer"))
+    changed["normalizer"] = _changed(document.get("normalizer"), _without_invention)
+    changed["pre_tokenizer"] = _changed(document.get("pre_tokenizer"), _without_prefix_space)
     changed["added_tokens"] = [_as_text_or_special(token) for token in document.get("added_tokens") or ()]
     if (document.get("model") or {}).get("dropout") is not None:
         changed["model"] = {**document["model"], "dropout": None}
@@ -148,36 +210,147 @@ def _dummy_prefix(document: Document) -> DummyPrefix:
     if "Prepend" in _types(document, "normalizer"):
         return "always"
     for part in _components(document.get("pre_tokenizer")):
-        if part["type"] == "Metaspace" and _metaspace_scheme(part) != "never":
-            return "unless_space"
-        if part["type"] == "ByteLevel" and part.get("add_prefix_space", True):
+        adds = part.get("add_prefix_space", True)  # in Metaspace only of documents older than `prepend_scheme`
+        scheme = part.get("prepend_scheme") or ("always" if adds else "never")
+        if (part["type"] == "Metaspace" and scheme != "never") or (part["type"] == "ByteLevel" and adds):
             return "unless_space"
     return "never"
 
 
-def _metaspace_scheme(part: Document) -> str:
-    """Return the prepend scheme, also for documents older than the field `prepend_scheme`."""
-    return str(part.get("prepend_scheme") or ("always" if part.get("add_prefix_space", True) else "never"))
-
-
-def _without(part: Document | None, dropped: set[str]) -> Document | None:
-    """Return the normalizer without the named steps, or None if none is left."""
-    if part is None or part.get("type") in dropped:
-        return None
-    if "normalizers" not in part:
-        return part
-    kept = [inner for inner in (_without(step, dropped) for step in part["normalizers"]) if inner is not None]
-    return {**part, "normalizers": kept} if kept else None
-
-
-def _without_prefix_space(part: Document | None) -> Document | None:
+def _changed(part: Document | None, change: Callable[[Document], Document | None]) -> Document | None:
+    """Return a normalizer or pre-tokenizer with its leaves changed, without those for which `change` returns None."""
     if part is None:
         return None
-    changed = copy.deepcopy(dict(part))
-    for leaf in _components(changed):
-        if isinstance(leaf, dict) and leaf["type"] == "Metaspace":
-            leaf.pop("add_prefix_space", None)
-            leaf["prepend_scheme"] = "never"
-        elif isinstance(leaf, dict) and leaf["type"] == "ByteLevel":
-            leaf["add_prefix_space"] = False
-    return changed
+    key = next((key for key in _NESTED if key in part), "")
+    if not key:
+        return change(part)
+    kept = [inner for inner in (_changed(step, change) for step in part[key]) if inner is not None]
+    return {**part, key: kept} if kept else None
+
+
+def _without_invention(part: Document) -> Document | None:
+    return None if part["type"] in ("NFC", "Prepend") else part
+
+
+def _without_prefix_space(part: Document) -> Document:
+    if part["type"] == "Metaspace":
+        return {**{key: part[key] for key in part if key != "add_prefix_space"}, "prepend_scheme": "never"}
+    return {**part, "add_prefix_space": False} if part["type"] == "ByteLevel" else part
+
+
+def is_marker(content: str) -> bool:
+    """Return whether a string is spelled like the control tokens of common models."""
+    text = content.strip()
+    return text[:1] in _FIRST and _MARKER.fullmatch(text) is not None
+
+
+def is_control(content: str, *, declared: bool) -> bool:
+    """Return whether an added token is a control token rather than text; white space is always text."""
+    return bool(content.strip()) and (declared or is_marker(content))
+
+
+def control_ids(document: Document, vocabulary: Mapping[str, int], config: Document) -> frozenset[int]:
+    """Return the ids that spell no text: control-like tokens, added or not, and the unknown token."""
+    added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
+    model = document.get("model") or {}
+    firsts = {first for first in {name[:1] for name in vocabulary} if first in _FIRST or first.isspace()}
+    names = {name for name in vocabulary if name[:1] in firsts and is_marker(name) and name not in added}
+    names -= _learned(model, names)
+    names |= {name for name, declared in added.items() if is_control(name, declared=declared)}
+    names |= {token_content(config.get(name)) for name in _NAMED} & added.keys()
+    if isinstance(model.get("unk_token"), str):
+        names.add(model["unk_token"])
+    if isinstance(model.get("unk_id"), int):
+        names.add(model["vocab"][model["unk_id"]][0])
+    return frozenset(vocabulary[name] for name in names if name in vocabulary)
+
+
+def token_content(value: Any) -> str:
+    """Return the text of a token given as a string or as an object with `content`; "" if absent."""
+    if isinstance(value, Mapping):
+        return str(value.get("content", ""))
+    return value if isinstance(value, str) else ""
+
+
+def declared_eos_ids(generation: Document, model: Document, eos_id: int | None) -> frozenset[int]:
+    """Return the ids that end `generate`: the generation config's, else the model's, else the tokenizer's."""
+    inner = model.get("text_config")
+    for source in (generation, model, inner if isinstance(inner, Mapping) else {}):
+        value = source.get("eos_token_id")
+        if value is not None:
+            ids = value if isinstance(value, list) else [value]
+            if not all(isinstance(number, int) and number >= 0 for number in ids):
+                raise TokenizerError("eos_token_id is neither an id nor a list of ids", "fetch the model again")
+            return frozenset(ids)
+    return frozenset() if eos_id is None else frozenset({eos_id})
+
+
+def _learned(model: Document, names: set[str]) -> set[str]:
+    """Return the names that a merge produces from text: words of the corpus, not control tokens."""
+    if not names or model.get("ignore_merges"):
+        return names
+    pairs = model.get("merges") or ()
+    if str in set(map(type, pairs)):  # as older documents write them
+        pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in pairs]
+    return names.intersection(map("".join, pairs))
+
+
+def try_out(pre_tokenizer: Any) -> None:
+    """Raise TokenizerError if a pre-tokenizer fails on short texts or does not split them in time."""
+    if KNOWN.issuperset(_expressions(pre_tokenizer)):
+        return
+    command = [sys.executable, "-P", "-m", "codespec.text.tokenizer_json"]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(pre_tokenizer).encode(), capture_output=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TokenizerError(
+            f"the tokenizer's regular expression does not end within {SECONDS:.0f} s on a short text",
+            "use the files of another model",
+        ) from error
+    if done.returncode:
+        raise TokenizerError(
+            "the tokenizer's regular expression fails on a short text", "use the files of another model"
+        )
+
+
+def texts(pre_tokenizer: Any) -> Iterator[str]:
+    """Yield runs of one and of two characters, from the usual ones and those that the expressions name."""
+    named = "".join(dict.fromkeys(character for expression in _expressions(pre_tokenizer) for character in expression))
+    characters = [*dict.fromkeys(_USUAL + named[:MAX_CHARACTERS])]
+    end = END + named[:MAX_CHARACTERS]  # a match is not attempted if a required character is missing
+    for place, character in enumerate(characters):
+        for other in ("", characters[place - 1], "a"):
+            yield (character + other) * SHORT + end
+        yield character * LONG + end
+
+
+def _expressions(part: Any) -> Iterator[str]:
+    """Yield the regular expressions of a pre-tokenizer."""
+    if isinstance(part, Mapping):
+        pattern = part.get("pattern")
+        if isinstance(pattern, Mapping) and isinstance(pattern.get("Regex"), str):
+            yield pattern["Regex"]
+        for inner in part.values():
+            yield from _expressions(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _expressions(inner)
+
+
+def main() -> None:
+    """Split all texts with the pre-tokenizer read from stdin."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(2 * int(SECONDS))  # in case the parent process is gone
+    from tokenizers import Tokenizer
+
+    pre_tokenizer = parse_json(sys.stdin.buffer.read())
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    tokenizer: Any = Tokenizer.from_str(json.dumps({"version": "1.0", "model": model, "pre_tokenizer": pre_tokenizer}))
+    for text in texts(pre_tokenizer):
+        tokenizer.pre_tokenizer.pre_tokenize_str(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ from codespec.api.types import TokenLogprob
 from codespec.backends.language_model import LanguageModel, Logits, on_host
 from codespec.backends.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
-from codespec.text.heal import held_vocabulary
+from codespec.text.align import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
 from codespec.verify.sampling import Position, Row, SampledRow, Sampler
 

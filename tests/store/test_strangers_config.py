@@ -11,7 +11,7 @@ import pytest
 
 from codespec.errors import TokenizerError
 from codespec.store.model_config import context_length, read_layers, why_unsuitable
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 KEYS = (
     *("architectures", "model_type", "text_config", "layer_types", "layers_block_type", "block_types"),

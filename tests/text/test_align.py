@@ -12,7 +12,6 @@ from codespec.text.align import (
     byte_ends,
     complete_utf8_length,
     resync,
-    retokenize,
     retokenize_batch,
     tail_window,
 )
@@ -23,6 +22,10 @@ from tests.toy_tokenizers import KINDS, held_out_texts, toy_tokenizer
 kinds = st.sampled_from(sorted(KINDS))
 
 
+def retokenized(tokenizer: TextTokenizer, window: bytes, draft: bytes) -> list[int]:
+    return retokenize_batch(tokenizer, [(window, draft)])[0]
+
+
 @given(kind=kinds, text=code_text, data=st.data())
 def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str, data: st.DataObject) -> None:
     tokenizer = toy_tokenizer(kind)
@@ -30,7 +33,7 @@ def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str,
     end = data.draw(st.integers(0, len(whole)))
     cut = data.draw(st.integers(0, end))  # both may fall inside a character
     window, draft = whole[:cut], whole[cut:end]
-    ids = retokenize(tokenizer, window, draft)
+    ids = retokenized(tokenizer, window, draft)
     assert tokenizer.decode_bytes(ids) == draft[: max(0, complete_utf8_length(whole[:end]) - cut)]
     assert not tokenizer.special_ids.intersection(ids)
 
@@ -39,7 +42,7 @@ def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str,
 def test_a_batch_equals_one_by_one_for_any_bytes(kind: str, pairs: list[tuple[bytes, bytes]]) -> None:
     tokenizer = toy_tokenizer(kind)
     together = retokenize_batch(tokenizer, pairs)
-    assert together == [retokenize(tokenizer, window, draft) for window, draft in pairs]
+    assert together == [retokenized(tokenizer, window, draft) for window, draft in pairs]
     for ids, (_, draft) in zip(together, pairs, strict=True):
         spelled = tokenizer.decode_bytes(ids)
         assert draft.startswith(spelled) and len(draft) - len(spelled) <= 3
@@ -51,7 +54,7 @@ def test_a_perfect_drafter_keeps_the_targets_own_tokens(kind: str) -> None:
     tokenizer = toy_tokenizer(kind)
     kept, drafted = 0, 0
     for window, draft, canonical in true_continuations(tokenizer, tokens=8, count=150):
-        ids = retokenize(tokenizer, window, draft)
+        ids = retokenized(tokenizer, window, draft)
         drafted += len(canonical)
         kept += next((n for n, (a, b) in enumerate(zip(ids, canonical, strict=False)) if a != b), len(ids))
     assert kept / drafted >= 0.97
@@ -61,20 +64,20 @@ def test_a_dummy_prefix_does_not_spoil_the_draft() -> None:
     """Encoding the draft as a separate text would put a space before it, and nothing would be accepted."""
     tokenizer = toy_tokenizer("llama2")
     assert tokenizer.decode_bytes(tokenizer.encode("name")) == b" name"
-    assert tokenizer.decode_bytes(retokenize(tokenizer, b"self.", b"name")) == b"name"
-    assert tokenizer.decode_bytes(retokenize(tokenizer, b"", b"name")) == b"name"
+    assert tokenizer.decode_bytes(retokenized(tokenizer, b"self.", b"name")) == b"name"
+    assert tokenizer.decode_bytes(retokenized(tokenizer, b"", b"name")) == b"name"
 
 
 def test_without_a_boundary_the_draft_is_spelled_alone() -> None:
     tokenizer = toy_tokenizer("gpt2")
     assert len(tokenizer.spell([b" return"])[0]) == 1  # no boundary inside
-    assert retokenize(tokenizer, b"x ret", b"urn") == tokenizer.spell([b"urn"])[0]
+    assert retokenized(tokenizer, b"x ret", b"urn") == tokenizer.spell([b"urn"])[0]
 
 
 def test_the_window_gives_the_draft_the_splits_of_the_running_text() -> None:
     """After a bracket and a quote, Llama 3's split isolates the dot; at a text's start it joins the word."""
     tokenizer = toy_tokenizer("llama3")
-    ids = retokenize(tokenizer, b'    x = ("[{0}]"', b".format(y)")
+    ids = retokenized(tokenizer, b'    x = ("[{0}]"', b".format(y)")
     assert tokenizer.token_bytes[ids[0]] == b"."
     assert tokenizer.token_bytes[tokenizer.spell([b".format(y)"])[0][0]] == b".format"
 
@@ -83,9 +86,9 @@ def test_an_emoji_is_finished_byte_by_byte() -> None:
     emoji = "\U0001f600".encode()
     for kind in sorted(KINDS):
         tokenizer = toy_tokenizer(kind)
-        assert tokenizer.decode_bytes(retokenize(tokenizer, b"x" + emoji[:2], emoji[2:] + b" y")) == emoji[2:] + b" y"
-        assert retokenize(tokenizer, b"x" + emoji[:1], emoji[1:3]) == []
-        assert tokenizer.decode_bytes(retokenize(tokenizer, b"x", b"y" + emoji[:3])) == b"y"
+        assert tokenizer.decode_bytes(retokenized(tokenizer, b"x" + emoji[:2], emoji[2:] + b" y")) == emoji[2:] + b" y"
+        assert retokenized(tokenizer, b"x" + emoji[:1], emoji[1:3]) == []
+        assert tokenizer.decode_bytes(retokenized(tokenizer, b"x", b"y" + emoji[:3])) == b"y"
 
 
 class TestTailWindow:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.text.heal import HeldVocabulary, held_vocabulary, stable_boundary
+from codespec.text.align import HeldVocabulary, held_vocabulary, stable_boundary
 from tests.toy_tokenizers import KINDS, toy_tokenizer
 
 kinds = st.sampled_from(sorted(KINDS))

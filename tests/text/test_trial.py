@@ -10,7 +10,7 @@ import pytest
 from codespec.api.engine_config import SHIPPED
 from codespec.backends.gguf.tokenizer import FAMILIES
 from codespec.errors import TokenizerError
-from codespec.text.trial import KNOWN, try_out
+from codespec.text.tokenizer_json import KNOWN, try_out
 
 
 def split(*patterns: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from codespec.backends.gguf.header import Header, broken
 from codespec.errors import ModelError
-from codespec.text.control_tokens import is_marker
+from codespec.text.tokenizer_json import is_marker
 
 Json = dict[str, Any]
 

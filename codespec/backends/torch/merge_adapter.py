@@ -27,7 +27,7 @@ from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.store.conversions import adapted_layers
 from codespec.store.disk import check_disk
 from codespec.store.weights import weight_files
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 TOKENIZER = (
     *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),

@@ -27,7 +27,7 @@ from codespec.backends.torch.model_check import FAILURES, one_line, refusal, sam
 from codespec.errors import ModelError
 from codespec.store.model_config import check_claims, not_held, quantization_of, why_unsuitable
 from codespec.store.weights import StoredTensor
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 
 PROBE = "codespec-window-probe"
 OWN = "eager"  # the attention that each architecture has itself

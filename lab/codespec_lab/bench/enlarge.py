@@ -32,7 +32,7 @@ from torch import Tensor
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError
 from codespec.store.resolve import resolve
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")

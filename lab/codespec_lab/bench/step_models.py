@@ -27,8 +27,8 @@ from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.call_search import settle
 from codespec.startup.calls import fast_calls
 from codespec.store.resolve import resolve
-from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.shapes import Shape
 
 LONGEST = 32768

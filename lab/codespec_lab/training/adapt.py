@@ -13,7 +13,7 @@ import torch
 from codespec.errors import TrainingError
 from codespec.store.catalogue import find_entry
 from codespec.store.conversion_cache import SOURCE
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.corpus.documents import read_documents
 from codespec_lab.training.adapt_samples import AdaptStream
 from codespec_lab.training.export import data_facts

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM
 from codespec.errors import TrainingError
 from codespec.store.conversion_cache import hash_once
 from codespec.store.resolve import resolve
-from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.adapt_samples import Batch, Sentinels, choose_sentinels, initial_vectors
 

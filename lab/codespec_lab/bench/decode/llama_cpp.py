@@ -20,7 +20,7 @@ from codespec.store.conversion_cache import SOURCE
 from codespec.store.conversions import base_model_name, source_quantization
 from codespec.store.pulled import pulled
 from codespec.store.resolve import resolve
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (
     Answer,

@@ -27,7 +27,7 @@ from codespec.engine.admission import Admission
 from codespec.store.conversions import source_quantization
 from codespec.store.processor import processor
 from codespec.store.resolve import resolve
-from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.decode.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
 from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels

@@ -23,8 +23,8 @@ from codespec.engine.engine import Engine
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
 from codespec.store.disk import StageBar
-from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import read_json
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.distill.lessons import batch, make_lesson
 from codespec_lab.training.distill.places import Place, request_at
