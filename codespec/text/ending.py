@@ -1,5 +1,7 @@
 """Decide whether an editor completion begins at a cursor, its shape (line, statement or block), and where it ends.
 
+`RestOfLine` recognizes the rest of the cursor's line at the end of a completion, where it would be inserted twice.
+
 Uses syntax if the language has a grammar, indentation otherwise. Of the shape's end and the filters', the one that
 becomes decidable at the earliest byte wins, so drafts, rounds and token boundaries cannot move it. No byte is
 reported as certain that a later byte could remove. Operates on bytes, not on tokens.
@@ -8,13 +10,14 @@ reported as certain that a later byte could remove. Operates on bytes, not on to
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings, find_place, only_closer_missing, read_surroundings
 
 from codespec.api.types import CompletionRequest, Shape
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import (
-    MAX_RIGHT,
+    Assignment,
     BlankRun,
     ByteLoop,
     Filter,
@@ -22,12 +25,11 @@ from codespec.text.filters import (
     Markers,
     MostLines,
     RepeatedLine,
-    RestOfLine,
+    SecondDocstring,
     has_word,
     lines_below,
 )
 from codespec.text.fim_templates import FAMILIES, family_tokens
-from codespec.text.slips import Assignment, SecondDocstring
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
@@ -47,7 +49,9 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
     if shape == "line":
         return Scope.LINE
     if place is None:
-        return Scope.BLOCK if shape == "block" else _by_indent(before, right)
+        line = before.rpartition(b"\n")[2].rstrip()
+        goes_on = right.strip() or (line and not line.endswith(_OPENERS))
+        return Scope.LINE if shape != "block" and goes_on else Scope.BLOCK
     if place.in_text:
         return Scope.LINE
     if shape == "block":
@@ -57,13 +61,6 @@ def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right
     if right.strip() and not place.opened:
         return Scope.REST
     return Scope.BLOCK if place.opened else Scope.STATEMENT
-
-
-def _by_indent(before: bytes, right: bytes) -> Scope:
-    line = before.rpartition(b"\n")[2]
-    if right.strip() or (line.strip() and not line.rstrip().endswith(_OPENERS)):
-        return Scope.LINE
-    return Scope.BLOCK
 
 
 def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
@@ -112,6 +109,8 @@ _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if 
 
 MAX_LINES = 12  # non-blank lines, the default limit for shape "auto"
 LOOKED_AT = 2048  # bytes of the cursor's line checked for repetition
+MAX_RIGHT = 2048  # bytes of the rest of the line to compare
+_CLOSING_SIGNS = b")]}>\"'` \t"
 LOOKED_BELOW = 8192  # bytes below the cursor: more than the model reads of them
 
 
@@ -169,7 +168,7 @@ class Ending:
             return self.cut
         text = bytes(self._text)
         certain = min(len(text.rstrip()), self._finder.certain, *(filter_.certain for filter_ in self._filters))
-        return self._sure(text[:certain])
+        return self._shown(text[:certain], self._rest.least)
 
     def _decide(self) -> None:
         cuts = [cut for cut in (self._finder.cut, *(filter_.cut for filter_ in self._filters)) if cut]
@@ -183,17 +182,14 @@ class Ending:
 
         Drops the text that is already to the right of the cursor, or trailing white space if there is none.
         """
-        text = text[: complete_utf8_length(text)]
-        keep = self._rest.left(len(text)) if self._right.strip() else len(text.rstrip())
-        if has_word(text[:keep]):
-            return keep
-        self.reason = "nothing worth showing is left"
-        return 0
+        keep = self._shown(text, self._rest.left)
+        self.reason = self.reason if keep else "nothing worth showing is left"
+        return keep
 
-    def _sure(self, text: bytes) -> int:
+    def _shown(self, text: bytes, measure: Callable[[int], int]) -> int:
         text = text[: complete_utf8_length(text)]
-        sure = self._rest.least(len(text)) if self._right.strip() else len(text.rstrip())
-        return sure if has_word(text[:sure]) else 0
+        shown = measure(len(text)) if self._right.strip() else len(text.rstrip())
+        return shown if has_word(text[:shown]) else 0
 
 
 def begin_endings(request: CompletionRequest) -> list[Ending | None]:
@@ -223,7 +219,7 @@ class IndentEnd:
         line = before.rpartition(b"\n")[2]
         self._block = scope is not Scope.LINE
         self._indent = len(line) - len(line.lstrip(b" \t"))
-        self._deeper = bool(line.strip()) and line.rstrip().endswith((b":", b"{", b"(", b"[", b","))
+        self._deeper = line.rstrip().endswith(_OPENERS)
         self._closer = right.strip()[:1] if right.strip()[:1] in (b")", b"]", b"}") else b""
         self._text = bytearray()
         self._shown = 0  # bytes without trailing white space
@@ -283,3 +279,112 @@ class IndentEnd:
                 Cut(len(self._text), len(self._text) - 1, "its end is to the right of the cursor") if known else None
             )
             self._closer = b""
+
+
+class RestOfLine:
+    """Matcher of a completion against `right`, the rest of the cursor's line.
+
+    Each byte is read once, whatever the line contains (Knuth, Morris and Pratt 1977).
+    """
+
+    def __init__(self, right: bytes) -> None:
+        self._stems = [_Stem(stem) for stem in _stems(right[:MAX_RIGHT])]
+        self._spaced = right[:1].isspace()
+        self._text = bytearray()
+        self._shown = [0]  # by length of the text: bytes left without trailing spaces
+        self._left = [0]  # the same, also without the rest of the line
+
+    def advance(self, data: bytes) -> None:
+        """Append bytes."""
+        self._text += data
+        for stem in self._stems:
+            stem.advance(data)
+        for end in range(len(self._left), len(self._text) + 1):
+            spare = self._spaced and self._text[end - 1] in b" \t"
+            self._shown.append(self._shown[end - 1] if spare else end)
+            size = self._overlap(end)
+            self._left.append(self._left[self._shown[end - size]] if size else self._shown[end])
+
+    def left(self, end: int) -> int:
+        """Return how many of the first `end` bytes to keep if the text ends there.
+
+        Drops the rest of the line, or a beginning of it, if the text repeats it, and a trailing space if the rest
+        starts with one.
+        """
+        return self._left[end]
+
+    def least(self, end: int) -> int:
+        """Return a lower bound of `left` for the first `end` bytes, whatever follows them."""
+        begun = (end - size for stem in self._stems for size in stem.begun(end))
+        return min([self._left[end], *(self._left[self._shown[start]] for start in begun)])
+
+    def _overlap(self, end: int) -> int:
+        return next((size for stem in self._stems if (size := stem.overlap(self._text, end))), 0)
+
+
+class _Stem:
+    """One spelling of the rest of a line.
+
+    A border of a text is a prefix of the stem that is a suffix of the text.
+    """
+
+    def __init__(self, stem: bytes) -> None:
+        self.stem = stem
+        self._closers = len(stem) - len(stem.lstrip(_CLOSING_SIGNS))
+        self._border = [0, 0]  # the longest proper border of each prefix of the stem, by its size
+        for size in range(1, len(stem)):
+            self._border.append(self._grown(self._border[size], stem[size]))
+        self._whole = [0, 0]  # the longest border that can be cut
+        for size in range(2, len(stem) + 1):
+            border = self._border[size]
+            fits = border and self._may_end(border) and self._may_begin(stem[size - border - 1])
+            self._whole.append(border if fits else self._whole[border])
+        self._longest = [0]  # longest border by length of the text
+
+    def advance(self, data: bytes) -> None:
+        """Append bytes."""
+        for byte in data:
+            self._longest.append(self._grown(self._longest[-1], byte))
+
+    def overlap(self, text: bytearray, end: int) -> int:
+        """Return the size of the longest border of `text[:end]` that begins and ends at word boundaries."""
+        size = self._longest[end]
+        fits = self._may_end(size) and (size == end or self._may_begin(text[end - size - 1]))
+        return size if fits else self._whole[size]
+
+    def begun(self, end: int) -> list[int]:
+        """Return the sizes of all borders of a text of `end` bytes that may grow, including the empty one."""
+        sizes, size = [0], self._longest[end]
+        while size:
+            sizes.append(size)
+            size = self._border[size]
+        return [size for size in sizes if size < len(self.stem)]
+
+    def _grown(self, border: int, byte: int) -> int:
+        """Return the longest border after one more byte."""
+        while border and (border == len(self.stem) or self.stem[border] != byte):
+            border = self._border[border]
+        return border + (self.stem[border] == byte)
+
+    def _may_end(self, size: int) -> bool:
+        """Return whether a border of this size ends at a word boundary and contains more than closing signs."""
+        if size == len(self.stem):
+            return True
+        split = size and has_word(self.stem[size - 1 : size]) and has_word(self.stem[size : size + 1])
+        return size > self._closers and not split
+
+    def _may_begin(self, before: int) -> bool:
+        """Return whether the stem starts at a word boundary after this byte."""
+        return not (has_word(bytes([before])) and has_word(self.stem[:1]))
+
+
+def _stems(right: bytes) -> list[bytes]:
+    """Return the spellings of the rest of a line: whole, and without its trailing closers.
+
+    Closers alone identify nothing.
+    """
+    whole = right.strip()
+    stem = whole.rstrip(_CLOSERS + b" \t")
+    if stem:
+        return list(dict.fromkeys((whole, stem)))
+    return [whole] if whole and not set(whole) & set(b")]}") else []

@@ -1,10 +1,9 @@
-"""Cut stop strings, markers, repetitions and trivial text from a completion, and text already right of the cursor.
+"""Cut stop strings, markers, repetitions and slips from a completion.
 
 Each filter follows a growing text and reads each byte once. `cut` is the end of the text: it is decided at one byte
 and later bytes do not move it. `certain` is the number of bytes that no later byte can remove. No filter changes a
-byte: indentation and line ends stay as written. Operates on bytes and lines, independent of language and tokens.
-
-`RestOfLine` recognizes the rest of the cursor's line at the end of a completion, where it would be inserted twice.
+byte: indentation and line ends stay as written. A slip is what the language hardly allows: a second docstring, an
+assignment as a condition.
 """
 
 from __future__ import annotations
@@ -12,15 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from codespec_grammars import Cut
+from codespec_grammars import Cut, Surroundings
 
 LONGEST_PERIOD, MIN_LOOP = 96, 48  # bytes of a unit repeated within a line, and of all its repetitions
 LONG_UNIT = 16  # bytes of a unit that loops if it occurs three times; a shorter one must occur four times
 MAX_LINES = 8  # lines of a repeated block
+_NEEDED = {1: 2, 2: 4}  # consecutive lines that must equal those above, by lines of the block; by default its lines
 MAX_BELOW, MIN_WORDS = 40, 4  # non-blank lines below the cursor, and words of a statement, that may not be repeated
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
 _NO_STATEMENTS = (b"#", b"//", b"/*", b"*", b"@")
 LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code is rarely indented or aligned further
+MAX_CONDITION = 400  # bytes of a line up to an assignment
+_QUOTES = (b'"""', b"'''")
+_DOCSTRING = re.compile(rb"[ \t]*[rRuU]?(\"\"\"|''')")
+_MAY_BE_DOCSTRING = re.compile(rb"[ \t]*[rRuU]?(?:\"{0,2}|'{0,2})$")
+_STRING = re.compile(rb"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`")
+_PAIR = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
+_NESTED = 4  # brackets in brackets
+_OF_OPERATORS = tuple(bytes([byte]) for byte in b"=!<>:+-*/%&|^~?.")  # before an `=`
+_HEAD = re.compile(rb"\b(?:if|elif|elsif|elseif|while|assert)\b")
 
 
 class StopFinder:
@@ -45,11 +54,11 @@ class StopFinder:
 
     def held_back(self, text: bytes | bytearray) -> int:
         """Return the number of trailing bytes that can begin a stop string."""
-        lengths = range(min(self._longest - 1, len(text)), 0, -1)
-        return next((size for size in lengths if self._may_begin(bytes(text[-size:]))), 0)
-
-    def _may_begin(self, tail: bytes) -> bool:
-        return any(len(stop) > len(tail) and stop.startswith(tail) for stop in self.stops)
+        for size in range(min(self._longest - 1, len(text)), 0, -1):
+            tail = bytes(text[-size:])
+            if any(len(stop) > size and stop.startswith(tail) for stop in self.stops):
+                return size
+        return 0
 
 
 class Filter:
@@ -189,16 +198,12 @@ class LineLoop(Lines):
         if not line.strip():
             return
         lines, runs, index = self._lines, self._runs, len(self._lines)
-        lines.append(self._shown(line, end))
+        lines.append((max(0, end - line.endswith(b"\r")), line.removesuffix(b"\r")))
         for lag in range(1, MAX_LINES + 1):
             runs[lag] = runs[lag] + 1 if index >= lag and lines[index - lag][1] == lines[index][1] else 0
-            if runs[lag] >= _needed(lag) and any(has_word(content) for _, content in lines[index - lag + 1 :]):
+            if runs[lag] >= _NEEDED.get(lag, lag) and any(has_word(content) for _, content in lines[index - lag + 1 :]):
                 self._end(end + 1, lines[index - runs[lag]][0], "it repeats itself")
                 return
-
-    def _shown(self, line: bytes, end: int) -> tuple[int, bytes]:
-        shown = line.removesuffix(b"\r")
-        return max(0, end - len(line) + len(shown)), shown
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
         """Return the end of the text above the trailing lines (an unfinished one included) that repeat others."""
@@ -264,125 +269,88 @@ class BlankRun(Filter):
         self.certain = len(text.rstrip())
 
 
-def _needed(lag: int) -> int:
-    """Return how many consecutive lines must equal the line `lag` above."""
-    return {1: 2, 2: 4, 3: 3}.get(lag, lag)
-
-
 def has_word(text: bytes | bytearray) -> bool:
     """Return whether the text contains a letter, a digit or part of a non-ASCII character, not just punctuation."""
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)
 
 
-MAX_RIGHT = 2048  # bytes of the rest of a line to compare
-_CLOSING = b")]};,"
-_CLOSING_SIGNS = b")]}>\"'` \t"
+class SecondDocstring(Lines):
+    """Cut above a docstring that follows another one, or that stands above the block's own."""
+
+    def __init__(self, place: Surroundings) -> None:
+        super().__init__(place.line)
+        entry = place.state.stack[-1][0] if place.state.stack else None
+        self._inside = entry.close if entry is not None and entry.close in _QUOTES else b""
+        own = place.opened and _DOCSTRING.match(place.below) is not None
+        self._after = own or _ends_docstring(place.before[: len(place.before) - len(place.line)])
+        self._head = place.line.strip()
+
+    def _add(self, text: bytearray, line: bytes, end: int) -> None:
+        if self._found(text, line):
+            return
+        whole, begun = line.strip(), _DOCSTRING.match(line)
+        if self._inside:
+            if self._inside in line:
+                self._after, self._inside = whole.endswith(self._inside), b""
+        elif begun is not None:
+            rest = whole[whole.index(begun[1]) + 3 :]
+            self._after = rest.endswith(begun[1])
+            self._inside = b"" if begun[1] in rest else begun[1]
+        elif whole and (self._start or whole != self._head):
+            self._after = False
+
+    def _sure(self, text: bytearray, unfinished: bytes) -> int:
+        if self._found(text, unfinished):
+            return self.certain
+        held = self._after and not self._inside and _MAY_BE_DOCSTRING.match(unfinished)
+        return len((text[: self._start] if held else text).rstrip())
+
+    def _found(self, text: bytearray, line: bytes) -> bool:
+        """Cut above a line that begins a second docstring; its quotes must be in the text, not before the cursor."""
+        begun = _DOCSTRING.match(line) if self._after and not self._inside else None
+        seen = begun.end() + self._start - (0 if self._start else len(self._line)) if begun else 0
+        if seen > 0:
+            self._end(seen, len(text[: self._start].rstrip()), "there is a docstring already")
+        return seen > 0
 
 
-class RestOfLine:
-    """Matcher of a completion against `right`, the rest of the cursor's line.
+def _ends_docstring(above: bytes) -> bool:
+    """Return whether a text ends with a string that is a statement of its own."""
+    text = above.rstrip()
+    if not text.endswith(_QUOTES):
+        return False
+    start = text.rfind(text[-3:], 0, len(text) - 3)
+    begun = _DOCSTRING.match(text, text.rfind(b"\n", 0, start) + 1) if start >= 0 else None
+    return begun is not None and begun.end() == start + 3
 
-    Each byte is read once, whatever the line contains (Knuth, Morris and Pratt 1977).
+
+class Assignment(Filter):
+    """Cut before an assignment in the condition that the cursor's line has begun, as in `if (done = true)`.
+
+    `line` is the line up to the cursor; `condition` matches a head up to the assigned name (`Language.condition`).
     """
 
-    def __init__(self, right: bytes) -> None:
-        self._stems = [_Stem(stem) for stem in _stems(right[:MAX_RIGHT])]
-        self._spaced = right[:1].isspace()
-        self._text = bytearray()
-        self._shown = [0]  # by length of the text: bytes left without trailing spaces
-        self._left = [0]  # the same, also without the rest of the line
+    def __init__(self, line: bytes, condition: str) -> None:
+        super().__init__()
+        self._line = line
+        self._condition = re.compile(condition.encode()) if condition and _HEAD.search(line) else None
 
-    def advance(self, data: bytes) -> None:
-        """Append bytes."""
-        self._text += data
-        for stem in self._stems:
-            stem.advance(data)
-        for end in range(len(self._left), len(self._text) + 1):
-            spare = self._spaced and self._text[end - 1] in b" \t"
-            self._shown.append(self._shown[end - 1] if spare else end)
-            size = self._overlap(end)
-            self._left.append(self._left[self._shown[end - size]] if size else self._shown[end])
+    def _look(self, text: bytearray) -> None:
+        for index in range(max(1, self.read), len(text) if self._condition else 0):
+            if text[index - 1] == 0x0A:
+                self._condition = None
+                break
+            if text[index - 1] == 0x3D and text[index] not in b"=>~" and self._assigns(bytes(text[: index - 1])):
+                self._end(index + 1, len(text[: index - 1].rstrip()), "a condition assigns nothing")
+                return
+        self.certain = len((text[:-1] if text.endswith(b"=") else text).rstrip())
 
-    def left(self, end: int) -> int:
-        """Return how many of the first `end` bytes to keep if the text ends there.
-
-        Drops the rest of the line, or a beginning of it, if the text repeats it, and a trailing space if the rest
-        starts with one.
-        """
-        return self._left[end]
-
-    def least(self, end: int) -> int:
-        """Return a lower bound of `left` for the first `end` bytes, whatever follows them."""
-        begun = (end - size for stem in self._stems for size in stem.begun(end))
-        return min([self._left[end], *(self._left[self._shown[start]] for start in begun)])
-
-    def _overlap(self, end: int) -> int:
-        return next((size for stem in self._stems if (size := stem.overlap(self._text, end))), 0)
-
-
-class _Stem:
-    """One spelling of the rest of a line.
-
-    A border of a text is a prefix of the stem that is a suffix of the text.
-    """
-
-    def __init__(self, stem: bytes) -> None:
-        self.stem = stem
-        self._closers = len(stem) - len(stem.lstrip(_CLOSING_SIGNS))
-        self._border = [0, 0]  # the longest proper border of each prefix of the stem, by its size
-        for size in range(1, len(stem)):
-            self._border.append(self._grown(self._border[size], stem[size]))
-        self._whole = [0, 0]  # the longest border that can be cut
-        for size in range(2, len(stem) + 1):
-            border = self._border[size]
-            fits = border and self._may_end(border) and self._may_begin(stem[size - border - 1])
-            self._whole.append(border if fits else self._whole[border])
-        self._longest = [0]  # longest border by length of the text
-
-    def advance(self, data: bytes) -> None:
-        """Append bytes."""
-        for byte in data:
-            self._longest.append(self._grown(self._longest[-1], byte))
-
-    def overlap(self, text: bytearray, end: int) -> int:
-        """Return the size of the longest border of `text[:end]` that begins and ends at word boundaries."""
-        size = self._longest[end]
-        fits = self._may_end(size) and (size == end or self._may_begin(text[end - size - 1]))
-        return size if fits else self._whole[size]
-
-    def begun(self, end: int) -> list[int]:
-        """Return the sizes of all borders of a text of `end` bytes that may grow, including the empty one."""
-        sizes, size = [0], self._longest[end]
-        while size:
-            sizes.append(size)
-            size = self._border[size]
-        return [size for size in sizes if size < len(self.stem)]
-
-    def _grown(self, border: int, byte: int) -> int:
-        """Return the longest border after one more byte."""
-        while border and (border == len(self.stem) or self.stem[border] != byte):
-            border = self._border[border]
-        return border + (self.stem[border] == byte)
-
-    def _may_end(self, size: int) -> bool:
-        """Return whether a border of this size ends at a word boundary and contains more than closing signs."""
-        if size == len(self.stem):
-            return True
-        split = size and has_word(self.stem[size - 1 : size]) and has_word(self.stem[size : size + 1])
-        return size > self._closers and not split
-
-    def _may_begin(self, before: int) -> bool:
-        """Return whether the stem starts at a word boundary after this byte."""
-        return not (has_word(bytes([before])) and has_word(self.stem[:1]))
-
-
-def _stems(right: bytes) -> list[bytes]:
-    """Return the spellings of the rest of a line: whole, and without its trailing closers.
-
-    Closers alone identify nothing.
-    """
-    whole = right.strip()
-    stem = whole.rstrip(_CLOSING + b" \t")
-    if stem:
-        return list(dict.fromkeys((whole, stem)))
-    return [whole] if whole and not set(whole) & set(b")]}") else []
+    def _assigns(self, written: bytes) -> bool:
+        """Return whether an `=` behind the written text assigns."""
+        code = self._line + written
+        if self._condition is None or len(code) > MAX_CONDITION or code[-1:] in _OF_OPERATORS:
+            return False
+        code = _STRING.sub(b"_", code)
+        for _ in range(_NESTED):
+            code = _PAIR.sub(b"", code)
+        return self._condition.search(code) is not None

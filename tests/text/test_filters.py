@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.text.filters import (
+    Assignment,
     BlankRun,
     ByteLoop,
     Filter,
@@ -17,10 +18,10 @@ from codespec.text.filters import (
     Markers,
     MostLines,
     RepeatedLine,
+    SecondDocstring,
     has_word,
     lines_below,
 )
-from codespec.text.slips import Assignment, SecondDocstring
 from tests.text.growth import lines_run
 
 MARKERS = (b"<|endoftext|>", b"</s>", b"\n```")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codespec.text.filters import _CLOSING_SIGNS, RestOfLine, _stems
+from codespec.text.ending import _CLOSING_SIGNS, RestOfLine, _stems
 from tests.text.growth import lines_run
 
 PARTS = st.lists(st.sampled_from([b"a", b"ab", b" ", b", ", b"x)", b")", b";", b"0,0,", b'"', b"tax"]), max_size=8)
