@@ -71,44 +71,27 @@ def build_prompt(
         return _plain(tokenizer, prefix, budget, heal, layout, offset, PLAIN_NOTES if snippets else ())
     room = _demand_room(budget - len(tokenizer.bos_ids) - 3)
     starts, suffix_before, ids_before = layout.starts[:1], layout.suffix, layout.block.ids
-    share = room // _SNIPPET_SHARE
-    if renew or not layout.keeps_block(path, snippets, share):
-        layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
+    if renew or not layout.keeps_block(path, snippets, room // _SNIPPET_SHARE):
+        layout.block = _block(tokenizer, template, path, snippets, room, layout.now)
     before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     moved = layout.starts[:1] != starts or (layout.suffix != suffix_before and template.order != "psm")
     if moved and layout.block.snippets != tuple(snippets):  # most of the prompt changes: new ones cost little more
-        layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
+        layout.block = _block(tokenizer, template, path, snippets, room, layout.now)
         before, after = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
     parts = None
     if append and template.order == "psm" and template.middle_id is not None:
         keep = layout.suffix == suffix_before and layout.block.ids == ids_before
-        parts = split_tail(
-            tokenizer, before.text, room - len(layout.block.ids) - len(after.ids), layout, keep=keep, renew=renew
-        )
-    body, held, continues = _body(tokenizer, template, parts, before.ids, after.ids, heal)
-    ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
-    return _prompt(ids, before, held, continues, before.cut or after.cut, layout.block.notes)
-
-
-def _body(
-    tokenizer: TextTokenizer,
-    template: FimTemplate,
-    parts: tuple[list[int], list[int]] | None,
-    before: list[int],
-    after: list[int],
-    heal: bool,
-) -> tuple[list[int], HeldBytes, bool]:
-    """Return the ids from the first marker on, what healing held back, and whether they end with the prefix.
-
-    With `parts`, the head and the tail of the prefix, the tail is the beginning of the middle.
-    """
-    in_middle = template.order == "spm" or parts is not None
-    head, tail = parts or ([], before)
+        left = room - len(layout.block.ids) - len(after.ids)
+        parts = split_tail(tokenizer, before.text, left, layout, keep=keep, renew=renew)
+    in_middle = template.order == "spm" or parts is not None  # the end of the prefix is the beginning of the middle
+    head, tail = parts or ([], before.ids)
     held = stable_boundary(held_vocabulary(tokenizer), tail) if heal else HeldBytes()
     kept = tail[: len(tail) - held.count]
-    body = _arrange(template, head, kept, after) if in_middle else _arrange(template, kept, [], after)
-    return body, held, (in_middle and bool(tail)) or (template.order == "suffix_first" and template.middle_id is None)
+    body = _arrange(template, head, kept, after.ids) if in_middle else _arrange(template, kept, [], after.ids)
+    continues = (in_middle and bool(tail)) or (template.order == "suffix_first" and template.middle_id is None)
+    front = [*tokenizer.bos_ids, *layout.block.ids]
+    return _prompt([*front, *body], before, held, continues, before.cut or after.cut, layout.block.notes)
 
 
 def _plain(
@@ -169,36 +152,25 @@ def _arrange(template: FimTemplate, head: list[int], tail: list[int], after: lis
 
 
 def _block(
-    tokenizer: TextTokenizer, template: FimTemplate, path: str, snippets: Snippets, budget: int, now: float
+    tokenizer: TextTokenizer, template: FimTemplate, path: str, snippets: Snippets, room: int, now: float
 ) -> Block:
-    ids, notes = _snippet_ids(tokenizer, template, path, snippets, budget)
-    return Block(path, tuple(snippets), ids, notes, now)
-
-
-def _snippet_ids(
-    tokenizer: TextTokenizer,
-    template: FimTemplate,
-    path: str,
-    snippets: Snippets,
-    budget: int,
-) -> tuple[list[int], tuple[str, ...]]:
     """Return the ids of all snippets, each after a separator and its path, then the file's own separator and path."""
-    if not snippets:
-        return [], ()
-    if template.separator_id is None:
-        return [], ("snippets are left out: the model has no known file separator",)
-    names = [*(name for name, _ in snippets), path]
-    heads = [_file_head(tokenizer, template.separator_id, name) for name in names]
     ids: list[int] = []
-    for place, (_, text) in enumerate(snippets):
-        room = budget - len(ids) - len(heads[place]) - len(heads[-1])
-        if room < _MIN:
-            dropped = f"{len(snippets) - place} of {len(snippets)} snippets are left out: they do not fit"
-            return [*ids, *heads[-1]] if ids else [], (dropped,)
-        window = suffix_window(tokenizer.encode_inside, tokenizer.token_bytes, text, room)
-        ids += [*heads[place], *window.ids]
-    return [*ids, *heads[-1]], ()
-
-
-def _file_head(tokenizer: TextTokenizer, separator_id: int, path: str) -> list[int]:
-    return [separator_id, *tokenizer.encode_inside(f"{path}\n" if path else "")]
+    notes: tuple[str, ...] = ()
+    separator = template.separator_id
+    if snippets and separator is None:
+        notes = ("snippets are left out: the model has no known file separator",)
+    elif snippets and separator is not None:
+        names = [*(name for name, _ in snippets), path]
+        inside = [tokenizer.encode_inside(f"{name}\n") if name else [] for name in names]
+        heads = [[separator, *name] for name in inside]
+        for place, (_, text) in enumerate(snippets):
+            left = room // _SNIPPET_SHARE - len(ids) - len(heads[place]) - len(heads[-1])
+            if left < _MIN:
+                left_out = len(snippets) - place
+                notes = (f"{left_out} of {len(snippets)} snippets are left out: they do not fit",)
+                break
+            window = suffix_window(tokenizer.encode_inside, tokenizer.token_bytes, text, left)
+            ids += [*heads[place], *window.ids]
+        ids += heads[-1] if ids else []
+    return Block(path, tuple(snippets), ids, notes, now)

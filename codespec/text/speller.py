@@ -16,8 +16,6 @@ from codespec.errors import TokenizerError
 from codespec.text.tokenizer_json import Document, TokenizerFacts
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# Bytes that never occur in UTF-8: overlong lead bytes and lead bytes beyond U+10FFFF.
-_NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 def byte_level_alphabet() -> dict[int, int]:
@@ -55,11 +53,6 @@ def single_byte_ids(table: Sequence[bytes]) -> dict[int, int]:
     """Return, by byte, the lowest id that spells that byte alone."""
     single = [number for number, length in enumerate(map(len, table)) if length == 1]
     return {table[number][0]: number for number in reversed(single)}
-
-
-def missing_bytes(single: Collection[int]) -> list[int]:
-    """Return the bytes that occur in UTF-8 text but are not among those with a single-byte token."""
-    return [byte for byte in range(256) if byte not in single and byte not in _NEVER_IN_UTF8]
 
 
 def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:

@@ -17,10 +17,9 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from codespec.errors import TokenizerError
 from codespec.files import Unreadable, read_regular
-from codespec.text.speller import Speller, any_of, missing_bytes, token_bytes_table, trouble_pattern
+from codespec.text.speller import Speller, any_of, token_bytes_table, trouble_pattern
 from codespec.text.tokenizer_json import (
     Document,
-    Kind,
     control_ids,
     declared_eos_ids,
     private_copy,
@@ -57,7 +56,7 @@ class TextTokenizer:
     eos_ids            ids that end a completion: `model_eos_ids` and every control token, since none spells text
     config             contents of tokenizer_config.json
     typical_chars      characters of code per token
-    kind, dummy_prefix, byte_fallback, normalizer, trims_offsets, notes: facts for the pair report
+    dummy_prefix       whether a space may be put before a text
     """
 
     typical_chars = 3
@@ -74,15 +73,10 @@ class TextTokenizer:
         named_eos = self.vocab.get(token_content(config.get("eos_token")))
         self.model_eos_ids = declared_eos_ids({}, {}, named_eos) if eos_ids is None else eos_ids
         self.bos_ids = _find_bos_ids(backend, document, self.vocab, config)
-        self.kind: Kind = facts.kind
         self.dummy_prefix = facts.dummy_prefix != "never"
-        self.byte_fallback = facts.byte_fallback
-        self.normalizer = facts.normalizer
-        self.trims_offsets = facts.trims_offsets
         self._facts = facts
         self._remembered: dict[str, tuple[int, ...]] = {}
         self._speller = Speller(backend, self.token_bytes, trouble_pattern(facts, self._control_names))
-        self.notes = self._find_notes()
         self._refuse_if_lossy()
 
     @classmethod
@@ -231,15 +225,6 @@ class TextTokenizer:
                     "leave it out, or use a model that has byte tokens",
                 )
         return spelled
-
-    def _find_notes(self) -> tuple[str, ...]:
-        notes = []
-        if "NFC" in self.normalizer:
-            notes.append("the NFC normalizer is skipped, so text in other forms keeps its bytes")
-        missing = len(missing_bytes(self._speller.byte_ids))
-        if missing:
-            notes.append(f"{missing} bytes of UTF-8 text have no token: text that contains them is refused")
-        return tuple(notes)
 
     def _refuse_if_lossy(self) -> None:
         probes = [probe.encode("utf-8") for probe in _PROBES]

@@ -92,15 +92,13 @@ class TokenizerFacts:
     """Declared properties that decide how ids and bytes correspond.
 
     `marker` stands for a space inside token strings ("" if none does). `dummy_prefix` says when a space is put before
-    the text. `normalizer` is a readable name for the pair report.
+    the text.
     """
 
     kind: Kind
     marker: str
     byte_fallback: bool
     dummy_prefix: DummyPrefix
-    normalizer: str
-    trims_offsets: bool
 
 
 def read_facts(document: Document) -> TokenizerFacts:
@@ -114,12 +112,6 @@ def read_facts(document: Document) -> TokenizerFacts:
         marker=marker,
         byte_fallback=bool(model.get("byte_fallback")) or "ByteFallback" in _types(document, "decoder"),
         dummy_prefix=_dummy_prefix(document),
-        normalizer="+".join(_types(document, "normalizer")),
-        trims_offsets=any(
-            part.get("trim_offsets", True)
-            for part in _components(document.get("post_processor"))
-            if part["type"] in ("ByteLevel", "RobertaProcessing")
-        ),
     )
 
 

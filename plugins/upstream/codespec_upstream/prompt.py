@@ -37,7 +37,6 @@ class ByteTokenizer(TextTokenizer):
         self.model_eos_ids = frozenset[int]()
         self.bos_ids = ()
         self.dummy_prefix = False
-        self.notes = ()
 
     def encode(self, text: str) -> list[int]:
         """Return the bytes of a text."""
