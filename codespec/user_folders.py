@@ -1,5 +1,4 @@
-"""Locate the user's folders by each system's conventions, and manage the secret and the socket in the state folder, and
-read the daemon's token.
+"""Locate the user's folders, the secret and the socket in the state folder, and read the daemon's token.
 
 The secret and the socket show that a daemon belongs to the user: only this user can read the secret, and a daemon of
 this user created the socket. Owners and modes are not checked on Windows, where permissions are not mode bits.
@@ -45,16 +44,12 @@ def named_path(name: str) -> Path:
 
 def state_folder() -> Path:
     """Return the folder for learned state, daemon logs and the secret; on Linux $XDG_STATE_HOME/codespec."""
-    if named := _named_by("XDG_STATE_HOME"):
-        return named
-    return _usual("state")
+    return _named_by("XDG_STATE_HOME") or _usual("state")
 
 
 def cache_folder() -> Path:
     """Return the folder for reproducible data and measurements; on Linux $XDG_CACHE_HOME/codespec."""
-    if named := _named_by("XDG_CACHE_HOME"):
-        return named
-    return _usual("cache")
+    return _named_by("XDG_CACHE_HOME") or _usual("cache")
 
 
 def data_folder() -> Path:
@@ -68,10 +63,7 @@ def config_folder() -> Path:
 
 
 def _usual(kind: str) -> Path:
-    """Return the user's folder of a kind by the system's conventions.
-
-    Linux is handled without platformdirs, which a borrowed GPU machine may lack.
-    """
+    """Return the user's folder of a kind by the system's conventions; on Linux without platformdirs, which may lack."""
     if sys.platform == "linux":
         named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
         return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
@@ -81,10 +73,7 @@ def _usual(kind: str) -> Path:
 
 
 def _named_by(variable: str) -> Path | None:
-    """Return the codespec folder inside the folder that a variable names, or None if it is unset.
-
-    Unlike the conventions, this accepts relative paths and applies on Windows too.
-    """
+    """Return our folder in the one that a variable names, or None. Unlike by convention, also relative, on Windows."""
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 
@@ -92,22 +81,18 @@ def _named_by(variable: str) -> Path | None:
 def make_state_folder() -> Path:
     """Create the state folder with mode 0700 if it is missing, and return it. Raises OSError."""
     folder = state_folder()
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except FileNotFoundError:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def own_folder() -> Path:
     """Create and check the state folder. Raises ConfigError if that fails or other users can write to it."""
-    folder = state_folder()
     try:
-        make_state_folder()
+        folder = make_state_folder()
         check_folder()
     except OSError as error:
-        problem = f"The folder {folder} can't be created ({error.strerror})"
+        problem = f"The folder {state_folder()} can't be created ({error.strerror})"
         raise ConfigError(problem, "make room for it, or set XDG_STATE_HOME") from error
     return folder
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from codespec.files import Unreadable
 
@@ -28,11 +29,21 @@ MEMORY = 1 << 30  # bytes
 MAX_PROCESSES = 4
 MAX_SEEN = 4096  # files that a process may have read
 _SAFE = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit", "protocol.allow=never")
+_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_FLUSH": "1",
+    "LC_ALL": "C",
+}
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 _GLOB = frozenset("*?[\\")
 _APPLE = "/usr/bin/git"  # opens a dialog if the developer tools are missing
 _TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 State = tuple[int, ...] | None
+# errno values that mean there is no file of patterns: it does not exist, or its name is invalid.
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
 def find_git() -> str:
@@ -91,21 +102,18 @@ class _Repository:
 
     def source(self, file: Path) -> str | None:
         with self._lock:
-            if time.monotonic() < self._rests_until:
-                if self._was_slow:
-                    raise TimeoutError
-                return None
-            try:
-                return self._ask(file)
-            except (OSError, subprocess.SubprocessError) as error:
-                if isinstance(error, Unreadable):
+            if time.monotonic() >= self._rests_until:
+                try:
+                    return self._ask(file)
+                except Unreadable:
                     raise
-                self._end()
-                self._rests_until = time.monotonic() + RETRY_S
-                self._was_slow = isinstance(error, TimeoutError | subprocess.TimeoutExpired)
-                if self._was_slow:
-                    raise TimeoutError from error
-                return None
+                except (OSError, subprocess.SubprocessError) as error:
+                    self._was_slow = isinstance(error, TimeoutError | subprocess.TimeoutExpired)
+                    self._end()
+                    self._rests_until = time.monotonic() + RETRY_S
+            if self._was_slow:
+                raise TimeoutError
+            return None
 
     def close(self) -> None:
         """End the process, also while it is asked."""
@@ -119,15 +127,22 @@ class _Repository:
         name = file.relative_to(self._top).as_posix()
         words = ["check-ignore", "-z", "--verbose", "--non-matching", "--stdin"]
         self._around = self._around or tuple(self._find_around())
-        read = {path: _state(path) for path in (*self._around, *self._patterns_above(file))}
+        above = [folder / ".gitignore" for folder in file.parents if folder.is_relative_to(self._top)]
+        read = {path: state_of(path) for path in (*self._around, *above)}
+        question = b"./" + os.fsencode(name) + b"\0"
         if _GLOB & set(name):  # git would take a tracked file for it that the name matches as a pattern
-            return _source(self._run([*words, "--no-index"], b"./" + os.fsencode(name) + b"\0"))
+            return _source(self._run([*words, "--no-index"], question))
         if len(self._seen) > MAX_SEEN or any(self._seen.get(path, state) != state for path, state in read.items()):
             self._end()
         if self._process is None:
-            self._process = self._start(words)
+            self._process = subprocess.Popen(**self._call(words), stdin=subprocess.PIPE, bufsize=0)
+            if sys.platform == "linux":
+                import resource
+
+                with contextlib.suppress(OSError):
+                    resource.prlimit(self._process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
         self._seen |= read
-        return _source(self._answer(self._process, b"./" + os.fsencode(name) + b"\0"))
+        return _source(self._answer(self._process, question))
 
     def _answer(self, process: subprocess.Popen[bytes], question: bytes) -> bytes:
         """Return git's four fields. Raises TimeoutError, and OSError if git ends."""
@@ -137,13 +152,12 @@ class _Repository:
             late.set()
             process.kill()
 
+        assert process.stdin is not None and process.stdout is not None
         timer = threading.Timer(SECONDS, stop)
         timer.daemon = True
         timer.start()
         answer = b""
         try:
-            if process.stdin is None or process.stdout is None:
-                raise BrokenPipeError
             process.stdin.write(question)
             while answer.count(b"\0") < 4:
                 piece = process.stdout.read(1 << 16)
@@ -164,68 +178,32 @@ class _Repository:
         excludes = os.fsdecode(self._run(["config", "--type=path", "--get", "core.excludesFile"])).rstrip("\n")
         yield from (home / "config", Path.home() / ".gitconfig", self._top / excludes if excludes else home / "ignore")
 
-    def _patterns_above(self, file: Path) -> Iterator[Path]:
-        yield from (folder / ".gitignore" for folder in file.parents if folder.is_relative_to(self._top))
-
     def _run(self, words: Sequence[str], question: bytes = b"") -> bytes:
         """Return the output of a git command. Exit code 1 is an empty answer of the commands used here."""
-        done = subprocess.run(
-            self._command(words),
-            input=question,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._top,
-            env=self._environment(),
-            timeout=SECONDS,
-            check=False,
+        done: subprocess.CompletedProcess[bytes] = subprocess.run(
+            **self._call(words), input=question, timeout=SECONDS, check=False
         )
         if done.returncode not in (0, 1):
             raise BrokenPipeError
         return done.stdout
 
-    def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            self._command(words),
-            stdin=pipe,
-            stdout=pipe,
-            stderr=subprocess.DEVNULL,
-            cwd=self._top,
-            env=self._environment(),
-            bufsize=0,
-        )
-        if sys.platform == "linux":
-            import resource
-
-            with contextlib.suppress(OSError):
-                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
-        return process
-
-    def _command(self, words: Sequence[str]) -> list[str]:
-        return [self._git, "--no-pager", *(word for each in _SAFE for word in ("-c", each)), *words]
-
-    def _environment(self) -> dict[str, str]:
+    def _call(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments of `subprocess` for a git command."""
         kept = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith("GIT_")}
-        ceiling = str(self._top.parent)
-        return kept | {
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_ALLOW_PROTOCOL": "none",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CEILING_DIRECTORIES": ceiling,
-            "GIT_FLUSH": "1",
-            "LC_ALL": "C",
+        return {
+            "args": [self._git, "--no-pager", *(word for each in _SAFE for word in ("-c", each)), *words],
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+            "cwd": self._top,
+            "env": kept | _ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(self._top.parent)},
         }
 
     def _end(self) -> None:
         process, self._process = self._process, None
         self._around, self._seen = (), {}
         if process is not None:
-            process.kill()
-            for stream in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    stream.close() if stream is not None else None
-            process.wait()
+            with process:  # closes the pipes and waits
+                process.kill()
 
 
 def _source(answer: bytes) -> str:
@@ -236,17 +214,17 @@ def _source(answer: bytes) -> str:
     return os.fsdecode(fields[0])
 
 
-def _state(path: Path) -> State:
+def state_of(path: Path) -> State:
     """Return what differs after each change of a file of patterns, or None if there is none.
 
-    Raises OSError (Unreadable for a device or a pipe, which would block git).
+    Raises Unreadable, also for a device or a pipe, which would block git.
     """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable("it is not a regular file")
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL):
+        if error.errno in NOT_THERE:
             return None
         raise unfollowable(path, error) from error
     except ValueError:

@@ -9,7 +9,6 @@ literal parts are not in the path is not tried, and one that could be tried in t
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from codespec.exclusions.git_ignore import SECONDS, GitIgnore, unfollowable
+from codespec.exclusions.git_ignore import SECONDS, GitIgnore, state_of, unfollowable
 from codespec.files import NotUtf8, Unreadable, decode_text, read_regular, without_mark
 
 GITIGNORE, CODESPECIGNORE = ".gitignore", ".codespecignore"
@@ -31,8 +30,6 @@ MAX_FOLDERS = 100  # parent folders of one file
 MAX_KEPT_BYTES = 4 * MAX_IGNORE_BYTES  # total size of the cached ignore files
 MAX_WAYS = 1_000_000  # to match the stars of a file's patterns with one path
 MAX_CLASSES = 2000  # patterns with a [class] or a backslash in one file
-# errno values that mean there is no ignore file: it does not exist, or its name is invalid.
-NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 _LITERAL = re.compile(r"[^*?/!]+")
 _STARS = re.compile(r"\*+")
 _CLASS = re.compile(r"\[:(\w+):\]")
@@ -196,10 +193,7 @@ class IgnoreFiles:
         """
         files = list[IgnoreFile]()
         for path, folder in places:
-            try:
-                files += self._find(path, folder, MAX_IGNORE_BYTES - sum(each.size for each in files))
-            except OSError as error:
-                raise unfollowable(path, error) from error
+            files += self._find(path, folder, MAX_IGNORE_BYTES - sum(each.size for each in files))
         for path in [*reversed(folders[:-1]), file] if files else ():
             for each in files:
                 if each.folder in path.parents:
@@ -211,26 +205,23 @@ class IgnoreFiles:
         return ""
 
     def _find(self, path: Path, folder: Path, most: int) -> list[IgnoreFile]:
-        """Return the ignore file at a path as a list of at most one. Raises OSError if it can't be read."""
-        try:
-            status = path.stat()
-        except ValueError:
+        """Return the ignore file at a path as a list of at most one. Raises Unreadable."""
+        seen = state_of(path)
+        if seen is None:
             return []
-        except OSError as error:
-            if error.errno in NOT_THERE:
-                return []
-            raise
-        seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         known = self._read.get(path)
-        if known is None or (known.seen, known.folder) != (seen, folder):
-            data = read_regular(path, MAX_IGNORE_BYTES)
-            known = IgnoreFile(path, folder, seen, len(data), Patterns(_lines(data)))
-            with self._lock:
-                if sum(each.size for each in self._read.values()) + len(data) > MAX_KEPT_BYTES:
-                    self._read.clear()
-                self._read[path] = known
-        if known.size > most:
-            raise Unreadable(f"with those in the folders below it is longer than {MAX_IGNORE_BYTES >> 10} KiB")
+        try:
+            if known is None or (known.seen, known.folder) != (seen, folder):
+                data = read_regular(path, MAX_IGNORE_BYTES)
+                known = IgnoreFile(path, folder, seen, len(data), Patterns(_lines(data)))
+                with self._lock:
+                    if sum(each.size for each in self._read.values()) + len(data) > MAX_KEPT_BYTES:
+                        self._read.clear()
+                    self._read[path] = known
+            if known.size > most:
+                raise Unreadable(f"with those in the folders below it is longer than {MAX_IGNORE_BYTES >> 10} KiB")
+        except OSError as error:
+            raise unfollowable(path, error) from error
         return [known]
 
 

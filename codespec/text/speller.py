@@ -32,27 +32,18 @@ def token_bytes_table(
     vocabulary: Mapping[str, int], document: Document, facts: TokenizerFacts, control: frozenset[int]
 ) -> list[bytes]:
     """Return the bytes by id, up to the largest id; b"" for control tokens and unused ids."""
-    added = {token["content"] for token in document.get("added_tokens") or ()}
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    pieces = set(vocabulary)
     if facts.kind == "byte-level":
-        plain = {token: number for token, number in vocabulary.items() if token not in added}
+        pieces &= {token["content"] for token in document.get("added_tokens") or ()}
+        plain = {token: number for token, number in vocabulary.items() if token not in pieces}
         for number, data in zip(plain.values(), _byte_level_bytes(list(plain)), strict=True):
             table[number] = data
-        for token in vocabulary.keys() & added:
-            table[vocabulary[token]] = _piece_bytes(token, facts)
-        for number in control:
-            table[number] = b""
-        return table
-    for token, number in vocabulary.items():
-        if number not in control:
-            table[number] = _piece_bytes(token, facts)
+    for token in pieces:
+        table[vocabulary[token]] = _piece_bytes(token, facts)
+    for number in control:
+        table[number] = b""
     return table
-
-
-def single_byte_ids(table: Sequence[bytes]) -> dict[int, int]:
-    """Return, by byte, the lowest id that spells that byte alone."""
-    single = [number for number, length in enumerate(map(len, table)) if length == 1]
-    return {table[number][0]: number for number in reversed(single)}
 
 
 def _byte_level_bytes(tokens: Sequence[str]) -> list[bytes]:
@@ -90,7 +81,8 @@ class Speller:
     def __init__(self, backend: Tokenizer, token_bytes: Sequence[bytes], trouble: re.Pattern[str]) -> None:
         self._backend = backend
         self._token_bytes = token_bytes
-        self.byte_ids = single_byte_ids(token_bytes)
+        single = [number for number, length in enumerate(map(len, token_bytes)) if length == 1]
+        self.byte_ids = {token_bytes[number][0]: number for number in reversed(single)}
         self._trouble = trouble
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
