@@ -11,10 +11,10 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer import Lexer, LexState, dangles, in_text, introduces, is_whole, is_word
 from codespec_grammars.lexer_rules import BRACKET
-from codespec_grammars.statement import dangles, introduces, is_whole, is_word, max_body_indent
 from codespec_grammars.surroundings import Closed, Surroundings, ends_item, find_item, width, width_at
+from codespec_grammars.tracker import max_body_indent
 
 _NEWLINE, _COMMA, _BLANKS = 10, 44, b" \t\r\f"
 _LONG_LINE = 1024  # a line longer than this (bytes) isn't lexed again from its start at each closer

@@ -1,24 +1,24 @@
-"""Find the context at the tip of a text that may grow.
+"""Find the context at the tip of a text that may grow, and the indent of the next statement.
 
 Pipeline: lexer → parsable text → tree → decision. A tracker whose text has grown gives the same result as a fresh one.
 A cursor that a language server sent holds until the text grows, and opens for the lexer what the window doesn't show.
 
 The tree decides if there is no error between the tip and the captured node. Otherwise the lexer does: it reads left to
-right, so text after the tip can't mislead it.
+right, so text after the tip can't mislead it. Indents are counted in characters of white space: a tab counts as one.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from codespec_grammars import workers
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.grammar import NOTHING, Captures, load_grammar
-from codespec_grammars.lexer import LexState, in_text
+from codespec_grammars.language import Language
+from codespec_grammars.lexer import LexState, begins_with, in_text, indent_end, is_word, statement_start, word_before
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, STRING, Entry, LexerRules
-from codespec_grammars.statement import begins_with, expected_indent, is_word, statement_start, word_before
 from codespec_grammars.window import LexedWindow, heads, mended, parse_start, repaired, suffix_window
 
 # With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
@@ -29,6 +29,8 @@ _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
 _VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # parentheses after this belong to a call, not to a signature
 _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
+LOOKED_AT = 1536  # bytes before the tip from which the indent unit is inferred
+_INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 
 class ContextTracker:
@@ -277,3 +279,77 @@ def _imports(at: Tip) -> bool:
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
     """Return whether the tip is in the head of a statement that begins with one of the words."""
     return words is not None and begins_with(words, at.text, at.state, at.rules.heads is not None)
+
+
+def indent_unit(data: Language, text: bytes) -> int:
+    """Return the columns of one indent level: as used in the last lines, else the language's default."""
+    indents = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
+    if data.indent == "0":
+        return 0
+    tabs = sum(white[:1] == b"\t" for white in indents)
+    if tabs * 2 > len(indents) or (not indents and data.indent == "tab"):
+        return 1
+    widths = [0, *(len(white) for white in indents if white[:1] == b" ")]
+    steps = [later - earlier for earlier, later in pairwise(widths) if 1 < later - earlier <= 8]
+    if steps:
+        return min(set(steps), key=lambda step: (-steps.count(step), step))
+    return 4 if data.indent == "tab" else int(data.indent)
+
+
+def expected_indent(rules: LexerRules, text: bytes, state: LexState, opens_block: bool) -> int:
+    """Return the indent of the next statement.
+
+    It is one level more after an opened block or bracket, else the indent of the line where the last statement began.
+    """
+    end = _last_code(rules.data, text)
+    if end == 0:
+        return 0
+    start = text.rfind(b"\n", 0, end) + 1
+    closed, opened = state.closed
+    below = text.find(b"\n", start)
+    first = start  # of the line with the opening bracket, if this one closes it
+    if 0 <= opened < start <= closed and (below < 0 or closed < below):
+        first = text.rfind(b"\n", 0, opened) + 1
+    indent = indent_end(text, first) - first
+    if rules.flat and rules.flat.match(text, start, end):
+        return indent
+    if opens_block or _opens(rules.data, text[start:end], state, start):
+        return indent + indent_unit(rules.data, text)
+    return indent
+
+
+def max_body_indent(rules: LexerRules, before: bytes, text: bytes, state: LexState) -> int:
+    """Return the most characters of indent for the block whose head ends `text`, or -1 if it is not known.
+
+    Known where indents alone make blocks, the head is not inside brackets, and `before`, the text before the cursor,
+    shows how far the file indents. The unit of spaces is a guess: deeper by less than four columns is no mistake.
+    """
+    end = _last_code(rules.data, text)
+    if rules.heads is None or state.stack or state.comment >= 0 or text[end - 1 : end] != b":":
+        return -1
+    if _INDENTED.search(before, max(0, len(before) - LOOKED_AT)) is None:
+        return -1
+    expected = expected_indent(rules, text, state, opens_block=False)
+    return expected if indent_unit(rules.data, text) == 1 else expected + 3
+
+
+def _last_code(data: Language, text: bytes) -> int:
+    """Return the end of the last non-blank line, without its line comment."""
+    end = len(text.rstrip())
+    start = text.rfind(b"\n", 0, end) + 1
+    for mark in data.line_comments:
+        at = text.find(b" " + mark.encode(), start, end)
+        if at >= 0 and text[start:at].strip():
+            return start + len(text[start:at].rstrip())
+    return end
+
+
+def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
+    """Return whether the line opened a bracket or block that is still open, except inside a single-line string."""
+    for opener, at in state.stack:
+        if not opener.multiline:
+            return False
+        if at >= start and opener.sort == BRACKET:
+            return True
+    openers = tuple(mark.encode() for mark in data.block_openers if mark not in data.block_brackets)
+    return bool(openers) and line.endswith(openers)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer import Lexer, LexState, begins_with, in_text, word_before
 from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules
-from codespec_grammars.statement import begins_with, word_before
 
 # Lexed before the tip: 6 to 8 KB, starting at a line; about 200 lines of code.
 BEFORE, STEP, MAX_LINES = 6144, 2048, 320

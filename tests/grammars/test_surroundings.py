@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from codespec_grammars import CodeEnd, Scope, read_surroundings
 from codespec_grammars.language import languages
-from codespec_grammars.lexer import Lexer, LexState
+from codespec_grammars.lexer import Lexer, LexState, dangles, introduces, is_whole
 from codespec_grammars.lexer_rules import compile_rules
-from codespec_grammars.statement import dangles, introduces, is_whole
 from codespec_grammars.surroundings import Closed, width
 
 from tests.grammars.sources import CORE, source_of
