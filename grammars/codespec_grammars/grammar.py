@@ -118,14 +118,12 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
 class Captures:
     """The captures at a tip.
 
-    `inside` is the innermost captured node around the tip, `token` the capture of the last token before it, and `ended`
-    the widest capture that ends with that token. `clean` is set if there is no error between the tip and `inside`,
-    `errors` if there is one anywhere in the tree.
+    `inside` is the innermost captured node around the tip, `token` the capture of the last token before it. `clean` is
+    set if there is no error between the tip and `inside`, `errors` if there is one anywhere in the tree.
     """
 
     inside: Context | None = None
     token: Context | None = None
-    ended: Context | None = None
     clean: bool = False
     errors: bool = True
 
@@ -146,23 +144,18 @@ def look_up(tree: tree_sitter.Tree, contexts: tree_sitter.Query, tip: int, width
     cursor.set_byte_range(max(0, left - 1), tip + width)
     inside: tuple[int, int, Context] | None = None
     token: tuple[int, Context] | None = None
-    ended: Context | None = None
     for pattern, captures in cursor.matches(root):
         for name, node in ((name, node) for name, nodes in captures.items() for node in nodes):
             start, end = node.start_byte, node.end_byte
             if start <= tip and end >= tip + width:
                 if inside is None or (end - start, -pattern) < inside[:2]:
                     inside = (end - start, -pattern, Context(name))
-            elif end == left and start < left:
-                context = Context(name)
-                if context not in OF_LAST_TOKEN:
-                    ended = context
-                elif token is None or pattern >= token[0]:
-                    token = (pattern, context)
+            elif start < left == end and name in OF_LAST_TOKEN and (token is None or pattern >= token[0]):
+                token = (pattern, Context(name))
     around = nodes_around(root, tip, tip + width) if root.has_error else ()
     errors = [node.end_byte - node.start_byte for node in around if node.is_error]
     clean = not errors or (inside is not None and inside[0] < errors[-1])
-    return Captures(inside[2] if inside else None, token[1] if token else None, ended, clean, root.has_error)
+    return Captures(inside[2] if inside else None, token[1] if token else None, clean, root.has_error)
 
 
 def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_sitter.Node]:

@@ -65,7 +65,6 @@ class LexerRules:
     signatures: re.Pattern[bytes] | None
     heads: re.Pattern[bytes] | None
     flat: re.Pattern[bytes] | None
-    goes_on: re.Pattern[bytes] | None
     item: re.Pattern[bytes]
     anchors: tuple[re.Pattern[bytes], ...]
     docs: tuple[bytes, ...]
@@ -104,7 +103,6 @@ def compile_rules(data: Language) -> LexerRules:
         signatures=_words(data.signature_words, data.signature_pattern),
         heads=_words(data.head_words),
         flat=_words(data.flat_words),
-        goes_on=goes_on,
         item=re.compile(item),
         anchors=tuple(re.compile(rb"\n(?=" + anchor + b")") for anchor in anchors),
         docs=tuple(mark.encode() for mark in data.doc_comments),

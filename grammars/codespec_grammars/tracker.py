@@ -167,8 +167,6 @@ def decide(at: Tip, captures: Captures) -> Context:
         return token
     if captures.errors:
         inside = _corrected(at, inside)
-    elif stripped and stripped == line and captures.ended in _HEADS and not stripped.endswith(b"}"):
-        inside = captures.ended
     if inside in _HEADS:
         return inside
     if not stripped:
@@ -216,20 +214,10 @@ def _text_by_lexer(at: Tip) -> Context | None:
         return Context.DOCSTRING if documents else Context.COMMENT
     if at.rules.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
         line = at.text.rfind(b"\n", 0, start) + 1
-        before = _without_comments(at, at.text[:line].rstrip())
+        before = at.text[:line].rstrip()
         if _STRING_START.match(at.text[line:start]) and (not before or before.endswith(b":")):
             return Context.DOCSTRING
     return Context.STRING
-
-
-def _without_comments(at: Tip, text: bytes) -> bytes:
-    """Return the text without its trailing comment lines."""
-    while text:
-        line = text.rfind(b"\n") + 1
-        if not text[line:].lstrip().startswith(at.rules.line_comments):
-            break
-        text = text[:line].rstrip()
-    return text
 
 
 def _corrected(at: Tip, inside: Context | None) -> Context | None:

@@ -66,7 +66,7 @@ def parse_start(lexer: Lexer, stack: tuple[Entry, ...]) -> int | None:
         if indent > least or indent == LONG_INDENT or text.startswith(rules.line_comments, start + indent):
             continue
         least = indent
-        if opened != bisect_left(opened_at, start) or (rules.goes_on and rules.goes_on.match(text, start)):
+        if opened != bisect_left(opened_at, start):
             continue
         if tip - start < NEAR:
             near = start

@@ -226,8 +226,8 @@ def look_up(language: str, text: str, tip: int, width: int, left: int) -> Captur
             raise
     if reply is None:
         return None
-    inside, token, ended = (Context(name) if name else None for name in reply[:3])
-    return Captures(inside, token, ended, *reply[3:])
+    inside, token = (Context(name) if name else None for name in reply[:2])
+    return Captures(inside, token, *reply[2:])
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
