@@ -23,9 +23,9 @@ from codespec.store.model_config import (
 )
 from codespec.store.resolve import ModelRef
 from codespec.store.weights import Weights, read_weights
-from codespec.text.tokenizer_json import read_json
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer_json import read_json
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
 LITTLE_SURVIVES = 0.9  # below this share of a perfect draft, the finding is a warning

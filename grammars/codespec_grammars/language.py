@@ -189,7 +189,7 @@ def load_name_facts(language: str) -> NameFacts | None:
     if path.parent == FOLDER or not path.is_file():
         return None
     _, table = _read(path, NameFacts)
-    return NameFacts(**{key: frozenset(value) if isinstance(value, tuple) else value for key, value in table.items()})
+    return NameFacts(**table | {key: frozenset(value) for key, value in table.items() if isinstance(value, tuple)})
 
 
 def _read(path: Path, kind: type[Language | NameFacts]) -> tuple[str, dict[str, Any]]:
