@@ -60,13 +60,17 @@ class _Family:
     suffix: str
     middle: str
     separator: str = ""
-    marks: tuple[str, ...] = ()  # other tokens that the vocabulary must contain
+    mark: str = ""  # another token that the vocabulary must contain
     order: Order = "psm"
     suffix_begins: bool = False
 
     @property
     def needed(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.prefix, self.suffix, self.middle) if name)
+        return tuple(filter(None, (self.prefix, self.suffix, self.middle)))
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return (*self.needed, *filter(None, (self.separator, self.mark)))
 
 
 _PIPED = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
@@ -78,14 +82,14 @@ _FALCON = ("<|prefix|>", "<|suffix|>", "<|middle|>")
 _DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
 # The first family with all its spellings and marks in the vocabulary wins.
 _FAMILIES = (
-    _Family("qwen", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>", "<|repo_name|>")),
-    _Family("codegemma", *_PIPED, separator="<|file_separator|>", marks=("<|file_separator|>",)),
-    _Family("granite4", *_PIPED, marks=("<|end_of_text|>",)),
-    _Family("codespec", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>",), suffix_begins=True),
+    _Family("qwen", *_PIPED, separator="<|file_sep|>", mark="<|repo_name|>"),
+    _Family("codegemma", *_PIPED, separator="<|file_separator|>"),
+    _Family("granite4", *_PIPED, mark="<|end_of_text|>"),
+    _Family("codespec", *_PIPED, separator="<|file_sep|>", suffix_begins=True),
     _Family("piped", *_PIPED),
-    _Family("codeqwen", *_PLAIN, separator="<file_sep>", marks=("<file_sep>", "<reponame>")),
-    _Family("starcoder2", *_PLAIN, separator="<file_sep>", marks=("<file_sep>",)),
-    _Family("granite", *_PLAIN, marks=("<reponame>",)),
+    _Family("codeqwen", *_PLAIN, separator="<file_sep>", mark="<reponame>"),
+    _Family("starcoder2", *_PLAIN, separator="<file_sep>"),
+    _Family("granite", *_PLAIN, mark="<reponame>"),
     _Family("starcoder", *_PLAIN),
     _Family("santacoder", *_SANTACODER),
     _Family("deepseek", *_DEEPSEEK),
@@ -129,8 +133,7 @@ def family_named(model: str) -> str:
 
 def family_tokens(name: str) -> tuple[str, ...]:
     """Return the control tokens by which `find_template` recognizes a family."""
-    family = next(family for family in _FAMILIES if family.name == name)
-    return tuple(dict.fromkeys((*family.needed, *((family.separator,) if family.separator else ()), *family.marks)))
+    return next(family.tokens for family in _FAMILIES if family.name == name)
 
 
 def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
@@ -140,18 +143,19 @@ def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
     Suffix-prefix-middle order, in which typing appends to the prompt, is used if the config says that the model has
     learned it: `"codespec_fim_order": "spm"`, or `"spm"` in `codespec_fim_orders`.
     """
-    families = _declared(tokenizer) or _FAMILIES
-    for family in families:
-        if all(name in tokenizer.vocab for name in (*family.needed, *family.marks)):
-            return _template(tokenizer, family)
-    return FimMissing(_reason(tokenizer, families))
-
-
-def _declared(tokenizer: TextTokenizer) -> tuple[_Family, ...]:
     prefix, suffix, middle = (
         token_content(tokenizer.config.get(key)) for key in ("fim_prefix", "fim_suffix", "fim_middle")
     )
-    return (_Family("declared", prefix, suffix, middle),) if prefix and suffix and middle else ()
+    declared = prefix and suffix and middle
+    families = (_Family("declared", prefix, suffix, middle),) if declared else _FAMILIES
+    for family in families:
+        if all(name in tokenizer.vocab for name in family.tokens):
+            return _template(tokenizer, family)
+    for family in families:
+        missing = [name for name in family.needed if name not in tokenizer.vocab]
+        if len(missing) < len(family.needed):
+            return FimMissing(f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in")
+    return FimMissing("the vocabulary holds no fill-in-the-middle tokens")
 
 
 def _template(tokenizer: TextTokenizer, family: _Family) -> FimTemplate:
@@ -166,14 +170,6 @@ def _template(tokenizer: TextTokenizer, family: _Family) -> FimTemplate:
         separator_id=vocab.get(family.separator),
         suffix_begins=family.suffix_begins,
     )
-
-
-def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
-    for family in families:
-        missing = [name for name in family.needed if name not in tokenizer.vocab]
-        if len(missing) < len(family.needed):
-            return f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in"
-    return "the vocabulary holds no fill-in-the-middle tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +208,12 @@ class _Spelling:
 
     def split(self, prompt: str) -> tuple[str, str, str] | None:
         """Return the text before the markers, the prefix and the suffix; None if this is no whole prompt."""
-        places = self._places(prompt)
+        opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
+        places = self._places(prompt, opens, divides)
         if places is None:
             return None
         first, second, end = places
         after = prompt[end + len(self.middle) :]
-        opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
         one, other = prompt[first + len(opens) : second], prompt[second + len(divides) : end]
         if self.prefix_last:
             return (prompt[:first], after, other) if after and not one else None
@@ -227,13 +223,12 @@ class _Spelling:
             return None
         return (prompt[:first], other, one) if self.suffix_first else (prompt[:first], one, other)
 
-    def _places(self, prompt: str) -> tuple[int, int, int] | None:
+    def _places(self, prompt: str, opens: str, divides: str) -> tuple[int, int, int] | None:
         """Return where the markers are: the first, the second, and the third or the end of the text.
 
         Source text between them may hold the same markers if they are balanced: the first one there opens a group, and
         the third one closes it.
         """
-        opens, divides = (self.suffix, self.prefix) if self.suffix_first else (self.prefix, self.suffix)
         if opens not in prompt or divides not in prompt or self.middle not in prompt:
             return None
         if not self.middle or self.prefix_last:

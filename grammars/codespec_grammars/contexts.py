@@ -8,38 +8,22 @@ from enum import StrEnum
 
 
 class Context(StrEnum):
-    """The syntactic context at the tip of a text. A `contexts.scm` may use only these names as captures.
+    """The syntactic context at the tip of a text. A `contexts.scm` may use only these names as captures."""
 
-    comment      inside a comment
-    docstring    inside a documentation string or comment (a docstring, `/** … */`, `///`)
-    string       inside a string literal, except its interpolations
-    import       inside an import, include, use or package statement
-    signature    inside the head of a function or type: name, parameters, result
-    arguments    directly inside the brackets of a call
-    closing      right after a closing bracket, where further closers are likely
-    block_start  right after a block opener (`:`, `{`, `then`), on the same line
-    indent       in the white space at the start of a line
-    operator     right after an operator or an assignment sign
-    identifier   inside a word, or right after a token that a member's name follows (`.`, `::`)
-    statement    anywhere else in code
-    free_text    prose: Markdown paragraphs, text between tags
-    unknown      no grammar for this language (the draft length is not capped)
-    """
-
-    COMMENT = "comment"
-    DOCSTRING = "docstring"
-    STRING = "string"
-    IMPORT = "import"
-    SIGNATURE = "signature"
-    ARGUMENTS = "arguments"
-    CLOSING = "closing"
-    BLOCK_START = "block_start"
-    INDENT = "indent"
-    OPERATOR = "operator"
-    IDENTIFIER = "identifier"
-    STATEMENT = "statement"
-    FREE_TEXT = "free_text"
-    UNKNOWN = "unknown"
+    COMMENT = "comment"  # inside a comment
+    DOCSTRING = "docstring"  # inside a documentation string or comment (a docstring, `/** … */`, `///`)
+    STRING = "string"  # inside a string literal, except its interpolations
+    IMPORT = "import"  # inside an import, include, use or package statement
+    SIGNATURE = "signature"  # inside the head of a function or type: name, parameters, result
+    ARGUMENTS = "arguments"  # directly inside the brackets of a call
+    CLOSING = "closing"  # right after a closing bracket, where further closers are likely
+    BLOCK_START = "block_start"  # right after a block opener (`:`, `{`, `then`), on the same line
+    INDENT = "indent"  # in the white space at the start of a line
+    OPERATOR = "operator"  # right after an operator or an assignment sign
+    IDENTIFIER = "identifier"  # inside a word, or right after a token that a member's name follows (`.`, `::`)
+    STATEMENT = "statement"  # anywhere else in code
+    FREE_TEXT = "free_text"  # prose: Markdown paragraphs, text between tags
+    UNKNOWN = "unknown"  # no grammar for this language (the draft length is not capped)
 
 
 TEXT_LIKE = frozenset({Context.COMMENT, Context.DOCSTRING, Context.STRING, Context.FREE_TEXT})

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from codespec_grammars.language import find_language, languages
 
@@ -41,12 +41,12 @@ class Place(NamedTuple):
 class Region:
     """A kind of region; the fields are those of the table."""
 
-    open: re.Pattern[bytes]
+    open: str
     close: str
     language: str
-    named: re.Pattern[bytes] | None
-    names: dict[str, str]
-    fence: bool
+    named: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+    fence: bool = False
 
     def closer(self, opened: re.Match[bytes]) -> re.Pattern[bytes]:
         """Return the pattern that ends the region of an opener."""
@@ -56,7 +56,7 @@ class Region:
 
     def language_of(self, opened: re.Match[bytes]) -> str:
         """Return the language of a region, or "" if it is the host's own text or unknown."""
-        found = self.named.search(opened[1]) if self.named is not None else None
+        found = _compiled(self.named).search(opened[1]) if self.named else None
         if found is None:
             return self.language
         name = found[1].decode("utf-8", "replace").lower()
@@ -65,11 +65,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A language whose files hold other ones."""
+    """A language whose files hold other ones. `skip` are openers and closers of text without regions."""
 
     ids: tuple[str, ...]
     files: tuple[str, ...]
-    skip: tuple[tuple[re.Pattern[bytes], re.Pattern[bytes]], ...]
+    skip: tuple[tuple[str, str], ...]
     regions: tuple[Region, ...]
 
 
@@ -121,10 +121,10 @@ class _Marks:
     """The openers of a host's regions in a text, and of what it skips, in order. Each pattern reads the text once."""
 
     def __init__(self, host: Host, text: bytes) -> None:
-        kinds: list[tuple[Region | re.Pattern[bytes], re.Pattern[bytes]]] = [(each, each.open) for each in host.regions]
-        kinds += [(end, begin) for begin, end in host.skip]
+        kinds: list[tuple[Region | re.Pattern[bytes], str]] = [(each, each.open) for each in host.regions]
+        kinds += [(_compiled(end), begin) for begin, end in host.skip]
         self._text = text
-        self._ahead = [(kind, pattern, pattern.search(text)) for kind, pattern in kinds]
+        self._ahead = [(kind, _compiled(opener), _compiled(opener).search(text)) for kind, opener in kinds]
 
     def next(self, at: int) -> tuple[Region | re.Pattern[bytes], re.Match[bytes]] | None:
         """Return the next opener at or after `at`: with its region, or with the closer of what is skipped."""
@@ -140,7 +140,7 @@ def _begun_above(host: Host, place: Place) -> Place | None:
     """Return the region that begins above the text: the next mark behind the cursor closes it."""
     behind = place.suffix[:MAX_BEHIND]
     first = _Marks(host, behind).next(0)
-    for region in (each for each in host.regions if not each.fence and each.language and each.named is not None):
+    for region in (each for each in host.regions if not each.fence and each.language and each.named):
         closed = _compiled(region.close).search(behind)
         if closed is not None and (first is None or closed.start() < first[1].start()):
             return Place(region.language, place.prefix, behind[: closed.start()], inside=True)
@@ -176,24 +176,14 @@ def _blank(text: bytes) -> bytes:
 @cache
 def _hosts() -> dict[str, Host]:
     table = tomllib.loads((Path(__file__).parent / "injections.toml").read_text(encoding="utf-8"))
-    return {name: _read_host(values, table.get(values.get("like", ""), {})) for name, values in table.items()}
-
-
-def _read_host(values: dict[str, Any], like: dict[str, Any]) -> Host:
-    regions = tuple(
-        Region(
-            _compiled(region["open"]),
-            region["close"],
-            region["language"],
-            _compiled(region["named"]) if "named" in region else None,
-            region.get("names", {}),
-            region.get("fence", False),
-        )
-        for region in (*values["regions"], *like.get("regions", ()))
-    )
-    skips = (*values.get("skip", ()), *like.get("skip", ()))
-    skip = tuple((_compiled(begin), _compiled(end)) for begin, end in skips)
-    return Host(tuple(values["ids"]), tuple(values["files"]), skip, regions)
+    hosts = dict[str, Host]()
+    for name, values in table.items():
+        like = table.get(values.get("like", ""), {})
+        regions = (*values["regions"], *like.get("regions", ()))
+        skip = (*values.get("skip", ()), *like.get("skip", ()))
+        made = tuple(Region(**each) for each in regions)
+        hosts[name] = Host(tuple(values["ids"]), tuple(values["files"]), tuple(map(tuple, skip)), made)
+    return hosts
 
 
 @cache

@@ -7,11 +7,13 @@ import pytest
 from codespec.text.ending import Ending, markers_beside
 from codespec.text.fim_templates import _FAMILIES
 
-SPELLED = {
-    mark.removeprefix("\u2581")
-    for family in _FAMILIES
-    for mark in (*family.needed, *family.marks, *filter(None, [family.separator]))
-} - {"<PRE>", "<SUF>", "<MID>", "[PREFIX]", "[SUFFIX]"}  # these are tags, type parameters and words of ordinary text
+SPELLED = {mark.removeprefix("\u2581") for family in _FAMILIES for mark in family.tokens} - {
+    "<PRE>",
+    "<SUF>",
+    "<MID>",
+    "[PREFIX]",
+    "[SUFFIX]",
+}  # these are tags, type parameters and words of ordinary text
 
 
 @pytest.mark.parametrize("mark", sorted(SPELLED))
