@@ -106,8 +106,8 @@ class Layouts:
 
 def _find(head: str, text: str, expected: int) -> int:
     """Return the offset of `head` in a text, the one nearest to `expected`, or -1 if absent."""
-    if not head or text.startswith(head, expected):
-        return expected if head else -1
+    if not head:
+        return -1
     before, after = text.rfind(head, 0, expected + len(head)), text.find(head, expected)
     if min(before, after) < 0:
         return max(before, after)
