@@ -182,36 +182,28 @@ def _token(at: Tip, captures: Captures, stripped: bytes) -> Context | None:
         return Context.BLOCK_START
     if captures.token or not captures.errors:
         return captures.token
-    if _opens_block(at, stripped):
+    data, brackets = at.rules.data, at.state.brackets
+    opens = stripped.endswith(tuple(mark.encode() for mark in data.block_openers))
+    opens = opens and (not brackets or brackets[-1][0].block)
+    if opens and (not stripped.endswith(b":") or _head(at, at.rules.heads)):
         return Context.BLOCK_START
-    if stripped.endswith(tuple(pair[1].encode() for pair in at.rules.data.brackets)):
+    if stripped.endswith(tuple(pair[1].encode() for pair in data.brackets)):
         return Context.CLOSING
-    if stripped.endswith(tuple(mark.encode() for mark in at.rules.data.members)):
+    if stripped.endswith(tuple(mark.encode() for mark in data.members)):
         return Context.IDENTIFIER
-    return Context.OPERATOR if stripped[-1] in at.rules.data.operators.encode() else None
-
-
-def _opens_block(at: Tip, stripped: bytes) -> bool:
-    if not stripped.endswith(tuple(mark.encode() for mark in at.rules.data.block_openers)):
-        return False
-    brackets = at.state.brackets
-    if brackets and not brackets[-1][0].block:
-        return False
-    return stripped[-1:] != b":" or _head(at, at.rules.heads)
+    return Context.OPERATOR if stripped[-1] in data.operators.encode() else None
 
 
 def _text_by_lexer(at: Tip) -> Context | None:
     """Return the lexer's view if the tip is in a comment, string or docstring, else None."""
-    if at.state.comment >= 0:
-        documents = at.rules.docs and at.text.startswith(at.rules.docs, at.state.comment)
+    opener, start = in_text(at.state), at.state.comment
+    if opener is not None and start < 0:
+        start = at.state.stack[-1][1]
+    if at.state.comment >= 0 or (opener is not None and opener.sort == COMMENT):
+        documents = at.text.startswith(at.rules.docs, max(start, 0))
         return Context.DOCSTRING if documents else Context.COMMENT
-    opener = in_text(at.state)
     if opener is None:
         return None
-    start = at.state.stack[-1][1]
-    if opener.sort == COMMENT:
-        documents = at.rules.docs and at.text.startswith(at.rules.docs, max(start, 0))
-        return Context.DOCSTRING if documents else Context.COMMENT
     if at.rules.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
         line = at.text.rfind(b"\n", 0, start) + 1
         before = at.text[:line].rstrip()
