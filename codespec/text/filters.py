@@ -37,7 +37,6 @@ class StopFinder:
 
     def __init__(self, stops: tuple[bytes, ...] = ()) -> None:
         self.stops = stops
-        self._longest = max(map(len, stops), default=0)
 
     def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
         """Return the offset at which to cut the text, or None if the bytes from `start` on complete no stop string.
@@ -54,11 +53,14 @@ class StopFinder:
 
     def held_back(self, text: bytes | bytearray) -> int:
         """Return the number of trailing bytes that can begin a stop string."""
-        for size in range(min(self._longest - 1, len(text)), 0, -1):
-            tail = bytes(text[-size:])
-            if any(len(stop) > size and stop.startswith(tail) for stop in self.stops):
-                return size
-        return 0
+        return max((self._begun(text, stop) for stop in self.stops), default=0)
+
+    @staticmethod
+    def _begun(text: bytes | bytearray, stop: bytes) -> int:
+        place = text.find(stop[:1], max(0, len(text) - len(stop) + 1))
+        while place >= 0 and not stop.startswith(bytes(text[place:])):
+            place = text.find(stop[:1], place + 1)
+        return len(text) - place if place >= 0 else 0
 
 
 class Filter:
@@ -224,7 +226,7 @@ class ByteLoop(Filter):
 
     def _begin_line(self, start: int) -> None:
         self._start, self._word = start, -1
-        self._runs = [0] * (LONGEST_PERIOD + 1)  # by lag: length of the run of bytes equal to the byte `lag` before
+        self._runs = dict[int, int]()  # by lag: length of the run of bytes equal to the byte `lag` before
 
     def _look(self, text: bytearray) -> None:
         for index in range(self.read, len(text)):
@@ -233,22 +235,23 @@ class ByteLoop(Filter):
             elif self._loops(text, index):
                 return
         last = len(text) - 1
-        held = (size - lag for lag, size in enumerate(self._runs) if last - self._word < lag < size)
+        held = (size - lag for lag, size in self._runs.items() if last - self._word < lag < size)
         self.certain = len(text) - max(held, default=0)
 
     def _loops(self, text: bytearray, index: int) -> bool:
         """Process a byte and return whether it completes a loop."""
-        runs, byte = self._runs, text[index]
+        before, self._runs = self._runs, {}
         self._word = index if has_word(text[index : index + 1]) else self._word
-        for lag in range(1, min(LONGEST_PERIOD, index - self._start) + 1):
-            if text[index - lag] != byte:
-                runs[lag] = 0
-                continue
-            runs[lag] += 1
+        first = max(self._start, index - LONGEST_PERIOD)
+        place = text.rfind(text[index], first, index)
+        while place >= 0:
+            lag = index - place
+            run = self._runs[lag] = before.get(lag, 0) + 1
             needed = (2 if lag >= LONG_UNIT else 3) * lag
-            if self._word > index - lag and runs[lag] >= needed and runs[lag] + lag >= MIN_LOOP:
-                self._end(index + 1, index + 1 - runs[lag] + lag, "it repeats itself")
+            if self._word > place and run >= needed and run + lag >= MIN_LOOP:
+                self._end(index + 1, index + 1 - run + lag, "it repeats itself")
                 return True
+            place = text.rfind(text[index], first, place)
         return False
 
 
