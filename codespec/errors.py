@@ -1,5 +1,18 @@
 """Exceptions whose messages are shown to the user: one sentence with the problem and its fix.
 
+CodespecError
+├── ConfigError       an invalid option or configuration key
+├── RequestError      a request that cannot be served; `field` names the invalid field
+├── ModelError        a model folder that is missing, broken or not supported
+│   └── TokenizerError    a tokenizer that does not round-trip bytes → ids → bytes
+├── PairError         a target and a drafter that cannot work together
+├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
+├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
+├── ServeError        a request that the daemon cannot take now or has lost; `status` is the HTTP status
+└── DaemonError       at the client: the daemon refuses a request or is not to be trusted
+    ├── Absent            nothing listens, or the daemon went away
+    └── Unproven          the peer has not proved that it is the user's daemon
+
 A `Finding` is a line of `codespec doctor` and `codespec check`: a subject, its state and the fix.
 """
 
@@ -196,7 +209,7 @@ def failed(name: str, message: str, fix: str) -> Finding:
 
 def from_fault(name: str, fault: Fault) -> Finding:
     """Convert a fault to a failed finding."""
-    return failed(name, fault.problem, fault.fix)
+    return Finding(name, "failed", fault.problem, fault.fix)
 
 
 def as_json(findings: Iterable[Finding]) -> dict[str, Any]:

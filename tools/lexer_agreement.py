@@ -96,15 +96,14 @@ def literals(root: tree_sitter.Node, besides: set[str]) -> Iterator[tuple[int, i
         assert node is not None
         several_lines = node.start_point.row != node.end_point.row
         if node.is_named and (several_lines or _BODIES.fullmatch(node.type)):
-            name = node.type
-            if name not in besides:
-                start = node.start_byte - bool(_BODIES.fullmatch(name))
-                if _COMMENTS.fullmatch(name):
+            if node.type not in besides:
+                start = node.start_byte - bool(_BODIES.fullmatch(node.type))
+                if _COMMENTS.fullmatch(node.type):
                     yield start, node.end_byte, "comment"
                     inner = False
-                elif _CODE.fullmatch(name):
+                elif _CODE.fullmatch(node.type):
                     yield start, node.end_byte, "code"
-                elif _STRINGS.fullmatch(name):
+                elif _STRINGS.fullmatch(node.type):
                     yield start, node.end_byte, "string"
         else:
             inner = several_lines
