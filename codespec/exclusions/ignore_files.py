@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
@@ -65,8 +66,17 @@ class Pattern:
         self.has_classes = "[" in body or "\\" in body
         self._literals = [] if self.has_classes else _LITERAL.findall(body)
         self._stars = len(_STARS.findall(body)) + ("/" not in body.strip("/"))
-        self._regex: re.Pattern[str] | None = None
-        self._is_read = False
+
+    @cached_property
+    def _regex(self) -> re.Pattern[str] | None:
+        """The regular expression, or None for a comment or a pattern that can't match anything."""
+        ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
+        with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
+            text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), self._line)
+            text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
+            compiled = GitIgnoreSpecPattern(text)
+            return compiled.regex if compiled.include is not None else None
+        return None
 
     def ways(self, path: str) -> int:
         """Return an upper bound for the ways in which the stars may match a path; 0 if the pattern can't match."""
@@ -79,8 +89,6 @@ class Pattern:
 
     def match(self, path: str, is_folder: bool) -> bool:
         """Return whether the pattern matches a `/`-separated path itself, not only a folder above it."""
-        if not self._is_read:
-            self._regex, self._is_read = _compile(self._line), True
         if self._regex is None or (self._folders_only and not is_folder):
             return False
         text = path + "/" if self._folders_only else path
@@ -88,17 +96,6 @@ class Pattern:
         if found is None or self._open_end:
             return found is not None
         return found.groupdict().get("ps_d") is None or found.end() == len(text)
-
-
-def _compile(line: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a pattern, or None for comments and patterns that can't match anything."""
-    ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
-    with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
-        text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
-        text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
-        compiled = GitIgnoreSpecPattern(text)
-        return compiled.regex if compiled.include is not None else None
-    return None
 
 
 def _unescaped(found: re.Match[str]) -> str:
