@@ -225,7 +225,9 @@ def _events() -> dict[str, Any]:
 
 
 def _edit_events() -> dict[str, Any]:
-    """Return the schema of the events of edits. Rows are of the document; the second one is after the last."""
+    """Return the JSON schema of the events that answer a request for edits. Rows count from the document's start; the
+    second one is past the edit's last.
+    """
     rows: dict[str, Any] = {"place": int, "start_row": int, "end_row": int}
     done = _object({**rows, "unchanged": bool, "reason": str, "stats": Stats})
     return _one_of({"edit": _object({**rows, "text": str}), "done": done})

@@ -140,5 +140,6 @@ def check_bind(host: str, token: str, keys: str = "") -> None:
     """Raise ConfigError if other machines could reach a daemon that requires neither a token nor a key."""
     if not token and not keys and not is_loopback(host):
         raise ConfigError(
-            f"Other machines can reach {host}", f"give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1"
+            f"Other machines can reach {host}, and nothing authenticates them",
+            f"give --token-file, --keys or {TOKEN_VARIABLE}, or bind 127.0.0.1",
         )

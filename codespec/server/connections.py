@@ -92,7 +92,7 @@ class Connections:
             )
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle errors of the event loop. Log one line if it runs out of file descriptors, not many tracebacks."""
+        """Handle errors of the event loop. Log one line, and no tracebacks, if file descriptors run out."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             self.report()
@@ -250,7 +250,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(state.st_mode):
-        raise ConfigError(f"{path} exists and is no socket", "choose another path for --socket")
+        raise ConfigError(f"{path} exists and is not a socket", "choose another path for --socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_SECONDS)
         try:

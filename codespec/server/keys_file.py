@@ -149,12 +149,12 @@ _FIXES = {
 def _check(keys: tuple[Key, ...], file: Path) -> None:
     if len(keys) > MAX_KEYS:
         raise ConfigError(f"The keys file {file} has more than {MAX_KEYS} keys", "revoke old ones")
-    for what in ("name", "sha256"):
+    for what, fix in (("name", "revoke one, or choose another name"), ("sha256", "remove one of the lines")):
         seen: set[str] = set()
         for key in keys:
             value = getattr(key, what)
             if value in seen:
-                raise ConfigError(f"{file} has two keys with the {what} {value}", "revoke one, or choose another name")
+                raise ConfigError(f"{file} has two keys with the {what} {value}", fix)
             seen.add(value)
 
 

@@ -136,7 +136,7 @@ class AcceptanceModel:
         for source, context, right, seen in values["counters"]:
             counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
             if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
-                raise ValueError("a counter holds more right judgements than judgements")
+                raise ValueError("a counter has more correct judgements than judgements")
             model.counters[str(source), str(context)] = counter
         model.weights = {str(source): _numbers(numbers, 3) for source, numbers in values["weights"].items()}
         return model

@@ -291,7 +291,7 @@ class _Attended:
             self._cancel_values()
 
     def _cancel_scores(self) -> None:
-        """Make every score a sum of large products and their negatives."""
+        """Make every score a sum of large products that cancel, so that another order of summation shows."""
         half = self.heads.size // 2
         large = math.sqrt(NOISE * 2**24 / (self.heads.scale * math.sqrt(half)))
         self.keys *= large

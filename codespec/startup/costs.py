@@ -45,7 +45,7 @@ def kept_table(
 ) -> Kept[CostTable]:
     """Return the file for the table of a target with these drafters and heads.
 
-    Forwards also depend on the shape of call, the slots and their size, and the captured graphs.
+    The time of a forward also depends on the shape of call, the slots and their size, and the captured graphs.
     """
     facts: list[object] = [head.config for head in heads.values()]
     for model in (target, *drafters.values()):

@@ -189,7 +189,10 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
         errors.seek(0)
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     if NO_SPACE in last:
-        raise ModelError(f"{conversion.failed}, because {folder.parent} is full", "free some, or set XDG_CACHE_HOME")
+        raise ModelError(
+            f"{conversion.failed}, because the disk of {folder.parent} is full",
+            "free some space, or set XDG_CACHE_HOME",
+        )
     if code == 2 and last:
         raise ModelError(quoted(last))
     if code < 0 and expired.is_set():

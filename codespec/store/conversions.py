@@ -1,4 +1,4 @@
-"""Create model folders that need a conversion before they can be loaded, each once (`store.conversion_cache`).
+"""Convert models that can't be loaded as they are, each once, and keep the folders (`store.conversion_cache`).
 
 A folder is converted from a GGUF file, or merged from a model and a peft adapter. The converters run in separate
 processes.

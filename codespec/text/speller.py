@@ -73,7 +73,7 @@ _SHORT = 256  # characters
 
 
 class Speller:
-    """Encoder of bytes from inside a longer text: no dummy prefix, no special token, no change.
+    """Encoder of bytes from inside a longer text: no dummy prefix, no special token, the same bytes.
 
     byte_ids   the lowest id that spells a byte alone, by byte
     """

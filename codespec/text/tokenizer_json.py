@@ -298,12 +298,12 @@ def try_out(pre_tokenizer: Any) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise TokenizerError(
-            f"the tokenizer's regular expression does not end within {SECONDS:.0f} s on a short text",
-            "use the files of another model",
+            f"the tokenizer's regular expression does not finish within {SECONDS:.0f} s on a short text",
+            "choose another model",
         ) from error
     if done.returncode:
         raise TokenizerError(
-            "the tokenizer's regular expression fails on a short text", "use the files of another model"
+            "the tokenizer's regular expression fails on a short text", "choose another model"
         )
 
 

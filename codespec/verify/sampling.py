@@ -128,7 +128,7 @@ def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) ->
 
 
 def restrict(row: Row, allowed: collections.abc.Sequence[int]) -> None:
-    """Set the scores of all other ids to -inf, in place."""
+    """Set the scores of all ids that are not in `allowed` to -inf, in place."""
     kept = np.array(allowed, dtype=np.int64)
     scores = row[kept]
     row.fill(-np.inf)

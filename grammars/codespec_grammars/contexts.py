@@ -73,7 +73,7 @@ class Cursor:
         if not isinstance(brackets, str):
             raise CursorError("cursor.open_brackets must be a text such as '([' or a list of brackets")
         if isinstance(indent, bool) or not isinstance(indent, int) or indent < 0:
-            raise CursorError("cursor.indent must be a whole number of columns, 0 or more")
+            raise CursorError("cursor.indent must be a whole number of characters, 0 or more")
         if not isinstance(language, str):
             raise CursorError("cursor.language must be a language's name")
         return cls(Context(context), brackets, indent, language)

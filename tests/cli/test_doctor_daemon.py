@@ -93,7 +93,7 @@ def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file.write_text("short")
     assert "too easy to guess: use" in look("--token-file", file)["token"]
     monkeypatch.setenv("CODESPEC_SERVE_HOST", "0.0.0.0")
-    assert "Other machines can reach 0.0.0.0: give" in look()["token"]
+    assert "Other machines can reach 0.0.0.0, and nothing authenticates them: give" in look()["token"]
 
 
 def test_folders_that_cannot_be_written(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,5 +148,5 @@ def test_a_link_is_no_socket(tmp_path: Path) -> None:
     (tmp_path / "s").symlink_to(tmp_path / "of others")
     with start_forked("serve", "--port", "0", "--socket", tmp_path / "s") as process:
         _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2 and b"exists and is no socket" in err, err
+    assert process.returncode == 2 and b"exists and is not a socket" in err, err
     assert (tmp_path / "of others").exists()

@@ -97,8 +97,8 @@ def _check_start(file: Path, start: bytes) -> None:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
-        form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise ModelError(f"{file} is a GGUF file {form}, which can't be read", "use a little-endian file of version 3")
+        form = "a big-endian GGUF file" if version & 0xFFFF == 0 else f"a GGUF file of version {version}"
+        raise ModelError(f"{file} is {form}, which can't be read", "use a little-endian file of version 3")
 
 
 class _Reader:

@@ -74,7 +74,7 @@ def target_parts(target: TorchModel) -> tuple[nn.Module, nn.Module]:
     output = network.head if lean else network.get_output_embeddings()
     if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
         what = f"A head can't read the token vectors of {target.spec.architecture}"
-        raise ModelError(what, "leave the setting head out, or choose another target")
+        raise ModelError(what, "remove the setting `head`, or choose another target")
     return embed, output
 
 

@@ -1,9 +1,9 @@
 """Compute attention for every model, with windows, softcaps and sinks.
 
 A forward is flat: the rows (tokens) of all sequences are concatenated into a batch of one, without padding.
-`ForwardContext` maps rows to slots, either as spans, which the host computes group by group (`rows`), or as
-`DeviceRows`, which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query
-rows; K and V are not expanded.
+`ForwardContext` maps rows to slots, either as spans, over which the host runs attention group by group (`rows`),
+or as `DeviceRows`, which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into
+query rows; K and V are not expanded.
 
 Calls use the model's `CallShape`: a number of query rows that keeps a row's bits the same on this processor, and keys
 in whole blocks. A product over more than 192 keys splits its sum according to the number of keys, so without blocks a

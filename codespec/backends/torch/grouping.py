@@ -136,7 +136,7 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _split(run: Sequence[Span], folded: int, unit: int) -> list[Group]:
-    """Split a run into the rows attended together and the rest, or into single spans if that costs less."""
+    """Split a run into rows that share one call of attention and a rest, or into single spans if that costs less."""
     blocks = _blocks(run[0])
 
     def cost(rows: int) -> int:

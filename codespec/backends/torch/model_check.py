@@ -85,7 +85,7 @@ def check_seam(model: TorchModel, reference: Tensor | None) -> None:
 
 
 def _ragged(model: TorchModel, texts: Sequence[Sequence[int]]) -> Tensor:
-    """Compute texts in one forward and their last three ids in another; return the logits [texts, vocabulary]."""
+    """Run each text's ids but the last three in one forward and those in another; return the logits [texts, ids]."""
     model.forward([Rows(slot, 0, ids[:-3]) for slot, ids in enumerate(texts)])
     return model.forward([Rows(slot, len(ids) - 3, ids[-3:]) for slot, ids in enumerate(texts)])
 

@@ -66,7 +66,7 @@ def _layers_of(network: Any) -> nn.ModuleList:
     if not isinstance(layers, nn.ModuleList):
         raise ModelError(
             f"A head can't read the layers of {type(network).__name__}",
-            "leave the setting head out, or choose another target",
+            "remove the setting `head`, or choose another target",
         )
     return layers
 

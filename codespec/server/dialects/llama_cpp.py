@@ -67,7 +67,7 @@ async def infill(request: web.Request) -> web.StreamResponse:
     reason = missing_fim(loaded)
     if reason:
         raise ServeError(
-            f"/infill is not supported by this model ({reason}): load one that can, or use /completion.", 501
+            f"/infill is not supported by this model ({reason}): load one that does, or use /completion.", 501
         )
     with await read_fields(request) as fields:
         answer = read_infill(fields, loaded)
