@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.cli.options import add_pair_options
+from codespec.api.engine_config import EngineConfig
+from codespec.cli.options import PAIR, add_config_option, add_flag
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, PairError
 from codespec.store.choice import choose
@@ -27,7 +28,9 @@ def add_parser(commands: Any) -> None:
         help="check whether two models work together",
         description="Compares a target and a drafter and measures the cost of their tokenizers on your own files.",
     )
-    add_pair_options(parser, parser)
+    add_config_option(parser)
+    for name in PAIR:
+        add_flag(parser, parser, EngineConfig, name)
     parser.add_argument(
         "--files", type=Path, nargs="+", metavar="FILE", help="text to measure on (default: source files here)"
     )
@@ -37,7 +40,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the report and return 0. Raise PairError after it if the pair can't work."""
-    named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
+    named = {name: getattr(options, name) for name in PAIR}
     config = choose(named, options.config).config
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
@@ -47,10 +50,7 @@ def run(options: argparse.Namespace) -> int:
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
     sample = named_sample(options.files) if options.files else find_sample(Path.cwd())
     report = check_pair(target, drafter, sample)
-    if options.json:
-        print(json.dumps(report.as_dict(), ensure_ascii=False))
-    else:
-        print("\n".join(render(report)))
+    print(json.dumps(report.as_dict(), ensure_ascii=False) if options.json else "\n".join(render(report)))
     if report.problem:
         raise PairError(report.problem)
     return 0

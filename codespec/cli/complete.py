@@ -17,19 +17,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from codespec.api.engine_config import EngineConfig
-from codespec.api.types import (
-    Completion,
-    CompletionRequest,
-    DoneEvent,
-    Event,
-    RoundEvent,
-    TextEvent,
-    event_from_json,
-)
-from codespec.cli.daemon_call import Address, find_address
-from codespec.cli.options import SETTINGS, add_engine_options, choose_config, load_engine
+from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent, event_from_json
+from codespec.cli.options import SETTINGS, Address, add_engine_options, choose_config, find_address, load_engine
 from codespec.cli.parser import Parser
-from codespec.client.daemon_client import Found, completion_body
+from codespec.client.daemon_client import completion_body
 from codespec.errors import ConfigError, DaemonError, RequestError
 from codespec.files import NotUtf8, decode_text, read_named
 from codespec.store.disk import say
@@ -54,9 +45,8 @@ def add_parser(commands: Any) -> None:
         description="Completes FILE at LINE:COL (both start at 1). A running daemon completes, with its models "
         "and settings. Without one, or with --local, which a flag of the models implies, the models are loaded here.",
     )
-    parser.add_argument(
-        "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
-    )
+    place = "COL counts characters; COL = length + 1 is the line's end"
+    parser.add_argument("place", metavar="FILE:LINE:COL", help=place)
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
@@ -65,11 +55,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-speculation", action="store_true", help="use the target alone: same text, slower")
     parser.add_argument("--local", action="store_true", help="load the models in this process, even if a daemon runs")
     printed = parser.add_mutually_exclusive_group()
-    printed.add_argument(
-        "--show-draft",
-        action="store_true",
-        help="colour accepted, rejected and the target's own text; explain each draft's length",
-    )
+    shown = "colour accepted, rejected and the target's own text; explain each draft's length"
+    printed.add_argument("--show-draft", action="store_true", help=shown)
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser, leave_out=("speculate",))  # this command has --no-speculation instead
     parser.set_defaults(run=run)
@@ -80,12 +67,21 @@ def run(options: argparse.Namespace) -> int:
     request = read_request(options)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     for event in complete(options, request):
-        if not options.json:
-            show(event, painter, options.show_draft)
-        elif isinstance(event, DoneEvent):
-            print(json.dumps(as_json(event), ensure_ascii=False))
         if isinstance(event, DoneEvent):
-            say(*event.completion.stats.notes, *why_empty(event.completion))
+            done = event.completion
+            if options.json:
+                shown = {"text": done.text, "finish_reason": done.finish_reason, "token_ids": list(done.token_ids)}
+                print(json.dumps({**shown, "stats": done.stats.as_dict()}, ensure_ascii=False))
+            else:
+                painter.plain("\n")
+            if options.show_draft:
+                painter.why()
+                painter.summary(done)
+            say(*done.stats.notes, *why_empty(done))
+        elif isinstance(event, RoundEvent) and options.show_draft:
+            painter.round(event)
+        elif isinstance(event, TextEvent) and not options.json and not options.show_draft:
+            painter.plain(event.text)
     return 0
 
 
@@ -95,47 +91,39 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
     Raise RequestError for a request that the daemon refuses, and DaemonError if it fails.
     """
     local = options.local or any(getattr(options, name) is not None for name in SETTINGS)
-    address, found, reason = (None, None, "") if local else _find_daemon(options)
-    if address and found:
-        say(*found.daemon["notes"])
-        return _events(address, request)
+    found = "" if local else _find_daemon(options)
+    if isinstance(found, Address):
+        return _events(found, request)
     choice = choose_config(options, **(PLAIN if options.no_speculation else {}))
     say(*choice.notes)
-    if reason:
-        say(f"loading the models here: {reason}")
+    if found:
+        say(f"loading the models here: {found}")
     return load_and_complete(choice.config, request)
 
 
-def _find_daemon(options: argparse.Namespace) -> tuple[Address | None, Found | None, str]:
-    """Return the address of a daemon that completes, its report, and "". An idle one loads its models again.
+def _find_daemon(options: argparse.Namespace) -> Address | str:
+    """Return the address of a daemon that completes, or why there is none ("": not worth a line in a script).
 
-    If there is none, return None, None and the reason to report ("": nothing to report).
+    An idle daemon loads its models again. One that is loading is waited for: a second load takes as long, and twice the
+    memory.
     """
     try:
         address = find_address(options)
-        found = _look(address)
+        found = address.look()
+        if found.daemon.get("state") == "starting":
+            say(f"waiting for the daemon at {address.url} ({found.daemon['reason']})")
+        while found.daemon.get("state") == "starting":
+            time.sleep(POLL_EVERY)
+            found = address.look()
     except ConfigError as error:
-        return None, None, f"no daemon can be used ({error.fault.clause})"
-    if found.who == "nobody":  # not worth a line in a script
-        hint = "no daemon runs, which would have them loaded already (`codespec serve`)"
-        return None, None, hint if sys.stderr.isatty() else ""
+        return f"no daemon can be used ({error.fault.clause})"
+    if found.who == "nobody":
+        return "no daemon runs, which would have them loaded already (`codespec serve`)" * sys.stderr.isatty()
     state = REFUSALS[found.who] if found.who != "daemon" else f"is {found.daemon['state']}"
     if state not in ("is ready", "is idle"):
-        return None, None, f"the daemon at {address.url} can't be used (it {state})"
-    return address, found, ""
-
-
-def _look(address: Address) -> Found:
-    """Identify the program at the address. Wait for a daemon that is loading: a second load takes as long, and twice
-    the memory.
-    """
-    found = address.look()
-    if found.daemon.get("state") == "starting":
-        say(f"waiting for the daemon at {address.url} ({found.daemon['reason']})")
-    while found.daemon.get("state") == "starting":
-        time.sleep(POLL_EVERY)
-        found = address.look()
-    return found
+        return f"the daemon at {address.url} can't be used (it {state})"
+    say(*found.daemon["notes"])
+    return address
 
 
 def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
@@ -229,30 +217,6 @@ def split_at(text: str, line: int, column: int) -> tuple[str, str]:
     return text[:offset], text[offset:]
 
 
-def show(event: Event, painter: Painter, drafts: bool) -> None:
-    """Print one event."""
-    if isinstance(event, TextEvent) and not drafts:
-        painter.plain(event.text)
-    elif isinstance(event, RoundEvent) and drafts:
-        painter.round(event)
-    elif isinstance(event, DoneEvent):
-        painter.end()
-        if drafts:
-            painter.why()
-            painter.summary(event.completion)
-
-
-def as_json(event: DoneEvent) -> dict[str, Any]:
-    """Return the object that --json prints."""
-    done = event.completion
-    return {
-        "text": done.text,
-        "finish_reason": done.finish_reason,
-        "token_ids": list(done.token_ids),
-        "stats": done.stats.as_dict(),
-    }
-
-
 class Painter:
     """Writes a completion as it arrives, with distinct marks for accepted, rejected and target text.
 
@@ -266,7 +230,7 @@ class Painter:
         self._rounds: list[RoundEvent] = []
 
     def plain(self, text: str) -> None:
-        """Write text unchanged."""
+        """Write text unchanged, at once."""
         self.out.write(text)
         self.out.flush()
 
@@ -287,19 +251,12 @@ class Painter:
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
-    def end(self) -> None:
-        """Write a line break after the completion."""
-        self.plain("\n")
-
     def summary(self, done: Completion) -> None:
         """Write one faint line of statistics."""
         stats = done.stats
-        line = (
-            f"{stats.committed} tokens in {stats.rounds} rounds, {stats.accepted} of {stats.drafted} drafted accepted, "
-            f"{stats.total_ms:.0f} ms"
-        )
         by = ", ".join(f"{name} {c.accepted}/{c.drafted}" for name, c in sorted(stats.by_source.items()))
-        self._faint(f"{line}{f' ({by})' if by else ''}")
+        accepted = f"{stats.accepted} of {stats.drafted} drafted accepted, {stats.total_ms:.0f} ms"
+        self._faint(f"{stats.committed} tokens in {stats.rounds} rounds, {accepted}{f' ({by})' if by else ''}")
 
     def _faint(self, line: str) -> None:
         self.plain(f"{FAINT}{line}{RESET}\n" if self.colour else f"{line}\n")

@@ -15,8 +15,8 @@ from codespec import __version__
 from codespec.api.engine_config import EngineConfig
 from codespec.api.serve_config import check_bind, resolve_serve
 from codespec.api.types import CompletionRequest
-from codespec.cli.daemon_call import Address, address_of
 from codespec.cli.machine_checks import Seen, needed_bytes
+from codespec.cli.options import Address, address_of
 from codespec.cli.parts import find_back_end
 from codespec.errors import DaemonError, Finding, State, failed, warning, well
 from codespec.user_folders import cache_folder, named_path, read_token
@@ -141,8 +141,13 @@ def check_probe(seen: Seen) -> Iterator[Finding]:
 
 def _probe_daemon(address: Address) -> Finding:
     body, began = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS}, time.perf_counter()
+
+    def complete(speculate: bool) -> str:
+        events = address.stream({**body, "speculate": speculate}, PROBE_SECONDS)
+        return "".join(value["text"] for name, value in events if name == "text")
+
     try:
-        on, off = (address.complete({**body, "speculate": value}, PROBE_SECONDS) for value in (True, False))
+        on, off = complete(speculate=True), complete(speculate=False)
     except DaemonError as error:
         fix = "read its output, or restart it"
         return failed("probe", f"the daemon did not complete a short text ({error})", fix)

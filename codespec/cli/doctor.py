@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.daemon_call import add_address_options
-from codespec.cli.options import add_engine_options, add_flag
+from codespec.cli.options import add_address_options, add_engine_options, add_flag
 from codespec.cli.parser import Parser
 from codespec.errors import CodespecError, Finding, as_json, from_fault
 

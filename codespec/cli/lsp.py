@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from typing import Any
 
-from codespec.errors import ConfigError, install_fix
+from codespec.cli.options import require_package
+from codespec.errors import ConfigError
 from codespec.store.choice import model_name
 
 
@@ -31,8 +31,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the editor disconnects; return 0 after an orderly shutdown."""
-    if importlib.util.find_spec("pygls") is None:
-        raise ConfigError("pygls is not installed", install_fix())
+    require_package("pygls")
     from codespec_lsp.messages import serve_stdio, serve_tcp
     from codespec_lsp.settings import EditorSettings, read_settings
 

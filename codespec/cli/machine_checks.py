@@ -19,8 +19,7 @@ from typing import Any
 from codespec import __version__
 from codespec.api.engine_config import EngineConfig
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.daemon_call import Address
-from codespec.cli.options import choose_config, require_engine
+from codespec.cli.options import Address, choose_config, require_engine
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well
 from codespec.pair.report import ModelFacts, check_fill_in, describe, read_facts

@@ -16,19 +16,10 @@ from typing import Any
 
 from codespec.errors import install_fix
 from codespec.store import pull as pulls
-from codespec.store.catalogue import (
-    OWN_DRAFTERS,
-    Entry,
-    Index,
-    find_entry,
-    is_gguf,
-    read_advice,
-    read_catalogue,
-)
+from codespec.store.catalogue import OWN_DRAFTERS, Entry, Index, find_entry, is_gguf, read_advice, read_catalogue
 from codespec.store.choice import (
-    LARGER,
+    DEFAULTS,
     SLOWEST,
-    SMALLER,
     is_native,
     predict_step,
     pull_command,
@@ -94,22 +85,20 @@ def run_pull(options: argparse.Namespace) -> int:
     wanted = [pulls.find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
     entry = find_entry(name)
+    flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry:
-        _advise(entry.name)
-        if entry.edits:
-            say(f"{entry.name} predicts edits (format {entry.edits}); for completion, pull another model too")
-    if entry and entry.drafter in read_catalogue() and not options.no_drafter:
-        say(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
-        wanted.append(pulls.find_sources(entry.drafter))
+        _advise(entry)
+        if entry.drafter in read_catalogue() and not options.no_drafter:
+            say(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled too (--no-drafter skips it)")
+            wanted.append(pulls.find_sources(entry.drafter))
+        elif entry.drafter in read_catalogue() and find_pulled(entry.drafter) is None:
+            flags += " --drafter none"  # the model's own drafter is not here, and no later step fetches it
     for sources in wanted:
-        arrived = functools.partial(_percent, sources[0].name) if options.progress else None
-        model = pulls.pull(sources, say, arrived)
+        name = sources[0].name
+        model = pulls.pull(sources, say, functools.partial(_percent, name) if options.progress else None)
         if is_gguf(model.model):
             _convert(model.name)
         print(f"{model.name}: {model.path}", flush=True)
-    flags = f"--model {entry.name}" if entry else f"--target {name}"
-    if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
-        flags += " --drafter none"  # the model's own drafter is not here, and no later step fetches it
     print(f"use it: codespec serve {flags}")
     return 0
 
@@ -121,14 +110,16 @@ def run_remove(options: argparse.Namespace) -> int:
     return 0
 
 
-def _advise(name: str) -> None:
+def _advise(entry: Entry) -> None:
     """Recommend another default model if it suits the machine better. Measure the machine if its speed decides."""
-    if name not in (LARGER, SMALLER):
+    if entry.edits:
+        say(f"{entry.name} predicts edits (format {entry.edits}); for completion, pull another model too")
+    if entry.name not in DEFAULTS:
         return
     if takes_larger():
         measure_step(say)
     best = recommend()
-    if best.model != name:
+    if best.model != entry.name:
         say(f"{best.model} suits this machine better, since {best.why}: {pull_command(best.model)}")
 
 
@@ -150,11 +141,14 @@ def _percent(name: str, percent: int) -> None:
 def overview() -> dict[str, Any]:
     """Return the content of the list as a JSON-compatible object."""
     present, begun, memory = pulled(), pulls.partly(), machine_memory()
-    best = recommend(gpu=has_gpu())
-    entries = read_catalogue()
-    rows = [_entry_row(entry, _state(entry.name, present, begun), memory) for entry in entries.values()]
-    others = [name for name in [*present, *begun] if name not in entries]
-    rows += [_other_row(name, present) for name in dict.fromkeys(others)]
+    best, entries = recommend(gpu=has_gpu()), read_catalogue()
+    states = {**dict.fromkeys(begun, "partly"), **dict.fromkeys(present, "pulled")}
+    rows = [{**_facts(entry, memory), "here": states.pop(name, "")} for name, entry in entries.items()]
+    for name, state in states.items():
+        row: dict[str, Any] = {"name": name, "here": state}
+        if model := present.get(name):
+            row |= {"bytes": model.bytes, "licence": model.licence, "source": model.source}
+        rows.append(row)
     return {
         "home": str(models_home()),
         "memory": memory,
@@ -165,40 +159,15 @@ def overview() -> dict[str, Any]:
     }
 
 
-def render(listed: Mapping[str, Any]) -> list[str]:
-    """Return the table as lines for a terminal."""
-    table = [_COLUMNS, *(_cells(row) for row in listed["models"])]
-    widths = [max(len(cells[column]) for cells in table) for column in range(len(_COLUMNS))]
-    lines = [_line(cells, widths) for cells in table]
-    machine = f"this machine has {written(listed['memory'])} of memory; " if listed["memory"] else ""
-    if any(cells[_COLUMNS.index("fits")] == SLOW for cells in table):
-        lines += [
-            "",
-            f"{SLOW}: it fits in memory, but a token takes more than {SLOWEST:.0f} ms, too long while you type",
-        ]
-    lines += ["", f"{machine}models are in {listed['home']}", "", "the recommended pair by free memory:"]
-    for advice in listed["recommended"]:
-        drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
-        here = "  <- for this machine" if advice["target"] == listed["best"] else ""
-        lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
-    lines += ["", f"for this machine: {listed['best']}, since {listed['why']}"]
-    for row in listed["models"]:
-        if row.get("packaging"):
-            lines.append(f"{row['name']} on the package index: {row['packaging']}")
-    return [*lines, "", "get one: codespec models pull NAME"]
-
-
-def _state(name: str, present: Mapping[str, Any], begun: list[str]) -> str:
-    return "pulled" if name in present else "partly" if name in begun else ""
-
-
-def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
+def _facts(entry: Entry, memory: int | None) -> dict[str, Any]:
+    """Return the row of a model of the catalogue. `packaging` is the provenance of its packages, "" without any."""
     drafter = read_catalogue().get(entry.drafter)
     needed = entry.memory + (drafter.weights if drafter else 0)
+    packed = any(isinstance(source, Index) for source in entry.sources)
     return {
         "name": entry.name,
         "title": entry.title,
-        "here": state,
+        "here": "",
         "download": entry.size,
         "memory": needed,
         "fits": None if memory is None else needed <= memory,
@@ -210,48 +179,49 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "parameters": entry.parameters,
         "context": entry.context,
         "source": "; ".join(map(str, entry.sources)),
-        "packaging": _packaging(entry),
+        "packaging": provenance(entry.file) if packed and entry.file else "",
         "card": entry.card,
         "gated": entry.gated,
     }
 
 
-def _packaging(entry: Entry) -> str:
-    """Return the provenance of the entry's packages, or "" for a model that is only on the hub."""
-    packed = any(isinstance(source, Index) for source in entry.sources)
-    return provenance(entry.file) if packed and entry.file else ""
-
-
-def _other_row(name: str, present: Mapping[str, Any]) -> dict[str, Any]:
-    model = present.get(name)
-    if model is None:
-        return {"name": name, "here": "partly"}
-    return {"name": name, "here": "pulled", "bytes": model.bytes, "licence": model.licence, "source": model.source}
+def render(listed: Mapping[str, Any]) -> list[str]:
+    """Return the table as lines for a terminal."""
+    table = [_COLUMNS, *(_cells(row) for row in listed["models"])]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    lines = [_line(cells, widths) for cells in table]
+    if any(SLOW in cells for cells in table):
+        why = f"it fits in memory, but a token takes more than {SLOWEST:.0f} ms, too long while you type"
+        lines += ["", f"{SLOW}: {why}"]
+    machine = f"this machine has {written(listed['memory'])} of memory; " if listed["memory"] else ""
+    lines += ["", f"{machine}models are in {listed['home']}", "", "the recommended pair by free memory:"]
+    for advice in listed["recommended"]:
+        drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
+        here = "  <- for this machine" if advice["target"] == listed["best"] else ""
+        lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
+    lines += ["", f"for this machine: {listed['best']}, since {listed['why']}"]
+    packed = [row for row in listed["models"] if row.get("packaging")]
+    lines += [f"{row['name']} on the package index: {row['packaging']}" for row in packed]
+    return [*lines, "", "get one: codespec models pull NAME"]
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    if "title" not in row:  # not of the catalogue
+        return (row["name"], row["here"], *["-"] * (len(_COLUMNS) - 3), row.get("licence") or "not stated")
+    yes = {True: "yes", False: "no", None: "-"}
+    slow = row["fits"] and (row["token"] or 0) > SLOWEST  # too slow for suggestions
     return (
         row["name"],
         row["here"] or "-",
-        ("edits" if row["edits"] else "completion") if "edits" in row else "-",
-        written(row["download"]) if "download" in row else "-",
-        written(row["memory"]) if "memory" in row else "-",
-        _fits(row),
-        f"{row['token']:.0f} ms" if row.get("token") else "-",
-        _yes(row.get("fim")),
-        row.get("drafter", "-"),
-        (row.get("licence") or "not stated") + (", requires a login" if row.get("gated") else ""),
+        "edits" if row["edits"] else "completion",
+        written(row["download"]),
+        written(row["memory"]),
+        SLOW if slow else yes[row["fits"]],
+        f"{row['token']:.0f} ms" if row["token"] else "-",
+        yes[row["fim"]],
+        row["drafter"],
+        row["licence"] + (", requires a login" if row["gated"] else ""),
     )
-
-
-def _fits(row: Mapping[str, Any]) -> str:
-    """Return whether the model fits in memory, SLOW if its tokens would take too long for suggestions."""
-    slow = row.get("fits") and (row.get("token") or 0) > SLOWEST
-    return SLOW if slow else _yes(row.get("fits"))
-
-
-def _yes(value: bool | None) -> str:
-    return "-" if value is None else "yes" if value else "no"
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

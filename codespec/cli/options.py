@@ -1,26 +1,36 @@
-"""Flags shared by several commands, and how to build an engine from them. Loads no models."""
+"""Flags shared by several commands, and what they name: an engine's settings, or a daemon. Loads no models."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codespec.api.declared import declared, plain
 from codespec.api.engine_config import EngineConfig
 from codespec.api.levels import RENAMED_VALUES, Settings, read_caps
+from codespec.api.limits import is_host
+from codespec.api.serve_config import resolve_serve
 from codespec.cli.parser import Parser
-from codespec.errors import ConfigError, install_fix
+from codespec.client.connections import ProvenConnections
+from codespec.client.daemon_client import DaemonClient, Found, RawEvent
+from codespec.errors import Absent, ConfigError, install_fix
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
 from codespec.store.machine import has_native, require_kernels
 from codespec.store.resolve import check_models, open_pair
+from codespec.user_folders import read_token
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 SETTINGS = tuple(declared(EngineConfig))
+PAIR = ("model", "target", "drafter")  # the settings that name models
+SECONDS = 3.0  # timeout for each step of a daemon's short reply
 
 
 def count(text: str) -> int:
@@ -30,25 +40,15 @@ def count(text: str) -> int:
     return 0 if text == "auto" else int(text)
 
 
-def add_engine_options(parser: Parser, *, aliases: Mapping[str, str] = {}, leave_out: Sequence[str] = ()) -> None:
-    """Add the engine's settings as flags, except those in `leave_out`.
-
-    `aliases` maps settings to a second flag name. Defaults come from the configuration.
-    """
+def add_engine_options(parser: Parser, *, leave_out: Sequence[str] = ()) -> None:
+    """Add the engine's settings as flags, except those in `leave_out`."""
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
     add_config_option(group)
     for name in SETTINGS:
         if name in leave_out:
             parser.set_defaults(**{name: None})
         else:
-            add_flag(parser, group, EngineConfig, name, *((aliases[name],) if name in aliases else ()))
-
-
-def add_pair_options(parser: Parser, group: argparse._ActionsContainer) -> None:
-    """Add --config, --model, --target and --drafter."""
-    add_config_option(group)
-    for name in ("model", "target", "drafter"):
-        add_flag(parser, group, EngineConfig, name)
+            add_flag(parser, group, EngineConfig, name)
 
 
 def add_config_option(
@@ -58,7 +58,7 @@ def add_config_option(
     group.add_argument("--config", type=Settings, default=Settings(), metavar="FILE", help=words)
 
 
-def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str, *aliases: str) -> None:
+def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str) -> None:
     """Add the flag for one setting, as described by its declaration; its default is None.
 
     `--help-all` shows it with its default, and `--help`, if it is common, with the first part of its text.
@@ -76,9 +76,8 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
         words["metavar"] = "{" + ",".join(facts.choices) + "}"
     else:
         words |= {"metavar": facts.metavar, "type": count if facts.automatic else {dict: read_caps}.get(kind, kind)}
-    flags = (f"--{name.replace('_', '-')}", *aliases)
-    short = text.partition("; ")[0]
-    parser.add_short(short if facts.common else argparse.SUPPRESS, group, *flags, **words)
+    short = text.partition("; ")[0] if facts.common else argparse.SUPPRESS
+    parser.add_short(short, group, f"--{name.replace('_', '-')}", **words)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -110,27 +109,19 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
     return choose({**flags, **overrides}, options.config)
 
 
-def require_aiohttp() -> None:
-    """Raise ConfigError if the daemon's package is not installed."""
-    if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError("aiohttp is not installed", install_fix())
+def require_package(name: str) -> None:
+    """Raise ConfigError if one of codespec's own dependencies is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise ConfigError(f"{name} is not installed", install_fix())
 
 
 def require_engine(config: EngineConfig) -> None:
     """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
-    if importlib.util.find_spec("numpy") is None:
-        raise ConfigError("numpy is not installed", install_fix())
-    if not config.needs_torch:
-        require_kernels()
-    else:
-        require_kernels_or_torch()
+    require_package("numpy")
+    if not config.needs_torch or (not has_native() and importlib.util.find_spec("torch") is None):
+        require_kernels()  # without torch too: with them, most models need no torch
+    if config.needs_torch:
         require_torch()
-
-
-def require_kernels_or_torch() -> None:
-    """Raise ConfigError for the kernels if neither is installed: with them, most models need no torch."""
-    if not has_native() and importlib.util.find_spec("torch") is None:
-        require_kernels()
 
 
 def require_torch() -> None:
@@ -145,3 +136,81 @@ def require_torch() -> None:
     except (ImportError, OSError) as error:
         fix = install_fix("torch", flags="--force-reinstall")
         raise ConfigError(f"torch is installed but does not load ({error})", fix) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a daemon, and its token ("": none): its client without an event loop.
+
+    Connects to the daemon's port, never to its Unix socket, because `codespec doctor` checks that port. Starts nothing.
+    """
+
+    host: str
+    port: int
+    token: str = ""
+
+    @property
+    def url(self) -> str:
+        """The URL of the daemon."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def look(self) -> Found:
+        """Identify the program at the address, within seconds. Raise ConfigError if a proof can't be checked."""
+
+        async def call() -> Found:
+            async with self._client(SECONDS) as client:
+                return await client.look()
+
+        return asyncio.run(call())
+
+    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[RawEvent]:
+        """Yield the events of codespec's own endpoint, with at most `seconds` between two. Raise DaemonError.
+
+        Closing the iterator cancels the request.
+        """
+        client, is_done = self._client(seconds), False
+        events = client.events(body)
+
+        async def following() -> RawEvent | None:
+            return await anext(events, None)
+
+        with asyncio.Runner() as runner:
+            try:
+                while event := runner.run(following()):
+                    is_done |= event[0] == "done"
+                    yield event
+            finally:
+                runner.run(events.aclose())
+                runner.run(client.close())
+        if not is_done:
+            raise Absent("The daemon's stream ended in the middle", "look with `codespec doctor`")
+
+    def _client(self, seconds: float) -> DaemonClient:
+        fix = "check --url and --token-file"
+        return DaemonClient(
+            ProvenConnections(self.url, self.token, fix, seconds=SECONDS, patience=seconds, by_socket=False)
+        )
+
+
+def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
+    """Add --url and --token-file, and --config unless another function adds it."""
+    parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
+    if config:
+        add_config_option(parser, "the daemon's TOML file")
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the daemon's token")
+
+
+def find_address(options: argparse.Namespace) -> Address:
+    """Return the daemon's address from --url, or from the settings it was started with. Raise ConfigError."""
+    config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
+    return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
+
+
+def address_of(url: str | None, host: str, port: int, token: str) -> Address:
+    """Return the address in `url`, else that of the settings. Raise ConfigError if the URL is invalid."""
+    if url is None:  # a daemon that listens on every address is reached on the loopback one
+        return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, token)
+    match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
+    if match is None or not 0 < int(match[2]) < 65536 or not is_host(match[1].strip("[]")):
+        raise ConfigError(f"--url {url[:80]} can't be used", "write http://HOST:PORT, as `codespec serve` printed it")
+    return Address(match[1].strip("[]"), int(match[2]), token)

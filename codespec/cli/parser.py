@@ -33,12 +33,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **settings})
         self._short: dict[argparse.Action, str] = {}  # the texts in --help of flags with more in --help-all
 
-    def add_rare(self, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-        """Add a flag that only --help-all shows."""
-        self.add_short(argparse.SUPPRESS, group, *flags, **settings)
-
     def add_short(self, short: str, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
-        """Add a flag whose text in --help is `short`; its `help` is in --help-all."""
+        """Add a flag whose text in --help is `short` (SUPPRESS: none); its `help` is in --help-all."""
         if not self._short:
             self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
         self._short[group.add_argument(*flags, **settings)] = short
@@ -49,14 +45,10 @@ class Parser(argparse.ArgumentParser):
         for action, text in self._short.items():
             action.help = text
         try:
-            return self.format_help_all()
+            return super().format_help()
         finally:
             for action, whole in texts.items():
                 action.help = whole
-
-    def format_help_all(self) -> str:
-        """Return the help with all flags."""
-        return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but let a sub-command refuse unknown arguments itself and refer to its own help."""
@@ -75,8 +67,7 @@ class _HelpAll(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        assert isinstance(parser, Parser)
-        sys.stdout.write(parser.format_help_all())
+        sys.stdout.write(argparse.ArgumentParser.format_help(parser))
         parser.exit()
 
 

@@ -90,11 +90,7 @@ def add_commands(commands: Any, modules: Mapping[str, str] | None = None) -> Non
         if name in found:
             find_part(name, found).add_parser(commands)
         else:
-            _add_missing(commands, name, part)
-
-
-def _add_missing(commands: Any, name: str, part: Part) -> None:
-    no_flags = {"add_help": False, "prefix_chars": "\0"}  # treat all that follows as words, including `--help`
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=f"{part.help} (not installed)", **no_flags)
-    parser.add_argument("words", nargs="*")
-    parser.set_defaults(run=lambda _: find_part(name, {}))
+            no_flags = {"add_help": False, "prefix_chars": "\0"}  # treat all that follows as words, including `--help`
+            parser = commands.add_parser(name, help=f"{part.help} (not installed)", **no_flags)
+            parser.add_argument("words", nargs="*")
+            parser.set_defaults(run=lambda options: find_part(options.command, {}))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from codespec.api.declared import declared
 from codespec.api.levels import REMOVED
 from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
-from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_engine
+from codespec.cli.options import add_engine_options, add_flag, choose_config, require_engine, require_package
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end
 from codespec.store.choice import default_depends_on_speed, named_model
@@ -18,8 +18,6 @@ from codespec.store.machine import measure_step
 
 if TYPE_CHECKING:
     from codespec.server.daemon import Source
-
-PAIR = ("model", "target", "drafter")
 
 
 def add_parser(commands: Any) -> None:
@@ -62,18 +60,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source:
     """Return an engine of this process. It is loaded when the daemon listens."""
-    _measure_once(options)
+    named = {"model": options.model, "target": options.target}
+    if default_depends_on_speed() and not named_model(named, options.config):
+        measure_step(say)
     choice = choose_config(options)
     say(*choice.notes)
-    require_aiohttp()
+    require_package("aiohttp")
     from codespec.server.engine_thread import EngineThread, loader
 
     load = loader(choice.config, partial(require_engine, choice.config), settings.prefetch)
     return EngineThread(load, 60 * settings.idle_unload)
-
-
-def _measure_once(options: argparse.Namespace) -> None:
-    """Measure the machine if no model is named and its speed decides which default model is served."""
-    named = {"model": options.model, "target": options.target}
-    if default_depends_on_speed() and not named_model(named, options.config):
-        measure_step(say)

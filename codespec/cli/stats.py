@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from codespec.cli.daemon_call import Address, add_address_options, find_address
-from codespec.client.daemon_client import Found
+from codespec.cli.options import add_address_options, find_address
 from codespec.errors import ConfigError
 from codespec.speculation.acceptance_model import LearnedRow, forget, learned_folder, learned_rows
 from codespec.store.disk import say
@@ -60,46 +59,35 @@ def run(options: argparse.Namespace) -> int:
     rows = learned_rows(notes)
     say(*notes)
     if options.json:
-        print(json.dumps({**_as_json(address, found), "learned": [asdict(row) for row in rows]}))
+        daemon = {"url": address.url, **found.daemon} if found.daemon else None
+        learned = [asdict(row) for row in rows]
+        print(json.dumps({"daemon": daemon, "families": found.stats.get("families", []), "learned": learned}))
+    elif options.by:
+        print("\n".join(render_keys(found.stats) if found.daemon else []))
     else:
-        by_key = render_keys(found.stats) if found.who == "daemon" else []
-        print("\n".join(by_key if options.by else [*_daemon_lines(address, found), *render_learned(rows)]))
+        heads = [*_heads(address.url, found.daemon), "", *render(found.stats)] if found.daemon else []
+        learned_from = ["", f"learned, from {learned_folder()}:", ""] if found.daemon else []
+        print("\n".join([*heads, *learned_from, *render_learned(rows)]))
     return 0
 
 
-def _as_json(address: Address, found: Found) -> dict[str, Any]:
-    if found.who != "daemon":
-        return {"daemon": None, "families": []}
-    return {"daemon": {"url": address.url, **found.daemon}, "families": found.stats["families"]}
-
-
-def _daemon_lines(address: Address, found: Found) -> list[str]:
-    if found.who != "daemon":
-        return []
-    daemon = found.daemon
+def _heads(url: str, daemon: Mapping[str, Any]) -> list[str]:
     model = daemon.get("model") or "no model yet"
-    head = f"daemon {address.url}: codespec {daemon['version']}, {daemon['state']}, {model}; since it began:"
-    notes = [f"note: {note}" for note in daemon.get("notes", [])]
-    if upstream := daemon.get("upstream"):
-        notes.insert(0, upstream_line(upstream))
+    lines = [f"daemon {url}: codespec {daemon['version']}, {daemon['state']}, {model}; since it began:"]
     if kernel := daemon.get("kernel"):
-        notes.insert(0, f"kernel: {kernel}")
-    return [head, *notes, "", *render(found.stats), "", f"learned, from {learned_folder()}:", ""]
-
-
-def upstream_line(upstream: Mapping[str, Any]) -> str:
-    """Return the line about the server that writes for a daemon."""
-    fills = f"fills in {upstream['fill_in']}" if upstream.get("fill_in") else "does not fill in"
-    state = f"circuit {upstream['circuit']}"
-    if upstream.get("failures"):
-        state += f" ({upstream['failures']} failures in a row: {upstream['reason']})"
-    return f"upstream: {upstream['url']}, {fills}, {state}"
+        lines.append(f"kernel: {kernel}")
+    if upstream := daemon.get("upstream"):
+        fills = f"fills in {upstream['fill_in']}" if upstream.get("fill_in") else "does not fill in"
+        line = f"upstream: {upstream['url']}, {fills}, circuit {upstream['circuit']}"
+        failures = (
+            f" ({upstream['failures']} failures in a row: {upstream['reason']})" if upstream.get("failures") else ""
+        )
+        lines.append(line + failures)
+    return [*lines, *(f"note: {note}" for note in daemon.get("notes", []))]
 
 
 def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
     """Return the table of learned acceptance rates, grouped by pair."""
-    if not rows:
-        return ["nothing has been learned yet"]
     lines = []
     for pair in dict.fromkeys(row.pair for row in rows):
         lines += [f"pair {pair}", f"{'proposer':<14}{'context':<14}{'judged':>8}{'right':>8}"]
@@ -107,16 +95,15 @@ def render_learned(rows: Sequence[LearnedRow]) -> list[str]:
             if row.pair == pair:
                 where = f"{row.source:<14}{row.context or 'any':<14}"
                 lines.append(f"{where}{row.judged:>8.0f}{100 * row.chance:>6.0f} %")
-    return lines
+    return lines or ["nothing has been learned yet"]
 
 
 def _forget() -> int:
     try:
         return forget()
     except OSError as error:
-        raise ConfigError(
-            f"The learned state can't be removed from {learned_folder()} ({error.strerror})", "make the folder writable"
-        ) from error
+        what = f"The learned state can't be removed from {learned_folder()} ({error.strerror})"
+        raise ConfigError(what, "make the folder writable") from error
 
 
 class Figures:
@@ -125,74 +112,56 @@ class Figures:
     def __init__(self, stats: Mapping[str, Any]) -> None:
         self._samples = [sample for family in stats["families"] for sample in family["samples"]]
 
-    def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
-        """Return a metric's sums, grouped by labels."""
-        sums: Counter[tuple[str, ...]] = Counter()
+    def by(self, name: str, label: str, *, zeros: bool = False) -> dict[str, float]:
+        """Return a metric's sums by one label, without those that are zero unless `zeros`."""
+        sums: Counter[str] = Counter()
         for sample in self._samples:
             if sample["name"] == f"codespec:{name}":
-                sums[tuple(sample["labels"][label] for label in labels)] += sample["value"]
-        return sums
+                sums[sample["labels"].get(label, "")] += sample["value"]
+        return {key: value for key, value in sums.items() if value or zeros}
 
     def sum(self, name: str) -> float:
         """Return a metric's total."""
-        return self.by(name)[()]
-
-    def parts(self, name: str, label: str) -> dict[str, float]:
-        """Return a metric's nonzero sums, grouped by one label."""
-        return {key[0]: value for key, value in self.by(name, label).items() if value}
+        return self.by(name, "").get("", 0)
 
     def quantile(self, name: str, share: float) -> float | None:
         """Return the smallest bound that covers this share of a histogram, or None if it is empty."""
-        buckets = sorted((float(le), count) for (le,), count in self.by(f"{name}_bucket", "le").items())
-        if not buckets or not buckets[-1][1]:
-            return None
-        return next(bound for bound, count in buckets if count >= share * buckets[-1][1])
+        buckets = sorted((float(le), count) for le, count in self.by(f"{name}_bucket", "le").items())
+        return next((bound for bound, count in buckets if count >= share * buckets[-1][1]), None)
 
 
 def render(stats: Mapping[str, Any]) -> list[str]:
     """Return the lines for the daemon's numbers since it started."""
     figures = Figures(stats)
-    lines = [
-        _line("requests", _requests(figures)),
-        _line("ended", _parts(figures, "request_success_total", "finished_reason")),
-        _line("cut short", _parts(figures, "requests_cancelled_total", "reason")),
-        _line("failed", _parts(figures, "requests_failed_total", "fault")),
-        _line("upstream", _parts(figures, "upstream_requests_total", "outcome")),
-    ]
-    for label, name in (
-        ("waited", "request_queue_time_seconds"),
-        ("first text", "time_to_first_token_seconds"),
-        ("whole text", "e2e_request_latency_seconds"),
-    ):
-        lines.append(_line(label, _times(figures, name)))
-    lines += [
-        _line("prompts", _prompts(figures)),
-        _line("written", _written(figures)),
-        _line("against plain", _goodput(figures)),
-        _line("mode", ", ".join(figures.parts("mode", "mode"))),
-        _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
-    ]
-    return [line for line in lines if line]
+    lines = {
+        "requests": _requests(figures),
+        "ended": _parts(figures, "request_success_total", "finished_reason"),
+        "cut short": _parts(figures, "requests_cancelled_total", "reason"),
+        "failed": _parts(figures, "requests_failed_total", "fault"),
+        "upstream": _parts(figures, "upstream_requests_total", "outcome"),
+        "waited": _times(figures, "request_queue_time_seconds"),
+        "first text": _times(figures, "time_to_first_token_seconds"),
+        "whole text": _times(figures, "e2e_request_latency_seconds"),
+        "prompts": _prompts(figures),
+        "written": _written(figures),
+        "against plain": _goodput(figures),
+        "mode": ", ".join(figures.by("mode", "mode")),
+        "time": _shares(figures.by("step_seconds_total", "phase")),
+    }
+    return [f"{label:<14} {text}" for label, text in lines.items() if text]
 
 
 def render_keys(stats: Mapping[str, Any]) -> list[str]:
     """Return the table of usage by key."""
     figures = Figures(stats)
-    parts = {name: figures.parts(f"key_{name}", "key") for name in ("prompt_tokens_total", "generation_tokens_total")}
-    requests, running = figures.by("key_requests_total", "key"), figures.parts("key_requests_open", "key")
-    refused = figures.parts("key_requests_refused_total", "key")
-    if not requests:
-        return ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
+    requests = figures.by("key_requests_total", "key", zeros=True)
+    counted = ("prompt_tokens_total", "generation_tokens_total", "requests_open", "requests_refused_total")
+    parts = [figures.by(f"key_{name}", "key") for name in counted]
     lines = [f"{'key':<24}{'requests':>10}{'prompts':>12}{'written':>12}{'open':>6}{'refused':>9}"]
-    for (name,), count in sorted(requests.items(), key=lambda item: (-item[1], item[0])):
-        counts = (parts["prompt_tokens_total"], parts["generation_tokens_total"], running, refused)
-        prompts, written, now, no = (int(part.get(name, 0)) for part in counts)
+    for name, count in sorted(requests.items(), key=lambda item: (-item[1], item[0])):
+        prompts, written, now, no = (int(part.get(name, 0)) for part in parts)
         lines.append(f"{name:<24}{int(count):>10,}{prompts:>12,}{written:>12,}{now:>6,}{no:>9,}")
-    return lines
-
-
-def _line(label: str, text: str) -> str:
-    return f"{label:<14} {text}" if text else ""
+    return lines if requests else ["the daemon has no keys: `codespec keys add`, then `codespec serve --keys FILE`"]
 
 
 def _requests(figures: Figures) -> str:
@@ -202,25 +171,23 @@ def _requests(figures: Figures) -> str:
 
 
 def _parts(figures: Figures, name: str, label: str) -> str:
-    return ", ".join(f"{key} {value:,}" for key, value in figures.parts(name, label).items())
+    return ", ".join(f"{key} {value:,}" for key, value in figures.by(name, label).items())
 
 
 def _times(figures: Figures, name: str) -> str:
-    quantiles = [(f"p{100 * share:.0f}", figures.quantile(name, share)) for share in (0.5, 0.95, 0.99)]
-    texts = [f"{name} {_at_most(value)}" for name, value in quantiles if value is not None]
+    texts = []
+    for share in (0.5, 0.95, 0.99):
+        if (seconds := figures.quantile(name, share)) is not None:
+            bound = "beyond the last bound" if seconds == float("inf") else f"≤ {1000 * seconds:g}"
+            texts.append(f"p{100 * share:.0f} {bound}")
     return ", ".join(texts) + " ms" if texts else ""
 
 
-def _at_most(seconds: float) -> str:
-    return "beyond the last bound" if seconds == float("inf") else f"≤ {1000 * seconds:g}"
-
-
 def _prompts(figures: Figures) -> str:
-    queries = figures.parts("prefix_cache_queries_total", "model")
-    hits = figures.parts("prefix_cache_hits_total", "model")
-    return "; ".join(
-        f"{model} {count:,} tokens, {hits.get(model, 0) / count:.0%} cached" for model, count in queries.items()
-    )
+    queries = figures.by("prefix_cache_queries_total", "model")
+    hits = figures.by("prefix_cache_hits_total", "model")
+    cached = {model: hits.get(model, 0) / count for model, count in queries.items()}
+    return "; ".join(f"{model} {queries[model]:,} tokens, {share:.0%} cached" for model, share in cached.items())
 
 
 def _written(figures: Figures) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from codespec.cli.main import main
+from codespec.cli import main
 from codespec_lab.commands import MODULES
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.server.test_faults import Loading
 
 
 def test_somebody_else_on_the_port(stranger: str, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr("codespec.cli.daemon_call.SECONDS", 0.5)
+    monkeypatch.setattr("codespec.cli.options.SECONDS", 0.5)
     found = look("--url", stranger)
     assert found["port"].startswith(f"failed: {stranger} is used by ") and "choose another port" in found["port"]
 

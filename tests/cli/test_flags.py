@@ -10,7 +10,7 @@ import pytest
 from codespec.api.declared import declared
 from codespec.api.engine_config import EngineConfig
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.main import build_parser
+from codespec.cli import build_parser
 
 PARSER = build_parser()
 SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in declared(schema)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.commands import MODULES
 
-from codespec.cli.main import main
+from codespec.cli import main
 from codespec.cli.parts import COMMANDS, GROUP, PARTS, find_part
 from codespec.errors import ConfigError
 from tests.cli.conftest import Command, command, plain_environment

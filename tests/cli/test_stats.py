@@ -187,7 +187,7 @@ def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_somebody_else_at_the_address(stranger: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.cli.daemon_call.SECONDS", 0.5)
+    monkeypatch.setattr("codespec.cli.options.SECONDS", 0.5)
     done = command("stats", "--url", stranger)
     assert (done.code, done.out) == (0, "nothing has been learned yet\n")
     assert stranger in done.err and "check --url" in done.err and done.err.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 from codespec.api.engine_config import EngineConfig
 from codespec.api.levels import Settings
 from codespec.api.serve_config import ServeConfig, resolve_serve
-from codespec.cli.main import main
+from codespec.cli import main
 from codespec.errors import ConfigError
 from codespec.server.engine_thread import public_name
 from codespec.store.choice import choose, resolve_engine

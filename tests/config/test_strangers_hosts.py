@@ -8,7 +8,7 @@ from codespec_lsp.settings import EditorSettings, read_settings
 from codespec.api.levels import Settings
 from codespec.api.limits import is_host
 from codespec.api.serve_config import resolve_serve
-from codespec.cli.daemon_call import address_of
+from codespec.cli.options import address_of
 from codespec.errors import ConfigError
 from tests.server.forked import run_forked
 

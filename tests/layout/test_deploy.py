@@ -30,7 +30,7 @@ import yaml
 from codespec.api.declared import declared
 from codespec.api.engine_config import EngineConfig
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.main import build_parser
+from codespec.cli import build_parser
 from tests.server.daemons import wait_for
 from tests.server.fakes import FakeEngine
 

@@ -76,5 +76,5 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_the_commands_load_nothing_heavy_before_they_run() -> None:
     heavy = ("torch", "transformers", "tokenizers", "numpy", "aiohttp", "pygls")
-    done = run_python(f"import codespec.cli.main, sys; print([m for m in {heavy} if m in sys.modules])")
+    done = run_python(f"import codespec.cli, sys; print([m for m in {heavy} if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from codespec_lsp.protocol import READERS
 
-from codespec.cli.main import main
+from codespec.cli import main
 from tests.cli.processes import start_python, user_environment
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
@@ -27,7 +27,7 @@ PATIENT = {"initializationOptions": {"budgetMs": 60_000}}
 # Serve like the command, then print the imported modules.
 TELL_MODULES = """
 import sys
-from codespec.cli.main import main
+from codespec.cli import main
 code = main(["lsp", "--no-start"])
 print(" ".join(sys.modules), file=sys.stderr)
 sys.exit(code)
@@ -121,14 +121,14 @@ def test_an_editor_that_is_gone_ends_it() -> None:
 POLLED = """
 import asyncio, sys
 sys.platform = "darwin"
-from codespec.cli.main import main
+from codespec.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 THREADED = """
 import sys
 from codespec_lsp import messages
 messages._can_be_polled = lambda stream: False
-from codespec.cli.main import main
+from codespec.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 

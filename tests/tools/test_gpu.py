@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.bench.shapes import SHAPES
 
-from codespec.cli.main import build_parser
+from codespec.cli import build_parser
 from codespec.cli.options import engine_config
 from codespec.store.processor import processor
 from tests.server.daemons import wait_for

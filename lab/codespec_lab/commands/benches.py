@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.options import SETTINGS, add_engine_options, engine_config, require_aiohttp, require_torch
+from codespec.cli.options import SETTINGS, add_engine_options, engine_config, require_package, require_torch
 from codespec.cli.parser import Parser
 from codespec_lab.bench.flags import Bench
 from codespec_lab.bench.settings import BENCHES
@@ -31,7 +31,9 @@ def _add_bench(benches: Any, name: str, kind: type[Bench]) -> None:
     for setting in fields(kind):
         if "flag" in setting.metadata:
             flag, rare, words = setting.metadata["flag"]
-            add: Callable[..., Any] = partial(parser.add_rare, parser) if rare else parser.add_argument
+            add: Callable[..., Any] = (
+                partial(parser.add_short, argparse.SUPPRESS, parser) if rare else parser.add_argument
+            )
             add(f"--{flag or setting.name.replace('_', '-')}", dest=setting.name, **words)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
@@ -45,7 +47,7 @@ def run(kind: type[Bench], options: argparse.Namespace) -> int:
     bench = kind.of(engine_config(options), vars(options))
     require_torch()
     if kind.daemon:
-        require_aiohttp()
+        require_package("aiohttp")
     from codespec_lab.bench.harness import carry_out
 
     return carry_out(bench, options.summary)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from codespec_lab.bench.settings import BENCHES, DecodeBench, ServeBench
 
-from codespec.cli.main import build_parser
+from codespec.cli import build_parser
 from codespec.cli.options import engine_config
 
 REQUIRED = {"divergence": ["--dtype", "float32"]}

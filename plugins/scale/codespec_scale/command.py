@@ -8,7 +8,7 @@ from typing import Any
 
 from codespec.api.declared import declared
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_aiohttp
+from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_package
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, install_fix
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("Ray is not installed", install_fix(folder="./plugins/scale"))
-    require_aiohttp()
+    require_package("aiohttp")
     engine_config(options)  # a mistake is one sentence here, and a failed deployment there
     from codespec_scale.up import run as run_replicas
 

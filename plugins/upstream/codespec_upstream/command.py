@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from codespec.api.engine_config import EngineConfig
 from codespec.api.serve_config import ServeConfig
-from codespec.cli.serve import PAIR
+from codespec.cli.options import PAIR
 from codespec.errors import CodespecError, ConfigError, Finding, from_fault, warning, well
 from codespec.store.disk import say
 from codespec.user_folders import read_token

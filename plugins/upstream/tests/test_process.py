@@ -27,7 +27,7 @@ WITHOUT = """
 import sys
 for name in ("torch", "transformers", "numpy", "safetensors"):
     sys.modules[name] = None
-from codespec.cli.main import main
+from codespec.cli import main
 raise SystemExit(main(sys.argv[1:]))
 """
 

@@ -223,7 +223,7 @@ def test_a_new_drafter_begins_with_nothing(code: Path, tmp_path: Path) -> None:
 def test_no_better_drafter_keeps_the_old_one(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from codespec.cli.main import main
+    from codespec.cli import main
 
     monkeypatch.setattr(acceptance, "MIN_GAIN", 9.0)
     flags = ["--places", "10", "--steps", "4", "--threads", "1", "--minutes", "100"]
