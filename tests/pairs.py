@@ -14,15 +14,14 @@ import torch
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, Stats
 from codespec.backends.heads.checkpoint import LoadedHead
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.proposers.base import NOTHING, ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.startup.call_search import SearchResult
-from codespec.startup.calls import choose_calls
+from codespec.startup.calls import SearchResult, choose_calls
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import shaped, tiny_network
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from codespec.backends.language_model import ModelSpec
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import ModelSpec, Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.proposers.base import Proposer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from codespec.api.types import CompletionRequest
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.text.fim import build_prompt
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 
 

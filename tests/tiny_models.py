@@ -21,9 +21,9 @@ from transformers.initialization import no_init_weights
 from codespec.backends.torch.attention import register
 from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.linear import tiled_linears
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import Steps, TorchModel
-from codespec.backends.torch.transformers_loader import wrap
-from codespec.startup.call_search import find_calls
+from codespec.startup.calls import find_calls
 from codespec.text.tokenizer import TextTokenizer
 
 GAP = 0.4

@@ -1,4 +1,4 @@
-"""Time candidate plans for the row-invariant kernels on a GPU, and print `TUNED` of `models.cuda.product_plan`.
+"""Time candidate plans for the row-invariant kernels on a GPU, and print `TUNED` of `torch.cuda.launch`.
 
 For every matrix of the shapes in `codespec_lab.bench.shapes`, this compares ways to split the sum and tile sizes by the
 time of one, sixteen and thirty-two rows, next to the library's product. It then times the attention kernel's tile
@@ -21,10 +21,16 @@ import torch
 from codespec_lab.bench.shapes import SHAPES
 from torch import Tensor
 
-from codespec.backends.torch.cuda.device_rows import DeviceRows, tile_positions
+from codespec.backends.torch.call_shape import Scoring
 from codespec.backends.torch.cuda.invariant_linear import multiply
-from codespec.backends.torch.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, ProductPlan, plan_of
-from codespec.backends.torch.grouping import Scoring
+from codespec.backends.torch.cuda.launch import (
+    ENOUGH_PROGRAMS,
+    SPAN_UNIT,
+    DeviceRows,
+    ProductPlan,
+    plan_of,
+    tile_positions,
+)
 from codespec.store.processor import processor
 
 DTYPE = torch.bfloat16

@@ -7,7 +7,7 @@ GPUs. Nothing here or above needs torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,8 +15,31 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.backends.rows import Rows
 from codespec.text.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Ids for positions start, start+1, … of a sequence's slot; the last `keep` rows need logits."""
+
+    slot: int
+    start: int
+    ids: Sequence[int]
+    keep: int = 1
+
+    @property
+    def end(self) -> int:
+        """The length of the sequence after these rows."""
+        return self.start + len(self.ids)
+
+
+def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
+    """Yield the flat indices of the batch's rows that need logits: the last `keep` of each sequence."""
+    end = 0
+    for rows in batch:
+        end += len(rows.ids)
+        yield from range(end - rows.keep, end)
+
 
 Floats = NDArray[np.float32]
 Progress = Callable[[int, int], None]  # called with the number of steps done and the number of all

@@ -178,7 +178,7 @@ def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     """Check the prompt budget that the settings give with the engine's target, timed again on a calmer machine."""
     from codespec.startup.parts import target_context
-    from codespec.startup.prompt_budget import measure_again, prompt_budget
+    from codespec.startup.tuning import measure_again, prompt_budget
 
     context, reading = target_context(engine.target, config), measure_again(engine.target, [])
     tokens = prompt_budget(reading, config.first_answer_ms, context)

@@ -8,7 +8,7 @@ from codespec.api.types import MIN_PROMPT, CompletionRequest, check_length, dema
 from codespec.backends.language_model import LanguageModel
 from codespec.errors import FIELD, Fault, RequestError
 from codespec.sequence import Sequence
-from codespec.startup.prompt_budget import ReadingSpeed, prompt_budget
+from codespec.startup.tuning import ReadingSpeed, prompt_budget
 from codespec.text.ending import begin_endings
 from codespec.text.filters import StopFinder
 from codespec.text.fim import TokenPrompt, build_prompt

@@ -22,7 +22,7 @@ from codespec.engine.queue import Job, Queue, share_rows
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.sequence import Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
-from codespec.startup.prompt_budget import ReadingSpeed
+from codespec.startup.tuning import ReadingSpeed
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 

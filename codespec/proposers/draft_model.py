@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from codespec.api.types import CompletionRequest, Owner
-from codespec.backends.language_model import LanguageModel, Logits, on_host
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import LanguageModel, Logits, Rows, on_host
 from codespec.backends.slots import CacheUse, SlotPool
 from codespec.errors import FIELD, Fault, RequestError, TokenizerError
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes

@@ -6,14 +6,14 @@ text computed alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
 import torch
 from torch import Tensor, nn
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.lean import LeanNetwork
 from codespec.backends.torch.linear import TiledLinear
 from codespec.backends.torch.model import TorchModel
@@ -48,8 +48,6 @@ def find_variance(model: TorchModel, chunk: int = CHUNK, length: int = LENGTH) -
         for layer, parts in cached.items():
             if not all(torch.equal(a, b) for a, b in zip(model.cache.read(layer, 0, length), parts, strict=True)):
                 differing = differing or "the cache"
-        if not differing and not _same_together(model, ids, cached, slots):
-            differing = "the cache of several texts"
         for slot in slots:
             model.rollback(slot, 0)
     if not differing:
@@ -126,25 +124,3 @@ def _read_in_pieces(
         found.append(model.forward(batch)[:wanted])
         start = end
     return torch.cat(found)
-
-
-def _same_together(
-    model: TorchModel, ids: Sequence[int], cached: dict[int, list[Tensor]], slots: Collection[int]
-) -> bool:
-    """Return whether the text yields the same keys and values in several slots whose rows are attended in one call."""
-    assert model.cache is not None
-    before = min(len(ids) // 2, 40)
-    for slot in slots:
-        model.admit(slot, len(ids))
-    model.forward([Rows(slot, 0, ids[:before], keep=0) for slot in slots])
-    starts = dict.fromkeys(slots, before)
-    for counts in ((1, 1, 1), (2, 2, 2), (1, 4, 1)):
-        spans = [(slot, starts[slot], min(starts[slot] + rows, len(ids))) for slot, rows in zip(slots, counts)]  # noqa: B905
-        model.forward([Rows(slot, start, ids[start:end], keep=0) for slot, start, end in spans])
-        starts = {slot: end for slot, _, end in spans}
-    return all(
-        torch.equal(now, part[:, : starts[slot]])
-        for layer, parts in cached.items()
-        for slot in slots
-        for now, part in zip(model.cache.read(layer, slot, starts[slot]), parts, strict=True)
-    )

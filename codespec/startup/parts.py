@@ -9,14 +9,23 @@ from codespec.api.engine_config import EngineConfig
 from codespec.backends.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.backends.loader import load_files
 from codespec.backends.memory_plan import Need, make_room
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, ModelError
 from codespec.proposers.base import ChainProposer, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.policy import DraftPolicy
-from codespec.startup.prompt_budget import ReadingSpeed, find_reading, prompt_budget
-from codespec.startup.tuning import MAX_CHUNK, USUAL_CHUNK, choose_policy, find_threads, largest_batch, tune
+from codespec.startup.tuning import (
+    MAX_CHUNK,
+    USUAL_CHUNK,
+    ReadingSpeed,
+    choose_policy,
+    find_reading,
+    find_threads,
+    largest_batch,
+    prompt_budget,
+    tune,
+)
 from codespec.store.choice import offer_note
 from codespec.store.machine import (
     IDLE_FACTOR,
@@ -26,7 +35,8 @@ from codespec.store.machine import (
     context_room,
     machine_memory,
 )
-from codespec.store.resolve import PairFiles, open_pair
+from codespec.store.resolve import NATIVE, PairFiles, open_pair
+from codespec.user_folders import named_path
 
 if TYPE_CHECKING:
     from codespec.backends.heads.checkpoint import LoadedHead
@@ -73,7 +83,7 @@ def load_parts(config: EngineConfig, tell: Callable[[str], None], pair: PairFile
     if pair.drafter is not None:  # its tokens are verified by the target, so it need not be batch-invariant
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_files(pair.drafter, device=where, dtype=config.drafter_dtype, exact=False)
-    head = _load_head(target, config)
+    head = load_target_head(target, config)
     parts = prepare(target, drafter, config, tell, head)
     if note := offer_note(config):
         parts["notes"].insert(0, note)
@@ -154,9 +164,13 @@ def target_memory(target: LanguageModel) -> int:
     """Return the memory available to a target in bytes: the machine's, or the GPU's minus the weights."""
     if str(target.device) == "cpu":
         return machine_memory() or 0
-    from codespec.startup.heads import gpu_memory
+    import torch
 
-    return gpu_memory(target)
+    from codespec.backends.torch.model import TorchModel
+
+    assert isinstance(target, TorchModel)
+    whole: int = torch.cuda.mem_get_info(target.device)[1]
+    return max(0, whole - target.spec.parameters * target.dtype.itemsize)
 
 
 def _context(model: LanguageModel, config: EngineConfig) -> int:
@@ -187,15 +201,26 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
     return min(fitting, MAX_SLOTS)
 
 
-def _load_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """Load the configured head if the proposers include it. Raises ConfigError if it is required but not set."""
+def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
+    """Load the configured head if the proposers include it, and tap the target for it.
+
+    Raises ConfigError if it is required but not set; ModelError if it is invalid or belongs to another target, or if
+    the target's layers can't be read.
+    """
     if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" needs a head', "set head to the folder of one")
         return None
-    from codespec.startup.heads import load_target_head  # with torch, as the heads
+    if target.spec.dtype == NATIVE:
+        fix = "set dtype bfloat16, or leave out head"
+        raise ModelError(f"A head can't read the layers of a model with dtype {NATIVE}", fix)
+    from codespec.backends.heads.checkpoint import load_head  # with torch
+    from codespec.backends.torch.model import TorchModel
 
-    return load_target_head(target, config)
+    assert isinstance(target, TorchModel)
+    head = load_head(named_path(config.head), target)
+    target.tap(head.config.layers)
+    return head
 
 
 def _proposer(
@@ -207,17 +232,20 @@ def _proposer(
     window: int,
 ) -> Proposer | None:
     parts: list[Proposer] = []
+    chunk = config.prefill_chunk or USUAL_CHUNK
     if config.proposers in ("chain", "prediction"):
         parts.append(PredictionProposer())
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if head is not None:
-        from codespec.startup.heads import head_proposer
+        from codespec.backends.heads.drafting import make_runner  # with torch
+        from codespec.backends.torch.model import TorchModel
+        from codespec.proposers.head import make_proposer
 
-        parts.append(head_proposer(head, target, config.prefill_chunk or USUAL_CHUNK))
+        assert isinstance(target, TorchModel)
+        parts.append(make_proposer(make_runner(head, target), chunk))
     if drafter is not None:
-        shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
-        parts.append(DraftModel(drafter, window, slots, target=shared, chunk=chunk))
+        parts.append(DraftModel(drafter, window, slots, target=target.tokenizer, chunk=chunk))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else ChainProposer(parts)

@@ -1,9 +1,8 @@
-"""Time the steps of a model on this machine, within a budget of seconds, and name what keeps the result.
+"""Time the steps of a model on this machine, within a budget of seconds, make the cost table, and name what keeps it.
 
-Measures by rows, context and batch, and for one shape of call against another. Points are visited in turn repeatedly,
-and each keeps its median, so that a busy moment does not affect one point only. Minimum times would reflect the
-machine's best moments, when additional rows cost less relative to the first than they usually do. The slots must be
-free.
+Points are visited in turn repeatedly, and each keeps its median, so that a busy moment does not affect one point only.
+Minimum times would reflect the machine's best moments, when additional rows cost less relative to the first than they
+usually do. The slots must be free.
 
 A result is kept under a fingerprint of everything that it depends on, so that it is used only where it is valid.
 """
@@ -12,17 +11,24 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import median_low
+from statistics import median, median_low
+from typing import TYPE_CHECKING, Any
 
 from codespec import __version__
-from codespec.backends.language_model import LanguageModel
-from codespec.backends.rows import Rows
-from codespec.files import digest
+from codespec.backends.language_model import LanguageModel, Rows
+from codespec.files import Kept, digest
+from codespec.speculation.cost_model import CostTable, ForwardCost, Point
 from codespec.store.processor import processor
+from codespec.text.align import retokenize_batch
 from codespec.user_folders import cache_folder
+
+if TYPE_CHECKING:
+    from codespec.backends.heads.drafting import HeadRunner
 
 Shape = tuple[int, int, int]  # rows, batch, context
 
@@ -33,6 +39,15 @@ GRIDS = (  # rows at the short context, rows at the long one; finest first
     ((1, 4, 16), (1,)),
 )
 MAX_SWEEPS = 12
+NO_HEADS: Mapping[str, HeadRunner] = {}
+BUDGET = 1.5  # seconds for all models together
+VERSION = 9  # of the measurement; others are not loaded
+TRIES = 5
+COLDER = 1.4e-4  # seconds by which a forward slows down after draft lookup and encoding
+HANDLING = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
+TEXT, DRAFT = b"    return self.value\n    def first(self, ", b"values):\n        for value in values:\n"
+HEAD_ROWS, HEAD_BATCHES = (1, 2, 4, 16, 64), (2, 4, 8, 16)  # positions that a head reads; texts in its batch
+HEAD_TURNS, HEAD_SECONDS = 5, 0.5  # turns, and seconds after two turns in which no further one starts
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -131,3 +146,92 @@ def kept_file(kind: str, version: int, *facts: object) -> Path:
     """
     machine = (__version__, platform.node(), processor().label)
     return cache_folder() / kind / f"{digest((version, *machine, *facts))}.json"
+
+
+def price(
+    target: LanguageModel,
+    drafters: Mapping[str, LanguageModel],
+    notes: MutableSequence[str],
+    heads: Mapping[str, HeadRunner] = NO_HEADS,
+) -> CostTable:
+    """Return the kept table, or measure one and keep it. The models' slots must be free."""
+    return kept_table(target, drafters, heads).get(partial(measure_table, target, drafters, BUDGET, heads), notes)
+
+
+def kept_table(
+    target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
+) -> Kept[CostTable]:
+    """Return the file for the table of a target with these drafters and heads.
+
+    Forwards also depend on the shape of call, the slots and their size, and the captured graphs.
+    """
+    facts: list[object] = [head.config for head in heads.values()]
+    for model in (target, *drafters.values()):
+        slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
+        facts.append((*model.facts, *model.call_facts, slots))
+    return Kept(kept_file("costs", VERSION, *facts), "cost table", CostTable.from_dict, CostTable.as_dict)
+
+
+def measure_table(
+    target: LanguageModel,
+    drafters: Mapping[str, LanguageModel],
+    budget: float,
+    heads: Mapping[str, HeadRunner] = NO_HEADS,
+) -> CostTable:
+    """Measure a table in about `budget` seconds, plus a little for each head."""
+    table = table_of(target, drafters, measure([target, *drafters.values()], budget))
+    if not heads:
+        return table
+    costs = {name: _cost(measure_head(head)) for name, head in heads.items()}
+    whole = tuple(name for name, head in heads.items() if head.whole)
+    return replace(table, drafters={**table.drafters, **costs}, whole=whole)
+
+
+def table_of(
+    target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
+) -> CostTable:
+    """Build a table from the measured forward times of target and drafters. Measures the cost of a draft."""
+    first, *others = map(_cost, times)
+    return CostTable(first, dict(zip(drafters, others, strict=True)), _draft_seconds(target))
+
+
+def _cost(times: Mapping[Shape, float]) -> ForwardCost:
+    return ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in times.items())
+
+
+def _draft_seconds(target: LanguageModel) -> float:
+    """Return the seconds of one draft apart from forwards.
+
+    It is encoded right after a forward, with cold CPU caches, which takes about three times as long as with warm ones.
+    """
+    times = []
+    for _ in range(TRIES):
+        target.step([Rows(0, 0, [1, 1])])
+        times.append(timed(partial(retokenize_batch, target.tokenizer, [(TEXT, DRAFT)]), target.wait))
+    target.rollback(0, 0)
+    return median(times) + COLDER + HANDLING
+
+
+def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
+    """Return the seconds of a draft's first forward by shape (positions to read, batch, context).
+
+    Clears all slots of the head's cache.
+    """
+    import torch
+
+    from codespec.backends.heads.drafting import Reading
+
+    def first(rows: int, batch: int, context: int) -> Any:
+        ids = [1] * (context + 1)
+        return runner.first([Reading(slot, ids, context - rows // batch) for slot in range(batch)])
+
+    slots, long = len(runner.cache.done), min(LONG, runner.cache.kept.capacity - 64)
+    shapes = shapes_of(HEAD_ROWS, HEAD_ROWS, [batch for batch in HEAD_BATCHES if batch <= slots], long)
+    taken: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+    with torch.inference_mode():
+        for _ in turns(HEAD_SECONDS, HEAD_TURNS, 2):
+            for shape, times in taken.items():
+                times.append(timed(partial(first, *shape), runner.target.wait))
+    for slot in range(slots):
+        runner.cache.cut(slot, 0)
+    return {shape: median(times) for shape, times in taken.items()}

@@ -22,7 +22,7 @@ from codespec.store.weights import read_header
 from codespec.text.tokenizer_json import read_json
 
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.backends.gguf.convert", "codespec.backends.torch.merge_adapter"
-GGUF_TEXTS = "codespec.backends.gguf.texts"
+TEXTS_ONLY = "--texts"  # the converter then writes configuration and tokenizer, without weights
 # Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -56,8 +56,8 @@ def texts_of(file: Path) -> Path:
             return kept
         conversion = Conversion(
             hashlib.sha256(f"texts 1\n{file.name} {hash_once(file)}".encode()).hexdigest(),
-            GGUF_TEXTS,
-            (str(file.absolute()),),
+            GGUF_CONVERTER,
+            (TEXTS_ONLY, str(file.absolute())),
             progress="",
             waiting="another process reads this file: waiting for it",
             failed=f"{file} could not be read",

@@ -302,9 +302,7 @@ def try_out(pre_tokenizer: Any) -> None:
             "choose another model",
         ) from error
     if done.returncode:
-        raise TokenizerError(
-            "the tokenizer's regular expression fails on a short text", "choose another model"
-        )
+        raise TokenizerError("the tokenizer's regular expression fails on a short text", "choose another model")
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codespec.api.types import TokenLogprob
-from codespec.backends.language_model import LanguageModel, Logits, on_host
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import LanguageModel, Logits, Rows, on_host
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.align import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View

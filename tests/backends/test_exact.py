@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.linear import tiled_linears
-from codespec.backends.torch.transformers_loader import wrap
+from codespec.backends.torch.loader import wrap
 from codespec.startup.batch_invariance import find_variance
 from tests.backends.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import MIXTURES, shaped, tiny_model, tiny_network

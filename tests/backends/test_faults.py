@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch import attention
 from codespec.backends.torch.cache import KVCache
 from codespec.backends.torch.call_shape import CallShape
-from codespec.backends.torch.grouping import Group
 from codespec.backends.torch.linear import TiledLinear
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import find_variance
@@ -66,20 +65,6 @@ def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, mo
     model.allocate(2, 64)
     message = find_variance(model)
     assert model.spec.architecture in message and "float32" in message
-
-
-def test_variance_of_who_is_attended_together_is_found(monkeypatch: Patch) -> None:
-    """Two sequences are attended separately, so it shows from three on."""
-    plain = attention.attend_group
-
-    def leak(step: Any, group: Group, *rest: Any) -> Tensor:
-        return plain(step, group, *rest) + 1e-5 * (len(group.spans) > 1)
-
-    model = tiny_model("llama")
-    monkeypatch.setattr(attention, "attend_group", leak)
-    for slots, found in ((2, False), (3, True)):
-        model.allocate(slots, 64)
-        assert bool(find_variance(model)) is found
 
 
 class KeepsOneTooMany(Replay):

@@ -21,7 +21,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, Qwen3RotaryEm
 from codespec.backends.heads.checkpoint import LoadedHead, load_head, target_parts
 from codespec.backends.heads.config import Kind, spread_layers, usual_layers
 from codespec.backends.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
 from tests.tiny_models import sample_ids, tiny_model

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from codespec.backends.torch import linear
 from codespec.backends.torch.call_shape import FAST, FEW_ROWS, UNTRIED, CallShape
 from codespec.backends.torch.linear import (
     TiledLinear,
     can_pack,
-    large_kinds,
-    request_huge_pages,
     tile_linears,
     tiled_linears,
 )
@@ -84,77 +78,6 @@ def test_few_numbers_of_rows_are_computed() -> None:
     tiled = CallShape(rows=32)
     assert [tiled.computed(count) for count in (0, 1, 32, 33, 96)] == [0, 32, 32, 64, 96]
     assert CallShape(least=5).computed(2) == 5 and CallShape(least=5).computed(0) == 0
-
-
-def test_padded_only_where_a_step_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weighted by how often a step uses each matrix; one slow run among many does not count."""
-    clock, turns = [0.0], Counter[tuple[int, int]]()
-    seconds = {
-        (8, 2): 1.2,
-        (8, 4): 1.0,
-        (8, 5): 0.9,
-        (8, 6): 1.3,
-        (80, 2): 3.0,
-        (80, 4): 2.8,
-        (80, 5): 9.0,
-        (80, 6): 9.0,
-    }
-
-    def layer(size: int) -> TiledLinear:
-        made = TiledLinear(draw(size, 8), None, UNTRIED)
-
-        def multiply(rows: Tensor) -> None:
-            turns[size, len(rows)] += 1
-            slow = 100.0 if turns[size, len(rows)] == 2 and len(rows) == 4 else 0.0
-            clock.append(clock.pop() + seconds[size, len(rows)] + slow)
-
-        monkeypatch.setattr(made, "multiply", multiply)
-        return made
-
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    assert linear.measure_least_rows([[layer(8)] * 24], 2) == 5
-    assert linear.measure_least_rows([[layer(8)] * 24, [layer(80)]], 2) == 4
-    assert linear.measure_least_rows([[layer(80)]], 2) == 4
-    seconds.update({(80, 4): 3.1})
-    assert linear.measure_least_rows([[layer(80)]], 2) == 2
-    assert linear.measure_least_rows([], 3) == 3, "nothing is worth it"
-    seconds.update({(8, 7): 2.0})
-    assert linear.measure_least_rows([[layer(8)] * 24], 7) == 7, "four rows are faster, and not exact"
-
-
-@pytest.mark.parametrize("plain", [0.5, 2.0])
-def test_small_matrices_stay_plain_where_that_is_sooner(plain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a drafter, whose rows need not be exact; large ones and exact ones are packed at any cost."""
-    clock = [0.0]
-
-    def timed(product: Callable[[nn.Module, Tensor], Tensor], seconds: float) -> Callable[[nn.Module, Tensor], Tensor]:
-        def forward(self: nn.Module, rows: Tensor) -> Tensor:
-            clock[0] += seconds
-            return product(self, rows)
-
-        return forward
-
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(nn.Linear, "forward", timed(nn.Linear.forward, plain))
-    monkeypatch.setattr(TiledLinear, "forward", timed(TiledLinear.forward, 1.0))
-    monkeypatch.setattr(linear, "LARGE", 60 * 40 * 4)
-
-    def packed(exact: bool) -> list[bool]:
-        layers = nn.ModuleList(nn.Linear(40, size).requires_grad_(False) for size in (30, 90))
-        tile_linears(layers, UNTRIED if exact else FAST, packed=True)
-        return [isinstance(layer, TiledLinear) for layer in layers]
-
-    assert packed(exact=False) == [plain > 1.0, True] and packed(exact=True) == [True, True]
-
-
-@pytest.mark.parametrize("offset", [0, 4096, 1 << 20])
-def test_large_pages_hold_what_the_small_ones_held(offset: int) -> None:
-    memory = draw(5 << 18).repeat(2)  # 10 MB
-    before = memory.clone()
-    request_huge_pages(memory.data_ptr() + offset, memory.numel() * memory.element_size() - offset)
-    assert torch.equal(memory, before)
-    memory += 1
-    assert torch.equal(memory, before + 1)
 
 
 def test_no_rows_at_all() -> None:
@@ -222,14 +145,6 @@ def test_an_op_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = TiledLinear.forward
     monkeypatch.setattr(TiledLinear, "forward", lambda self, inputs: plain(self, inputs) * 1.01)
     assert "wrong" in can_pack(torch.float32)
-
-
-def test_large_matrices_of_a_large_model_are_worth_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = [TiledLinear(draw(size, 40), None, FAST) for size in (40, 90, 160, 90)]
-    assert large_kinds(layers) == []
-    monkeypatch.setattr(linear, "LARGE", 90 * 40 * 4)
-    monkeypatch.setattr(linear, "UNCACHED", 380 * 40 * 4)
-    assert large_kinds(layers) == [[layers[1], layers[3]], [layers[2]]]
 
 
 def test_a_depth_that_lets_one_row_reach_another_is_padded() -> None:

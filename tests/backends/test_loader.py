@@ -17,14 +17,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model, model_facts
-from codespec.backends.rows import Rows
 from codespec.backends.torch import linear
 from codespec.backends.torch.attention import NAME
 from codespec.backends.torch.linear import weight_and_bias
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.reference import quiet
-from codespec.backends.torch.transformers_loader import wrap
+from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer

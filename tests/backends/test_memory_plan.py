@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from codespec.api.engine_config import SHIPPED
 from codespec.backends import loader, memory_plan
 from codespec.backends.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
-from codespec.backends.torch import transformers_loader
+from codespec.backends.torch import loader as torch_loader
 from codespec.backends.torch.cuda.graphs import Progress
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
@@ -64,8 +64,8 @@ def test_more_graphs_and_larger_steps_claim_more() -> None:
 
 
 def test_weights_that_do_not_fit_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers_loader, "free_memory", lambda device: MIB)
-    monkeypatch.setattr(transformers_loader, "_network", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr(torch_loader, "free_memory", lambda device: MIB)
+    monkeypatch.setattr(torch_loader, "_network", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(ModelError, match=r"^0\.0 GB .* are needed \(weights of .*: choose a smaller model"):
         loader.load_model(str(SHIPPED / "target"), dtype="bfloat16")
 

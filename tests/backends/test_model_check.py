@@ -13,10 +13,9 @@ from torch import Tensor
 
 from codespec.backends.torch import attention
 from codespec.backends.torch.cache import KVCache
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.model_check import gap
-from codespec.backends.torch.reference import quiet
-from codespec.backends.torch.transformers_loader import wrap
+from codespec.backends.torch.model_check import gap, quiet
 from codespec.errors import ModelError
 from tests.tiny_models import WINDOW, tiny_model, tiny_network
 
@@ -138,12 +137,8 @@ def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
 
 def attends_to_neighbours(patch: pytest.MonkeyPatch) -> None:
     """Make all rows read the first slot."""
-    plain = KVCache.read_slots
-
-    def wrong(self: KVCache, layer: int, first: int, count: int, end: int) -> tuple[Tensor, ...]:
-        return tuple(found.expand(count, -1, -1, -1) for found in plain(self, layer, 0, 1, end))
-
-    patch.setattr(KVCache, "read_slots", wrong)
+    plain = KVCache.read
+    patch.setattr(KVCache, "read", lambda self, layer, slot, end: plain(self, layer, 0, end))
 
 
 def caches_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ import torch
 from codespec_native.library import paths
 from torch import Tensor, nn
 
+from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
 from codespec.backends.native.model import PATH, NativeModel
-from codespec.backends.rows import Rows
 from codespec.backends.torch.linear import TiledLinear
 from codespec.backends.torch.model import TorchModel
 from codespec.backends.torch.native_linear import Kernels, NativeLinear, pack_linears

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
-from codespec.backends.rows import Rows
 from codespec.backends.torch.model_check import TOLERANCE, gap
 from codespec.errors import ModelError
 from codespec.pair.report import read_facts

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.backends.torch.rotary import RequestRotary
 from codespec.errors import ModelError

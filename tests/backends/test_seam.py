@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from tests.backends.rounds import Replay, covering, scripts
 from tests.tiny_models import ARCHITECTURES, WINDOW, tiny_model, tiny_network
 

@@ -19,7 +19,7 @@ import torch
 
 from codespec.backends.torch.call_shape import FAST
 from codespec.cli import main
-from codespec.startup.call_search import SearchResult
+from codespec.startup.calls import SearchResult
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 

@@ -10,7 +10,7 @@ import pytest
 from codespec.api.engine_config import EngineConfig
 from codespec.cli.daemon_checks import check_prompts
 from codespec.engine.engine import Engine
-from codespec.startup.prompt_budget import ReadingSpeed
+from codespec.startup.tuning import ReadingSpeed
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import lines_of
 from tests.pairs import build, model
@@ -45,6 +45,6 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
 def test_what_was_chosen(
     reading: ReadingSpeed, settings: dict[str, int], message: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.startup.prompt_budget.measure_again", lambda *_: reading)
+    monkeypatch.setattr("codespec.startup.tuning.measure_again", lambda *_: reading)
     found = check_prompts(engine, EngineConfig(**settings))  # type: ignore[arg-type]
     assert message in f"{found.state}: {found.message}: {found.fix}"

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from codespec.api.types import Completion
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from tests.pairs import Garbage, Mixed, Oracle, Silent, Troupe, build, network_for, run, texts, total, varied_requests
 from tests.toy_tokenizers import toy_tokenizer
 

@@ -14,8 +14,8 @@ from codespec.api.engine_config import SHIPPED
 from codespec.api.types import Completion
 from codespec.backends.heads.config import Kind
 from codespec.backends.heads.drafting import HeadRunner, make_runner
+from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
-from codespec.backends.rows import Rows
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.proposers.head import HeadProposer, make_proposer

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from codespec.api.types import Completion
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.attention import ForwardContext
 from codespec.backends.torch.cache import KVCache
 from codespec.sequence import Sequence, Verdict

@@ -17,10 +17,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from codespec.backends.memory_plan import Need, step_claims
 from codespec.backends.torch import attention
-from codespec.backends.torch.reference import quiet
-from codespec.backends.torch.transformers_loader import wrap
+from codespec.backends.torch.loader import wrap
+from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError
-from codespec.startup.call_search import find_calls
+from codespec.startup.calls import find_calls
 from codespec.store.model_config import why_unsuitable
 
 TINY: dict[str, Any] = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import tiny_network
 

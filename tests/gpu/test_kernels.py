@@ -15,7 +15,7 @@ from codespec.backends.torch import rowwise
 from codespec.backends.torch.cache import KVCache
 from codespec.backends.torch.cuda import invariant_linear
 from codespec.backends.torch.cuda.invariant_linear import find_variance
-from codespec.backends.torch.cuda.product_plan import plan_of
+from codespec.backends.torch.cuda.launch import plan_of
 from codespec.backends.torch.cuda.slot_attention import reference, slot_attention
 from tests.backends.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 from tests.gpu.models import gpu

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch import attention
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import find_variance

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.call_shape import FAST, CallShape
 from codespec.backends.torch.linear import tiled_linears
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ConfigError
 from codespec.startup import calls
-from codespec.startup.call_search import SearchResult
-from codespec.startup.calls import FORCED, choose_calls
+from codespec.startup.calls import FORCED, SearchResult, choose_calls
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch
@@ -136,14 +135,3 @@ def test_tests_force_a_shape(searches: list[int], monkeypatch: Patch) -> None:
     monkeypatch.setenv(FORCED, "32")
     with pytest.raises(ConfigError, match=f"{FORCED} = '32' is no shape of calls"):
         choose_calls(loaded(), [])
-
-
-def test_a_large_drafter_is_padded_to_what_is_fastest(kept: Path, monkeypatch: Patch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(calls, "large_kinds", lambda layers: ["matrices"])
-    monkeypatch.setattr(calls, "measure_least_rows", lambda large, least: asked.append(least) or 5)
-    for _ in range(2):
-        model = loaded(exact=False)
-        choose_calls(model, [])
-        assert (model.calls.least, model.calls.keys, model.exact) == (5, 1, False)
-    assert asked == [1], "measured once"

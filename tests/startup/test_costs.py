@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from codespec.backends.torch.model import TorchModel
-from codespec.startup import costs, timing
-from codespec.startup.costs import kept_table, measure_table, price
+from codespec.startup import timing
+from codespec.startup.timing import kept_table, measure_table, price
 from tests.backends.cuda.fake_graphs import FakeRecorder, recorder
 from tests.pairs import model
 from tests.tiny_models import tiny_model
@@ -21,7 +21,7 @@ __all__ = ["recorder"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(costs, "BUDGET", 0.05)
+    monkeypatch.setattr(timing, "BUDGET", 0.05)
     return tmp_path / "codespec" / "costs"
 
 

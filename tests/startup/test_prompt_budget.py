@@ -13,9 +13,9 @@ import pytest
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.startup import prompt_budget as module
+from codespec.startup import tuning as module
 from codespec.startup.parts import slot_bytes, target_context
-from codespec.startup.prompt_budget import (
+from codespec.startup.tuning import (
     DRAFTER,
     MIN_PROMPT,
     STEP,

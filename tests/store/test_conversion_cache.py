@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.backends.torch.converter import write_weights
+from codespec.backends.gguf.convert import write_weights
 from codespec.errors import ModelError
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, run_converter

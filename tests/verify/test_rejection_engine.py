@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from codespec.api.types import Completion, CompletionRequest
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine

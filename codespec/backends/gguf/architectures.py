@@ -1,6 +1,6 @@
 """The table of GGUF architectures: the names of their tensors in a file and in the Hugging Face layout.
 
-Names omit `.weight` and `.bias`. `families` turns the settings into config.json, and names the sources of both.
+Names omit `.weight` and `.bias`. `settings` turns the settings into config.json, and names the sources of both.
 
 In gated delta nets a layer's key heads each serve `ratio` value heads. Qwen3-Next's model stores queries, keys, values
 and gates key head by key head, and its file stores all queries first, then all keys, and so on. Qwen3.5's model stores
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.backends.gguf import families
+from codespec.backends.gguf import settings
 from codespec.backends.gguf.settings import Json, Settings
 
 Order = NDArray[np.int64]
@@ -181,30 +181,30 @@ QWEN35_DELTA = (
 )
 
 ARCHITECTURES = {
-    "llama": Architecture("LlamaForCausalLM", "llama", families.llama, LLAMA, _llama_biases, twisted=True),
-    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", families.qwen2, LLAMA, lambda _: QKV),
-    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", families.qwen3, {**LLAMA, **HEAD_NORMS}),
+    "llama": Architecture("LlamaForCausalLM", "llama", settings.llama, LLAMA, _llama_biases, twisted=True),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qwen2", settings.qwen2, LLAMA, lambda _: QKV),
+    "qwen3": Architecture("Qwen3ForCausalLM", "qwen3", settings.qwen3, {**LLAMA, **HEAD_NORMS}),
     "starcoder2": Architecture(
-        "Starcoder2ForCausalLM", "starcoder2", families.starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
+        "Starcoder2ForCausalLM", "starcoder2", settings.starcoder2, PLAIN, lambda _: (*PLAIN, "output_norm")
     ),
-    "gemma": Architecture("GemmaForCausalLM", "gemma", families.gemma, LLAMA, norm_less=1.0),
-    "phi3": Architecture("Phi3ForCausalLM", "phi3", families.phi3, PHI3, doubled=("ffn_up",), partial=True),
-    "granite": Architecture("GraniteForCausalLM", "granite", families.granite, LLAMA, _llama_biases, twisted=True),
+    "gemma": Architecture("GemmaForCausalLM", "gemma", settings.gemma, LLAMA, norm_less=1.0),
+    "phi3": Architecture("Phi3ForCausalLM", "phi3", settings.phi3, PHI3, doubled=("ffn_up",), partial=True),
+    "granite": Architecture("GraniteForCausalLM", "granite", settings.granite, LLAMA, _llama_biases, twisted=True),
     "qwen2moe": Architecture(
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
-        families.qwen2_moe,
+        settings.qwen2_moe,
         {**MOE, **SHARED},
         lambda _: QKV,
         stacks=(*EXPERTS, SHARED_GATE),
     ),
     "qwen3moe": Architecture(
-        "Qwen3MoeForCausalLM", "qwen3_moe", families.qwen3_moe, {**MOE, **HEAD_NORMS}, stacks=EXPERTS
+        "Qwen3MoeForCausalLM", "qwen3_moe", settings.qwen3_moe, {**MOE, **HEAD_NORMS}, stacks=EXPERTS
     ),
     "gpt-oss": Architecture(
         "GptOssForCausalLM",
         "gpt_oss",
-        families.gpt_oss,
+        settings.gpt_oss,
         OSS,
         lambda _: (*ATTENTION, "ffn_gate_inp"),
         stacks=OSS_EXPERTS,
@@ -212,7 +212,7 @@ ARCHITECTURES = {
     "qwen3next": Architecture(
         "Qwen3NextForCausalLM",
         "qwen3_next",
-        families.qwen3_next,
+        settings.qwen3_next,
         {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
         stacks=(*EXPERTS, SHARED_GATE),
         full={**ATTENTION, **HEAD_NORMS},
@@ -224,7 +224,7 @@ ARCHITECTURES = {
     "qwen35": Architecture(
         "Qwen3_5ForCausalLM",
         "qwen3_5_text",
-        families.qwen35,
+        settings.qwen35,
         {**POST, **GATED},
         full={**ATTENTION, **HEAD_NORMS},
         delta=QWEN35_DELTA,
@@ -235,7 +235,7 @@ ARCHITECTURES = {
     "qwen35moe": Architecture(
         "Qwen3_5MoeForCausalLM",
         "qwen3_5_moe_text",
-        families.qwen35_moe,
+        settings.qwen35_moe,
         {**POST, "ffn_gate_inp": "mlp.gate", **SHARED},
         stacks=(*EXPERTS, SHARED_GATE),
         full={**ATTENTION, **HEAD_NORMS},
@@ -244,5 +244,5 @@ ARCHITECTURES = {
         partial=True,
         norm_less=1.0,
     ),
-    "mistral3": Architecture("MistralForCausalLM", "mistral", families.mistral3, LLAMA, _llama_biases, twisted=True),
+    "mistral3": Architecture("MistralForCausalLM", "mistral", settings.mistral3, LLAMA, _llama_biases, twisted=True),
 }

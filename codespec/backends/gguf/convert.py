@@ -1,5 +1,5 @@
 """Convert a GGUF file into a folder in the Hugging Face layout: `python -m codespec.backends.gguf.convert FILE FOLDER
-SHA256`.
+SHA256`. With `--texts` before FILE, the folder gets no weights.
 
 `store.conversions` runs this in a separate process and caches the result. It loads neither torch nor
 transformers, whose reader ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as
@@ -10,18 +10,73 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from codespec.backends.gguf.header import Header, read_header
 from codespec.backends.gguf.plan import Plan, make_plan
 from codespec.backends.gguf.settings import Json
 from codespec.backends.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.backends.gguf.weights import check_whole, planned_tensors, quantization, weight_parts
-from codespec.backends.torch.converter import convert_to_exit_code, write_json, write_weights
-from codespec.errors import ModelError
+from codespec.errors import CodespecError, ModelError
 from codespec.store.conversion_cache import FORMAT, SOURCE
+from codespec.store.conversions import TEXTS_ONLY
 from codespec.store.disk import check_disk
+from codespec.store.weights import StoredTensor
+
+
+def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str]) -> int:
+    """Call `convert` with the arguments SOURCE… FOLDER SHA256.
+
+    Return the exit code: 0, or 2 after printing one sentence to stderr.
+    """
+    *sources, folder, digest = arguments
+    source = sources[-1]
+    try:
+        convert(*map(Path, sources), Path(folder), digest)
+    except CodespecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        why = error.strerror or error
+        print(f"{source} can't be converted into {folder} ({why}): free some space there.", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
+        return 2
+    return 0
+
+
+def write_json(file: Path, values: Any) -> None:
+    """Write indented JSON."""
+    file.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def write_weights(file: Path, planned: Sequence[StoredTensor], parts: Iterable[tuple[str, memoryview]]) -> None:
+    """Write the planned tensors into a safetensors file as their parts are made, and print the fraction written."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for tensor in planned:
+        entries[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (at, at + tensor.size)}
+        at += tensor.size
+    head = json.dumps(entries, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with file.open("wb") as stream:
+        stream.write(len(head).to_bytes(8, "little") + head)
+        written, made = 0, iter(parts)
+        for tensor in planned:
+            missing = tensor.size
+            while missing > 0:
+                name, part = next(made)
+                assert name == tensor.name and part.nbytes <= missing, name
+                stream.write(part)
+                missing -= part.nbytes
+                written += part.nbytes
+                share = 1.0 if written == at else min(written / at, 0.9999)  # print 1.0000 only at the end
+                print(f"{share:.4f}", flush=True)
+
 
 # Files that are not whole models, by general.type: what they contain, and how to proceed.
 _OTHERS = {
@@ -80,8 +135,22 @@ def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
     write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
 
 
+def write_folder(file: Path, folder: Path, sha256: str) -> None:
+    """Write the texts to an existing folder. Raise ModelError if the file can't be read.
+
+    Readers of a model's facts need no more, and it takes a second.
+    """
+    header = read_header(file)
+    check_kind(header)
+    config = write_texts(header, make_plan(header), folder, sha256)
+    config[SOURCE]["parameters"] = sum(prod(tensor.shape) for tensor in header.tensors.values())
+    write_json(folder / "config.json", config)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 after printing one sentence to stderr."""
+    if arguments[0] == TEXTS_ONLY:
+        return convert_to_exit_code(write_folder, arguments[1:])
     return convert_to_exit_code(convert, arguments)
 
 

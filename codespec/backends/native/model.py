@@ -19,12 +19,23 @@ from codespec_native.library import Matrix, Model, NativeError, Pool, Weights, f
 from codespec.backends.gguf.convert import check_kind
 from codespec.backends.gguf.header import Header, read_header
 from codespec.backends.gguf.tokenizer import read_vocabulary
-from codespec.backends.language_model import CAPACITY_UNIT, GRAPH_ROWS, Floats, LanguageModel, ModelSpec
+from codespec.backends.language_model import (
+    CAPACITY_UNIT,
+    GRAPH_ROWS,
+    Floats,
+    LanguageModel,
+    ModelSpec,
+    Rows,
+    kept_rows,
+)
 from codespec.backends.memory_plan import demand_memory
-from codespec.backends.native import folder as folders
-from codespec.backends.native import gguf
+from codespec.backends.native.shapes import (
+    map_file_tensors,
+    map_folder_tensors,
+    read_file_shape,
+    read_folder_shape,
+)
 from codespec.backends.native.weights import Reader, Shape, load_weights
-from codespec.backends.rows import Rows, kept_rows
 from codespec.backends.text_tokenizer import check_tokenizer, load_tokenizer, share_tokenizer
 from codespec.errors import ModelError
 from codespec.store.resolve import ModelFiles
@@ -134,14 +145,14 @@ def load_native_model(files: ModelFiles, exact: bool) -> NativeModel:
             demand_memory(name, source.stat().st_size)
             header = read_header(source)
             check_kind(header)
-            shape, architecture = gguf.read_shape(header), header.text("general.architecture")
+            shape, architecture = read_file_shape(header), header.text("general.architecture")
             tensors, read_tokenizer = (
-                gguf.map_tensors(header),
+                map_file_tensors(header),
                 partial(share_tokenizer, source, partial(_tokenizer_of, header)),
             )
         else:
-            shape, architecture = folders.read_shape(source, files.config), str(files.config["model_type"])
-            tensors, read_tokenizer = folders.map_tensors(files), partial(load_tokenizer, source)
+            shape, architecture = read_folder_shape(source, files.config), str(files.config["model_type"])
+            tensors, read_tokenizer = map_folder_tensors(files), partial(load_tokenizer, source)
         with ThreadPoolExecutor(1) as beside, _no_collection():  # packing holds no interpreter lock
             packed = beside.submit(load_weights, shape, Reader(source, tensors, pool))
             tokenizer = read_tokenizer()

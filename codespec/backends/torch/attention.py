@@ -1,9 +1,9 @@
 """Compute attention for every model, with windows, softcaps and sinks.
 
 A forward is flat: the rows (tokens) of all sequences are concatenated into a batch of one, without padding.
-`ForwardContext` maps rows to slots, either as spans, over which the host runs attention group by group (`rows`),
-or as `DeviceRows`, which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into
-query rows; K and V are not expanded.
+`ForwardContext` maps rows to slots, either as spans, over which the host runs attention one by one, or as `DeviceRows`,
+which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query rows; K and V
+are not expanded.
 
 Calls use the model's `CallShape`: a number of query rows that keeps a row's bits the same on this processor, and keys
 in whole blocks. A product over more than 192 keys splits its sum according to the number of keys, so without blocks a
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.call_shape import KEY_BLOCK, UNTRIED, CallShape
-from codespec.backends.torch.cuda.device_rows import DeviceRows
+from codespec.backends.torch.call_shape import KEY_BLOCK, UNTRIED, CallShape, Scoring, Span
+from codespec.backends.torch.cuda.launch import DeviceRows
 from codespec.backends.torch.cuda.slot_attention import slot_attention
-from codespec.backends.torch.grouping import Group, Grouping, Scoring, Span
-from codespec.backends.torch.recurrent.states import Plan, States
+from codespec.backends.torch.recurrent_states import Plan, States
 
 NAME = "codespec"
 
@@ -70,7 +69,6 @@ class ForwardContext:
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], if the rotary variant is chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
-    groupings: dict[tuple[int, bool], Grouping] = field(default_factory=dict)
     targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
     states: States | None = None
     plans: list[Plan] = field(default_factory=list)
@@ -89,40 +87,29 @@ class ForwardContext:
         slots, positions = self.targets
         cache.scatter(layer, slots, positions, keys.transpose(0, 1), values.transpose(0, 1))
 
-    def group(self, folded: int, alone: bool) -> Grouping:
-        """Return the spans in groups, cached for all layers that fold a row into `folded` query rows per key head."""
-        key = folded, alone
-        if key not in self.groupings:
-            self.groupings[key] = Grouping.of(self.spans, folded, alone=alone, unit=self.calls.queries)
-        return self.groupings[key]
-
-    def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of a group's slots, [spans, kv_heads, keys, size] each."""
+    def read(self, layer: int, span: Span) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a span's slot, [kv_heads, keys, size] each."""
         assert self.cache is not None
-        end = group.length + -group.length % self.calls.keys
-        return self.cache.read_slots(layer, group.spans[0].slot, len(group.spans), end)
+        return self.cache.read(layer, span.slot, span.length + -span.length % self.calls.keys)
 
-    def mask(self, group: Group, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
-        """Return the mask of a group whose rows are repeated `folded` times, cached for all layers."""
-        key = (id(group), folded, queries.shape[2], keys, window)
+    def mask(self, span: Span, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
+        """Return the additive mask [query rows, keys] of a span whose rows are repeated `folded` times, cached for all
+        layers.
+
+        Padding query rows get the last row's mask. Masked entries are finite, so that a fully masked block can't yield
+        NaN.
+        """
+        key = (span.slot, folded, queries.shape[1], keys, window)
         if key not in self.masks:
-            row = group.positions().to(queries.device).repeat(1, folded)
-            self.masks[key] = make_mask(row, queries, keys, window)
+            row = torch.arange(span.start, span.length, device=queries.device).repeat(folded)
+            row = torch.cat([row, row[-1:].expand(queries.shape[1] - len(row))])[:, None]
+            column = torch.arange(keys, device=queries.device)
+            hidden = column > row
+            if window:
+                hidden |= column <= row - window
+            seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
+            self.masks[key] = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)
         return self.masks[key]
-
-
-def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
-    """Return the additive mask [spans, 1, query rows, keys] for rows at positions `row` [spans, R].
-
-    Padding query rows get the last row's mask. Masked entries are finite, so that a fully masked block can't yield NaN.
-    """
-    row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
-    column = torch.arange(keys, device=queries.device)
-    hidden = column > row
-    if window:
-        hidden |= column <= row - window
-    seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
-    return seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)[:, None]
 
 
 class Seam:
@@ -169,18 +156,14 @@ def attend(
         context.heads[layer] = Heads(*sizes, scale, scoring.window, softcap, s_aux is not None)
     else:
         context.write(layer, key[0], value[0])
-    grouping = context.group(groups, alone=context.cache is None or scoring.eager)
     parts = []
-    for group, taken in zip(grouping.groups, grouping.taken, strict=True):
-        keys, values = (key[:, :, taken], value[:, :, taken]) if context.cache is None else context.read(layer, group)
-        count, queries = len(group.spans), query[0, :, taken]
-        if count > 1:
-            queries = queries.reshape(heads, count, group.rows, -1).transpose(0, 1)
-        queries = queries.reshape(count, kv_heads, groups * group.rows, -1)
-        attended = attend_group(context, group, queries, keys, values, scoring)
-        parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
+    for span in context.spans:
+        taken = slice(span.begin, span.end)
+        keys, values = (key[0, :, taken], value[0, :, taken]) if context.cache is None else context.read(layer, span)
+        queries = query[0, :, taken].reshape(kv_heads, groups * span.rows, -1)
+        attended = attend_span(context, span, queries, keys, values, scoring)
+        parts.append(attended.reshape(heads, span.rows, -1).transpose(0, 1))
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
-    out = out if grouping.order is None else out[grouping.order]
     return out.contiguous()[None], None  # some layers call `view`
 
 
@@ -195,59 +178,36 @@ def _on_device(
     return slot_attention(query[0].transpose(0, 1), keys, values, rows, scoring)[None]
 
 
-def attend_group(
-    context: ForwardContext, group: Group, query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring
+def attend_span(
+    context: ForwardContext, span: Span, query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring
 ) -> Tensor:
-    """Attend one group: query [spans, kv_heads, folded * rows, size], head by head, over keys [spans, kv_heads, L,
-    size] -> [spans, kv_heads, folded * rows, value_size].
+    """Attend one span: query [kv_heads, folded * rows, size], head by head, over keys [kv_heads, L, size] ->
+    [kv_heads, folded * rows, value_size].
     """
-    count, length, calls = query.shape[2], keys.shape[2], context.calls
-    value_size, folded = values.shape[3], count // group.rows
+    count, length, calls = query.shape[1], keys.shape[1], context.calls
+    value_size, folded = values.shape[2], count // span.rows
     tiles, each = calls.query_tiles(count)
-    wider = -query.shape[3] % calls.sizes  # for values too: torch's kernel needs equal head sizes
+    wider = -query.shape[2] % calls.sizes  # for values too: torch's kernel needs equal head sizes
     if (missing := tiles * each - count) or wider:
         query = pad(query, (0, wider, 0, missing))
     if (more := -length % calls.keys) or wider:
         keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
-    is_single = len(group.spans) == 1 and group.rows == 1
-    sees_all = is_single and calls.keys == 1 and not (scoring.window or scoring.eager)  # keys are not padded to a block
-    mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], scoring.window)
+    sees_all = span.rows == 1 and calls.keys == 1 and not (scoring.window or scoring.eager)  # no keys are padding
+    mask = None if sees_all else context.mask(span, query, folded, keys.shape[1], scoring.window)
     if scoring.sinks is not None:
-        row_sinks = scoring.sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
-        scoring = replace(scoring, sinks=row_sinks)
-    return attend_tiles(query, keys, values, mask, scoring, tiles)[:, :, :count, :value_size]
-
-
-def attend_tiles(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scoring: Scoring, tiles: int
-) -> Tensor:
-    """Attend in `tiles` calls of equally many query rows: query [spans, kv_heads, R, size] over keys [spans, kv_heads,
-    L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. Sinks are [kv_heads, ≤ R].
-    """
-    scale, each = scoring.scale, query.shape[2] // tiles
-    parts = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
+        row_sinks = scoring.sinks.reshape(len(query), -1).repeat_interleave(span.rows, dim=1)
+        scoring = replace(scoring, sinks=pad(row_sinks.float(), (0, missing)))
     if scoring.eager:
-        assert mask is not None and len(query) == 1
-        if scoring.sinks is not None:
-            missing = query.shape[2] - scoring.sinks.shape[1]
-            scoring = replace(scoring, sinks=pad(scoring.sinks.float(), (0, missing)))
-        attended = [_eager(query[0], keys[0], values[0], mask[0, 0], part, scoring) for part in parts]
-        return (attended[0] if tiles == 1 else torch.cat(attended, dim=1))[None]
-    if tiles == 1:
-        return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
-    spans, kv_heads, count, size = query.shape
-    if spans > 1:  # batching the tiles would copy the keys of several spans
-        masks = [None if mask is None else mask[:, :, part] for part in parts]
-        attended = [
-            scaled_dot_product_attention(query[:, :, part], keys, values, attn_mask=seen, scale=scale)
-            for part, seen in zip(parts, masks, strict=True)
-        ]
-        return torch.cat(attended, dim=2)
-    folded = query.reshape(kv_heads, tiles, each, size).transpose(0, 1)
-    seen = None if mask is None else mask.view(tiles, 1, each, -1)
-    keys, values = keys.expand(tiles, -1, -1, -1), values.expand(tiles, -1, -1, -1)
-    out = scaled_dot_product_attention(folded, keys, values, attn_mask=seen, scale=scale)
-    return out.transpose(0, 1).reshape(1, kv_heads, count, -1)
+        assert mask is not None
+        parts = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
+        out = torch.cat([_eager(query, keys, values, mask, part, scoring) for part in parts], dim=1)
+    else:  # a batch of tiles, whose keys are not copied
+        folded_query = query.reshape(len(query), tiles, each, -1).transpose(0, 1)
+        seen = None if mask is None else mask.view(tiles, 1, each, -1)
+        keys, values = keys.expand(tiles, -1, -1, -1), values.expand(tiles, -1, -1, -1)
+        attended = scaled_dot_product_attention(folded_query, keys, values, attn_mask=seen, scale=scoring.scale)
+        out = attended.transpose(0, 1).reshape(len(query), tiles * each, -1)
+    return out[:, :count, :value_size]
 
 
 def _eager(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: slice, scoring: Scoring) -> Tensor:

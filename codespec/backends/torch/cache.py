@@ -15,10 +15,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from codespec.backends.language_model import CAPACITY_UNIT
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import CAPACITY_UNIT, Rows
 from codespec.backends.torch.call_shape import KEY_BLOCK
-from codespec.backends.torch.recurrent.states import States, StateShape, states_bytes, zeros
+from codespec.backends.torch.recurrent_states import States, StateShape, states_bytes, zeros
 from codespec.backends.torch.rowwise import scatter
 from codespec.errors import ModelError
 
@@ -93,11 +92,6 @@ class KVCache:
     def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
         """Return views of the first `end` positions, [kv_heads, end, size] each, without a copy."""
         return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
-
-    def read_slots(self, layer: int, first: int, count: int, end: int) -> tuple[Tensor, Tensor]:
-        """Return views of the first `end` positions of `count` adjacent slots, [count, kv_heads, end, size] each."""
-        slots = slice(first, first + count)
-        return self.keys[layer][slots, :, :end], self.values[layer][slots, :, :end]
 
     def resumable(self, slot: int, length: int) -> int:
         """Return the largest number of positions, at most `length`, that a rollback can keep."""

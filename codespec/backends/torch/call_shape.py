@@ -1,15 +1,18 @@
-"""Define the number of rows per kernel call.
+"""Define the number of rows per kernel call, and what one call of attention computes.
 
 Kernels choose their tiles and summation order according to the number of rows, so a row's bits may depend on how many
 rows are computed with it. They stay the same on any processor if every product has a fixed number of rows and every
-attention call has a fixed number of query rows over whole blocks of keys. `startup.call_search` finds the cheapest
-shape with this property on this machine.
+attention call has a fixed number of query rows over whole blocks of keys. `startup.calls` finds the cheapest shape with
+this property on this machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 KEY_BLOCK = 512  # keys per block, as in torch's CPU attention
 MAX_ROWS, HUGE_ROWS = 512, 32  # largest tested number of rows, if any number is allowed
@@ -93,3 +96,47 @@ class CallShape:
 
 FAST = CallShape(keys=1)  # no padding: near-ties may resolve differently
 UNTRIED = CallShape(least=2, queries=4)  # default until the search has run
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Parameters by which a layer turns the scores of a row's keys into weights.
+
+    window   sliding window in tokens; 0: none
+    softcap  bound on the scores (Gemma 2)
+    sinks    [heads]: each takes a share of every row's weight (gpt-oss)
+    """
+
+    scale: float
+    window: int = 0
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def eager(self) -> bool:
+        """Whether torch has no kernel for this attention."""
+        return self.softcap is not None or self.sinks is not None
+
+    def bounded(self, scores: Tensor) -> Tensor:
+        """Apply the softcap."""
+        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows begin…end-1 of a flat forward, which belong to `slot` at positions start, start+1, …"""
+
+    slot: int
+    start: int
+    begin: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the span."""
+        return self.end - self.begin
+
+    @property
+    def length(self) -> int:
+        """Tokens of the sequence, including these rows."""
+        return self.start + self.rows

@@ -3,6 +3,9 @@
 transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. Here a layer is four
 products, two norms and one attention. Models of the listed architectures use it if their blocks have no other parts;
 all others run on transformers. `model_check` compares its results with transformers' own.
+
+Taps record the outputs of layers, here and in transformers' networks, for a head. Recorded outputs are copies: the
+logits are computed from the same numbers in the same order with or without them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,72 @@ from torch import Tensor, nn
 
 from codespec.backends.torch.attention import Seam, attend
 from codespec.backends.torch.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
-from codespec.backends.torch.taps import Taps
+from codespec.errors import ModelError
+
+
+class Taps:
+    """Captures the outputs of `layers`, in this order, in each forward: `width` values per row and layer."""
+
+    def __init__(self, layers: Sequence[int], width: int) -> None:
+        self.layers = tuple(layers)
+        self.width = width
+        self._wanted = frozenset(layers)
+        self._kept: dict[int, Tensor] = {}
+
+    def see(self, layer: int, rows: Tensor, fed: Tensor | None = None) -> None:
+        """Record a layer's output: rows [N, width], plus `fed` if its addition is still pending."""
+        if layer in self._wanted:
+            self._kept[layer] = rows if fed is None else rows + fed
+
+    def take(self, dtype: torch.dtype) -> Tensor | None:
+        """Return the last forward's outputs: [N, layers, width].
+
+        Return None if it ran only some of the layers, as trials of call shapes do.
+        """
+        kept, self._kept = self._kept, {}
+        if len(kept) < len(self.layers):
+            return None
+        return torch.stack([kept[layer].to(dtype) for layer in self.layers], dim=1)
+
+
+def attach_taps(network: Any, taps: Taps) -> None:
+    """Make a lean or transformers network report its layers' outputs to `taps`, replacing earlier taps.
+
+    Raises ModelError if its layers can't be found or there are too few of them.
+    """
+    blocks = getattr(network, "blocks", None)
+    layers = blocks if blocks is not None else _layers_of(network)
+    if not 0 <= min(taps.layers) <= max(taps.layers) < len(layers):
+        raise ModelError(
+            f"The head reads layer {max(taps.layers)} and the target has {len(layers)} layers",
+            "give a head that was trained for this target",
+        )
+    if blocks is not None:
+        network.taps = taps
+        return
+    for handle in getattr(network, "codespec_taps", ()):
+        handle.remove()
+    network.codespec_taps = [layers[index].register_forward_hook(_hook(taps, index)) for index in taps.layers]
+
+
+def _layers_of(network: Any) -> nn.ModuleList:
+    decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
+    layers = getattr(decoder, "layers", getattr(decoder, "h", None))
+    if not isinstance(layers, nn.ModuleList):
+        raise ModelError(
+            f"A head can't read the layers of {type(network).__name__}",
+            "remove the setting `head`, or choose another target",
+        )
+    return layers
+
+
+def _hook(taps: Taps, layer: int) -> Any:
+    def see(module: nn.Module, inputs: Any, output: Any) -> None:
+        rows = output[0] if isinstance(output, tuple) else output
+        taps.see(layer, rows[0])  # a flat forward is a batch of one
+
+    return see
+
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
@@ -35,38 +103,7 @@ class Output:
     logits: Tensor
 
 
-class FusedAttention(nn.Module):
-    """Attention of a layer with fused projections.
-
-    `attention` is a module with the layer's index and our seam. `size` is the head size. `head_norms` are the norms of
-    queries and keys, or empty.
-    """
-
-    attention: Any
-    size: int
-    heads: int
-    kv_heads: int
-    scaling: float
-    window: int | None
-    head_norms: Sequence[LeanNorm] | nn.ModuleList
-
-    def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size].
-
-        cosine and sine are [N, 1, size].
-        """
-        count, q, k = mixed.shape[0], self.heads, self.kv_heads
-        mixed = mixed.view(count, q + 2 * k, self.size)
-        rotated = mixed[:, : q + k]
-        if self.head_norms:
-            rotated = torch.cat([self.head_norms[0](rotated[:, :q]), self.head_norms[1](rotated[:, q:])], dim=1)
-        rotated = rotate(rotated, cosine, sine).transpose(0, 1)[None]
-        values = mixed[:, q + k :].transpose(0, 1)[None]
-        out, _ = attend(self.attention, rotated[:, :q], rotated[:, q:], values, None, self.scaling, self.window)
-        return out.reshape(count, q * self.size)
-
-
-class LeanBlock(FusedAttention):
+class LeanBlock(nn.Module):
     """One decoder layer. `attention` is transformers' module with our function and the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
@@ -93,6 +130,21 @@ class LeanBlock(FusedAttention):
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
         rows, normed = self.after.of_sum(rows, self.out(self.attend(self.qkv(normed), cosine, sine)))
         return rows, self.down(silu_mul(self.gate_up(normed)))
+
+    def attend(self, mixed: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Return the attention [N, heads * size] of fused queries, keys and values [N, (heads + 2 kv_heads) * size].
+
+        cosine and sine are [N, 1, size].
+        """
+        count, q, k = mixed.shape[0], self.heads, self.kv_heads
+        mixed = mixed.view(count, q + 2 * k, self.size)
+        rotated = mixed[:, : q + k]
+        if self.head_norms:
+            rotated = torch.cat([self.head_norms[0](rotated[:, :q]), self.head_norms[1](rotated[:, q:])], dim=1)
+        rotated = rotate(rotated, cosine, sine).transpose(0, 1)[None]
+        values = mixed[:, q + k :].transpose(0, 1)[None]
+        out, _ = attend(self.attention, rotated[:, :q], rotated[:, q:], values, None, self.scaling, self.window)
+        return out.reshape(count, q * self.size)
 
 
 class LeanNetwork(nn.Module):

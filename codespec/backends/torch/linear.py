@@ -3,35 +3,21 @@
 `TiledLinear` is called in the model's call shape. torch's plain bfloat16 product repacks the weight at every call;
 the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor has no
 packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too.
-
-A step reads every weight once. With 4 KB pages the processor translates the address of each page anew, twice in a
-virtual machine: matrices of a 0.5B model were read 4-10 % faster from 2 MB pages (lab/LOG.md).
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import time
-from collections.abc import Callable, Collection, Sequence
-from statistics import median
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from codespec.backends.torch.call_shape import FAST, UNTRIED, CallShape
+from codespec.backends.torch.call_shape import UNTRIED, CallShape
 
-UNCACHED = 64 << 20  # a model of at least this many bytes reads its weights from memory at each step
-LARGE = 1 << 20  # bytes of the smallest matrix that is worth measuring
 HUGE = 64_000_000  # a matrix with more values is an output head, which multiplies few rows
-PADDED = (4, 5, 6)  # row counts that may run faster than one or two rows
-TURNS = 5
-CLEARLY = 0.95  # largest fraction of the time that counts as faster; a smaller gain may be noise
 # With AMX a NaN in one row spreads to other rows unless the depth is a multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
-PAGE = 2 << 20
-ADVICE = (14, 25)  # MADV_HUGEPAGE for future faults; MADV_COLLAPSE (Linux 6.1) for resident pages
 
 
 class TiledLinear(nn.Module):
@@ -94,33 +80,10 @@ class TiledLinear(nn.Module):
         return self.out_features, self.in_features, self.bias is not None, self.dtype
 
 
-def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
-    """Return the row count in PADDED at which a step's products are clearly faster than at `least`, or `least`.
-
-    `kinds` are a step's layers, grouped by kind. Each call uses another layer of its kind, so that its weight comes
-    from memory as in a step.
-    """
-    total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
-    for alike in kinds:
-        tried = [alike[turn % len(alike)] for turn in range(TURNS)]
-        rows = torch.ones(max(*PADDED, least), tried[0].in_features + tried[0].missing, dtype=tried[0].dtype)
-        times: dict[int, list[float]] = {count: [] for count in total}
-        for turn in range(TURNS):  # take turns, so that a busy moment affects all counts
-            for offset, (count, seconds) in enumerate(times.items()):
-                layer = tried[(turn + offset) % TURNS]
-                began = time.perf_counter()
-                layer.multiply(rows[:count])
-                seconds.append(time.perf_counter() - began)
-        for count, seconds in times.items():
-            total[count] += len(alike) * median(seconds)
-    best = min(total, key=total.__getitem__)
-    return best if total[best] < CLEARLY * total[least] else least
-
-
 def can_pack(dtype: torch.dtype) -> str:
     """Check on a small product that the packed op exists and is correct; return "" or the problem.
 
-    Batch invariance is tested on the model itself (`startup.call_search`).
+    Batch invariance is tested on the model itself (`startup.calls`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
@@ -138,80 +101,18 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
-    """Replace the model's linear layers in place and return the number of layers tried.
-
-    In FAST, small layers that are faster unpacked are kept. Plain weights are freed unless tied.
-    """
-    uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
-    plain: dict[object, bool] = {}  # by kind
+    """Replace the model's linear layers in place and return their number. Plain weights are freed unless tied."""
 
     def make(layer: nn.Module) -> nn.Module:
         weight, bias = weight_and_bias(layer)
-        tiled = TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
-        if calls is FAST and tiled.kind not in plain:
-            plain[tiled.kind] = _is_plain_faster(layer, tiled)
-        return layer if plain.get(tiled.kind) else tiled
+        return TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
 
-    made = replace_linears(model, make)
-    if uncached and packed:
-        _request_pages([layer for layer in made if isinstance(layer, TiledLinear)])
-    return len(made)
+    return len(replace_linears(model, make))
 
 
 def tiled_linears(model: nn.Module) -> list[TiledLinear]:
     """Return the model's tiled layers, each once."""
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
-
-
-def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
-    """Return the layers worth measuring, grouped by kind, without a huge head.
-
-    Return no layers if the model fits into the processor's caches.
-    """
-    if sum(layer.nbytes for layer in layers) < UNCACHED:
-        return []
-    kinds: dict[object, list[TiledLinear]] = {}
-    for layer in layers:
-        if layer.nbytes >= LARGE and not layer.is_huge:
-            kinds.setdefault(layer.kind, []).append(layer)
-    return list(kinds.values())
-
-
-def _is_plain_faster(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
-    """Return whether torch's own product of one row and a small matrix is faster.
-
-    The call overhead of the packed op may exceed the arithmetic.
-    """
-    if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
-        return False
-    rows = torch.ones(1, layer.in_features, dtype=layer.weight.dtype)
-    times: dict[nn.Module, list[float]] = {layer: [], tiled: []}
-    for _ in range(repeats):
-        for product, seconds in times.items():
-            began = time.perf_counter()
-            product(rows)
-            seconds.append(time.perf_counter() - began)
-    return median(times[layer]) < median(times[tiled])
-
-
-def _request_pages(layers: Collection[TiledLinear]) -> None:
-    """Request huge pages for the large packed weights of a model that exceeds the caches."""
-    for layer in layers:
-        nbytes = torch.ops.mkldnn._nbytes(layer.packed)
-        if nbytes >= LARGE:
-            request_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
-
-
-def request_huge_pages(address: int, size: int) -> None:
-    """Request 2 MB pages for the `size` bytes at `address`; their content is preserved.
-
-    This is a hint: a system without free huge pages leaves the memory as it is.
-    """
-    begin, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
-    if sys.platform == "linux" and begin < end:
-        library = ctypes.CDLL(None)
-        for advice in ADVICE:
-            library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> list[nn.Module]:

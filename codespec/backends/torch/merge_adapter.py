@@ -19,9 +19,8 @@ from peft.utils import ModulesToSaveWrapper
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from codespec.backends.torch.converter import convert_to_exit_code, write_json
-from codespec.backends.torch.model_check import FAILURES, one_line
-from codespec.backends.torch.reference import read_config
+from codespec.backends.gguf.convert import convert_to_exit_code, write_json
+from codespec.backends.torch.model_check import FAILURES, one_line, read_config
 from codespec.errors import ModelError
 from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.store.conversions import adapted_layers

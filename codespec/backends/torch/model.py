@@ -22,18 +22,18 @@ from codespec.backends.language_model import (
     Logits,
     ModelSpec,
     Progress,
+    Rows,
+    kept_rows,
 )
-from codespec.backends.rows import Rows, kept_rows
 from codespec.backends.torch.attention import ForwardContext, Heads, Seam
 from codespec.backends.torch.cache import KVCache, LayerShape, cache_bytes
-from codespec.backends.torch.call_shape import FAST, UNTRIED, CallShape
-from codespec.backends.torch.cuda.device_rows import DeviceRows, tile_positions
+from codespec.backends.torch.call_shape import FAST, UNTRIED, CallShape, Span
 from codespec.backends.torch.cuda.graphs import StepRunner
-from codespec.backends.torch.grouping import Span
+from codespec.backends.torch.cuda.launch import DeviceRows, tile_positions
+from codespec.backends.torch.lean import Taps, attach_taps
 from codespec.backends.torch.linear import tiled_linears
-from codespec.backends.torch.recurrent.states import States, StateShape, branching_points
+from codespec.backends.torch.recurrent_states import States, StateShape, branching_points
 from codespec.backends.torch.rotary import RequestRotary, SlotFrequencies
-from codespec.backends.torch.taps import Taps, attach_taps
 from codespec.text.tokenizer import TextTokenizer
 
 Steps = Literal["spans", "device"]
@@ -221,12 +221,6 @@ class TorchModel(LanguageModel):
         """Return the largest number of positions, at most `length`, that a slot can keep."""
         assert self.cache is not None
         return self.cache.resumable(slot, length)
-
-    def resume(self, slot: int, length: int) -> int:
-        """Truncate a slot to the largest number of positions, at most `length`, that it can keep, and return it."""
-        kept = self.resumable(slot, length)
-        self.rollback(slot, kept)
-        return kept
 
     def assume(self, slot: int, length: int) -> None:
         """Pretend that a slot holds `length` positions, for timing."""

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from codespec import __version__
-from codespec.backends.language_model import LanguageModel, on_host
+from codespec.backends.language_model import LanguageModel, Rows, on_host
 from codespec.backends.loader import load_model
-from codespec.backends.rows import Rows
 from codespec.backends.torch.loader import DTYPES
-from codespec.backends.torch.reference import read_config
+from codespec.backends.torch.model_check import read_config
 from codespec.errors import ConfigError, ModelError
 from codespec.files import NotUtf8, read_text
 from codespec.store.machine import machine_memory

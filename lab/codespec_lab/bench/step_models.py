@@ -19,13 +19,11 @@ from codespec.backends.language_model import LanguageModel
 from codespec.backends.native.model import NativeModel
 from codespec.backends.torch.attention import NAME, register
 from codespec.backends.torch.call_shape import FAST, CallShape
-from codespec.backends.torch.loader import DTYPES, find_device
+from codespec.backends.torch.loader import DTYPES, find_device, wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from codespec.errors import ModelError
 from codespec.startup.batch_invariance import SAMPLED, find_variance
-from codespec.startup.call_search import settle
-from codespec.startup.calls import fast_calls
+from codespec.startup.calls import settle
 from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
 from codespec.text.tokenizer_json import read_json
@@ -127,7 +125,7 @@ def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> Measured
     began = time.perf_counter()
     variance = found.variance or find_variance(model, chunk, SAMPLED)
     later = time.perf_counter() - began
-    shapes = {"fast": fast_calls(model)}
+    shapes = {"fast": FAST}
     if variance:
         return MeasuredCalls(shapes, variance, search=search)
     return MeasuredCalls({"exact": found.calls, **shapes}, tried=found.tried, search=search, later=later)

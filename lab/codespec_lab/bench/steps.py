@@ -12,8 +12,7 @@ from statistics import median
 
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.policy import StepResults, WrappedPolicy
-from codespec.startup.costs import table_of
-from codespec.startup.timing import Shape, measure
+from codespec.startup.timing import Shape, measure, table_of
 from codespec_lab.bench.pair import Pair
 
 SWEEP_SECONDS = 6.0

@@ -114,7 +114,7 @@ class Theirs:
         """Write a text from the same prompt ids, to the same end tokens."""
         import torch
 
-        from codespec.backends.torch.reference import quiet
+        from codespec.backends.torch.model_check import quiet
 
         ids = torch.tensor([prompt.ids], device=self._network.device)
         began = time.perf_counter()

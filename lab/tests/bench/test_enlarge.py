@@ -17,9 +17,8 @@ from torch import Tensor
 
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.api.types import CompletionRequest
-from codespec.backends.language_model import LanguageModel
+from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_model
-from codespec.backends.rows import Rows
 from codespec.errors import ModelError
 from tests.backends.test_loader import KIND, save
 from tests.pairs import build, run

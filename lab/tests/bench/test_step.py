@@ -19,7 +19,7 @@ from codespec.backends.loader import load_model
 from codespec.backends.torch.call_shape import FAST
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.startup.call_search import SearchResult
+from codespec.startup.calls import SearchResult
 from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
 from codespec.store.processor import processor

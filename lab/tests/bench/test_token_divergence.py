@@ -6,7 +6,7 @@ import pytest
 import torch
 from codespec_lab.bench.divergence import PIECE, WINDOW, Divergence, measure
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
 from tests.pairs import model

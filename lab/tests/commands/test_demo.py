@@ -19,7 +19,7 @@ from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
 from codespec.api.engine_config import EngineConfig
 from codespec.backends.torch.call_shape import FAST
-from codespec.startup.call_search import SearchResult
+from codespec.startup.calls import SearchResult
 from codespec.store import choice
 from codespec.store.choice import LARGER, SMALLER
 from codespec.store.machine import write_step

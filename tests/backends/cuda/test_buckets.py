@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.cache import CAPACITY_UNIT
-from codespec.backends.torch.cuda.device_rows import RowBuffer, max_tiles, tile_positions, tiles_of
 from codespec.backends.torch.cuda.graphs import ROWS, Bucket, Buckets, reaches
+from codespec.backends.torch.cuda.launch import RowBuffer, max_tiles, tile_positions, tiles_of
 
 CAPACITIES = st.integers(1, 40).map(lambda units: units * CAPACITY_UNIT)
 SLOTS = 5

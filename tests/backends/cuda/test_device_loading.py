@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from codespec.api.engine_config import EngineConfig
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
+from codespec.backends.torch import loader
 from codespec.backends.torch import loader as torch_loader
-from codespec.backends.torch import transformers_loader
 from codespec.backends.torch.attention import register
 from codespec.backends.torch.cuda import invariant_linear
 from codespec.backends.torch.cuda.invariant_linear import InvariantLinear
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.reference import read_config
+from codespec.backends.torch.model_check import read_config
 from codespec.errors import ModelError
 from codespec.startup import parts
 from tests.tiny_models import sample_ids, tiny_model
 
 CUDA = torch.device("cuda")  # only named, not used
-PACK = transformers_loader._pack
+PACK = loader._pack
 
 
 def logits(model: TorchModel) -> torch.Tensor:
@@ -34,9 +34,7 @@ def logits(model: TorchModel) -> torch.Tensor:
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> TorchModel:
     """Return a model whose products are built as for a GPU, although they run here."""
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
-    monkeypatch.setattr(
-        transformers_loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact)
-    )
+    monkeypatch.setattr(loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact))
     return tiny_model("llama", exact=exact, steps="device")
 
 
@@ -91,9 +89,7 @@ def test_weights_go_straight_to_their_device() -> None:
     folder = Path(EngineConfig().target)
     config = read_config(folder)
     register()
-    straight, usual = (
-        transformers_loader._network(folder, config, torch.float32, device) for device in (torch.device("cpu"), None)
-    )
+    straight, usual = (loader._network(folder, config, torch.float32, device) for device in (torch.device("cpu"), None))
     assert not any(hasattr(module, "_hf_hook") for module in straight.modules())
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), usual.parameters(), strict=True))
 
@@ -106,9 +102,9 @@ def test_a_gpus_weights_take_no_host_memory(installed: bool, monkeypatch: pytest
         seen.append(given.get("device_map"))
         raise RuntimeError("enough")
 
-    monkeypatch.setattr(transformers_loader.AutoModelForCausalLM, "from_pretrained", load)
-    monkeypatch.setattr(transformers_loader, "find_spec", lambda name: installed or None)
-    monkeypatch.setattr(transformers_loader, "free_memory", lambda device: None)
+    monkeypatch.setattr(loader.AutoModelForCausalLM, "from_pretrained", load)
+    monkeypatch.setattr(loader, "find_spec", lambda name: installed or None)
+    monkeypatch.setattr(loader, "free_memory", lambda device: None)
     with pytest.raises(ModelError, match="enough"):
-        transformers_loader.load_float_model(Path(EngineConfig().target), "x", CUDA, "bfloat16", True)
+        loader.load_float_model(Path(EngineConfig().target), "x", CUDA, "bfloat16", True)
     assert seen == [{"": CUDA} if installed else None]

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.cuda.graphs import BucketStep
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import find_variance

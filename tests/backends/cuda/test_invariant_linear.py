@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from codespec.backends.torch.cuda import invariant_linear, product_plan
+from codespec.backends.torch.cuda import invariant_linear
 from codespec.backends.torch.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
-from codespec.backends.torch.cuda.product_plan import SPAN_UNIT, ProductPlan, plan_of
+from codespec.backends.torch.cuda.launch import SPAN_UNIT, TUNED, ProductPlan, plan_of
 from tests.backends.test_linear import Block, draw, relative
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
@@ -54,7 +54,7 @@ def test_real_matrices_keep_a_gpu_busy() -> None:
 
 def test_a_tuned_plan_goes_before_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = ProductPlan(2, 16, 256, 2, 5)
-    monkeypatch.setitem(product_plan.TUNED, (123, 4567, 2), tuned)
+    monkeypatch.setitem(TUNED, (123, 4567, 2), tuned)
     assert plan_of(123, 4567, torch.bfloat16) is tuned and plan_of(123, 4567, torch.float32) is not tuned
 
 

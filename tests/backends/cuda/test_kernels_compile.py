@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.backends.torch.cuda.product_plan import ProductPlan, Tile, plan_of
+from codespec.backends.torch.cuda.launch import ProductPlan, Tile, plan_of
 from tests.backends.cuda.attention_cases import Shape, Stretch, draw_case
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.backends.torch import transformers_loader
+from codespec.backends.torch import loader
 from codespec.backends.torch.cuda import graphs, launch
 from codespec.backends.torch.cuda.launch import on_own_device
 
@@ -55,5 +55,5 @@ def test_the_device_is_changed_where_it_is_another(
 def test_an_old_gpu_is_told(capability: tuple[int, int], notes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    assert len(transformers_loader.slow_products(torch.device("cuda"))) == notes
-    assert not transformers_loader.slow_products(torch.device("cpu"))
+    assert len(loader.slow_products(torch.device("cuda"))) == notes
+    assert not loader.slow_products(torch.device("cpu"))

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from tests.backends.cuda.pretended import DEVICE, pretended_device
 from tests.backends.test_rotary import CASES as ROTARIES
 from tests.tiny_models import ARCHITECTURES, LONGROPE_LIMIT, MIXTURES, sample_ids, tiny_network

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.cuda import invariant_linear
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.rowwise import RowNorm, replace_norms
-from codespec.backends.torch.transformers_loader import wrap
 from tests.backends.cuda.pretended import DEVICE, pretended_device
 from tests.tiny_models import sample_ids, tiny_network
 

@@ -12,14 +12,13 @@ import pytest
 from codespec_native.library import Pool, paths
 
 from codespec.api.engine_config import EngineConfig
-from codespec.backends.language_model import LanguageModel
+from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_model
 from codespec.backends.native.model import NativeModel
-from codespec.backends.rows import Rows
 from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
-from codespec.startup.heads import load_target_head
+from codespec.startup.parts import load_target_head
 from tests.backends.gguf.files import write_model
 from tests.pairs import Garbage, Mixed, Oracle, build, model, run, texts, total, varied_requests
 

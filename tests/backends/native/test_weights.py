@@ -10,7 +10,7 @@ import torch
 from codespec_native.library import Floats, Model, Pool, find_path, paths
 
 from codespec.backends.gguf.header import read_header
-from codespec.backends.native.gguf import map_tensors, read_shape
+from codespec.backends.native.shapes import map_file_tensors, read_file_shape
 from codespec.backends.native.weights import Reader, load_weights
 from codespec.errors import ModelError
 from tests.backends.gguf.files import network, write_model
@@ -22,7 +22,7 @@ IDS = [5 + 37 * place % 600 for place in range(40)]
 def load(file: Path, threads: int = 2, path: str = "", slots: int = 2) -> Model:
     pool = Pool(threads)
     header = read_header(file)
-    weights = load_weights(read_shape(header), Reader(file, map_tensors(header), pool))
+    weights = load_weights(read_file_shape(header), Reader(file, map_file_tensors(header), pool))
     return Model(weights, slots, 64, pool, find_path(path))
 
 

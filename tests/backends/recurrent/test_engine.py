@@ -10,7 +10,7 @@ import torch
 
 from codespec.api.types import Completion, CompletionRequest
 from codespec.backends.torch import model as torch_model
-from codespec.backends.torch.recurrent import gated_delta
+from codespec.backends.torch import recurrent_layers as gated_delta
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence

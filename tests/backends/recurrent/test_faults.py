@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from codespec.backends.torch.recurrent.layer import RecurrentLayer
-from codespec.backends.torch.recurrent.states import LayerStates, Plan, Run, States
+from codespec.backends.torch.recurrent_layers import RecurrentLayer
+from codespec.backends.torch.recurrent_states import LayerStates, Plan, Run, States
 from tests.backends.rounds import Replay, random_rounds
 from tests.tiny_models import tiny_model
 

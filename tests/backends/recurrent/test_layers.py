@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
+from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.backends.torch.transformers_loader import wrap
 from tests.backends.rounds import SLOTS, Replay, gap, random_rounds, scripts
 from tests.tiny_models import RECURRENT, sample_ids, shaped, tiny_model, tiny_network
 

@@ -9,14 +9,12 @@ import pytest
 import torch
 import transformers
 
+from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
-from codespec.backends.rows import Rows
+from codespec.backends.torch import loader
 from codespec.backends.torch import loader as torch_loader
-from codespec.backends.torch import transformers_loader
-from codespec.backends.torch.model_check import TOLERANCE, gap
-from codespec.backends.torch.recurrent.layer import RecurrentLayer
-from codespec.backends.torch.recurrent.short_convolution import ShortConvolution
-from codespec.backends.torch.reference import quiet
+from codespec.backends.torch.model_check import TOLERANCE, gap, quiet
+from codespec.backends.torch.recurrent_layers import RecurrentLayer, ShortConvolution
 from codespec.errors import ModelError
 from tests.tiny_models import sample_ids, tiny_config, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
@@ -85,7 +83,7 @@ def test_a_gpu_is_refused_in_one_sentence(dtype: str, tmp_path: Path, monkeypatc
 
 
 def test_a_layer_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers_loader, "RECURRENT", (ShortConvolution,))
+    monkeypatch.setattr(loader, "RECURRENT", (ShortConvolution,))
     folder = save(tmp_path, network("olmo_hybrid"))
     with pytest.raises(ModelError) as caught:
         load_model(folder)

@@ -16,10 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from codespec.backends.torch.cuda.device_rows import TILE_ROWS, DeviceRows, tile_positions
-from codespec.backends.torch.cuda.launch import on_own_device
+from codespec.backends.torch.call_shape import Scoring
+from codespec.backends.torch.cuda.launch import TILE_ROWS, DeviceRows, on_own_device, tile_positions
 from codespec.backends.torch.cuda.product_kernels import dot
-from codespec.backends.torch.grouping import Scoring
 
 SPLIT = 512
 JOINED = 8  # splits per iteration of the second kernel

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.cache import KVCache
-from codespec.backends.torch.cuda.device_rows import DeviceRows, RowBuffer, max_tiles, tiles_of
+from codespec.backends.torch.cuda.launch import DeviceRows, RowBuffer, max_tiles, tiles_of
 
 # Many small sizes, because padding dominates the cost of a step of few rows, and few large ones.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)

@@ -2,7 +2,7 @@
 
 Library products change kernels, tiles and summation order with the number of rows. Here a matrix is always summed in
 the same order (`ProductPlan`, a function of its shape and dtype): by a Triton kernel on a CUDA device, and by torch in
-float32 on other devices. On a CPU `models.linear` is a faster equivalent.
+float32 on other devices. On a CPU `torch.linear` is a faster equivalent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from codespec.backends.torch.cuda.product_plan import ProductPlan, plan_of
+from codespec.backends.torch.cuda.launch import ProductPlan, plan_of
 from codespec.backends.torch.linear import replace_linears, weight_and_bias
 
 PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)

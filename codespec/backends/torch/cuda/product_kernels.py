@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from codespec.backends.torch.cuda.launch import on_own_device
-from codespec.backends.torch.cuda.product_plan import FEW_ROWS, ProductPlan, tile_of
+from codespec.backends.torch.cuda.launch import FEW_ROWS, ProductPlan, on_own_device, tile_of
 
 ADDED_COLUMNS = 1024
 # Triton's interpreter multiplies bfloat16 as integers, so widen first; the products are exact in float32 either way.

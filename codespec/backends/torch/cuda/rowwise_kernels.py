@@ -2,7 +2,7 @@
 embedding, the feed-forward gate, and the write to the cache.
 
 One program computes a row (or a part of it) in float32, always in the same order, so a row's bits don't depend on other
-rows. Each launcher implements the function of the same name in `models.rowwise`.
+rows. Each launcher implements the function of the same name in `torch.rowwise`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every row sees the keys of its own slot from its window's start to its own position. Rows in no tile are padding and
 become zeros. On a CUDA device the kernel reads all lengths on the device; elsewhere the reference reads the tiles on
 the host. The reference computes in float32, with query rows in multiples of `QUERY_ROWS` and keys block by block, so
-that a row's bits don't depend on its neighbours or on later positions (measured on a CPU, like `models.attention`).
+that a row's bits don't depend on its neighbours or on later positions (measured on a CPU, like `torch.attention`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from codespec.backends.torch.call_shape import KEY_BLOCK
-from codespec.backends.torch.cuda.device_rows import DeviceRows
-from codespec.backends.torch.grouping import Scoring
+from codespec.backends.torch.call_shape import KEY_BLOCK, Scoring
+from codespec.backends.torch.cuda.launch import DeviceRows
 from codespec.errors import ModelError
 
 QUERY_ROWS = 16

@@ -33,8 +33,8 @@ from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults, UserCapped
 from codespec.startup.batch_invariance import MIN_LENGTH
 from codespec.startup.calls import choose_calls
-from codespec.startup.costs import measure_table
 from codespec.startup.parts import DEFAULT_CONTEXT
+from codespec.startup.timing import measure_table
 from codespec.startup.tuning import choose_policy, longest_draft
 from codespec.store.machine import has_native
 from codespec.store.resolve import resolve

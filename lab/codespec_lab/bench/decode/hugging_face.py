@@ -26,8 +26,7 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.api.engine_config import EngineConfig
 from codespec.backends.torch.loader import DTYPES as TORCH_DTYPES
-from codespec.backends.torch.model_check import FAILURES, one_line
-from codespec.backends.torch.reference import quiet
+from codespec.backends.torch.model_check import FAILURES, one_line, quiet
 from codespec.store.resolve import resolve
 from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (

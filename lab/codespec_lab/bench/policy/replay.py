@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from codespec.backends.language_model import LanguageModel
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.proposers.base import NOTHING, ChainProposer, Proposer, budget_bytes

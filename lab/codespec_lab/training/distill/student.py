@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging as transformers_logging
 
 from codespec.api.engine_config import SHIPPED
-from codespec.backends.torch.reference import quiet
+from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError, TrainingError
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template

@@ -13,7 +13,7 @@ from codespec_lab.bench.policy.replay import ReplayedStep, ReplayTarget, replay
 from codespec_lab.bench.sites import Site
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import MismatchError
 from codespec.speculation.cost_policy import CostPolicy

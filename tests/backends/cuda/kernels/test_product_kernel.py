@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.backends.torch.cuda.invariant_linear import reference
+from codespec.backends.torch.cuda.launch import FEW_ROWS, SPAN_UNIT, ProductPlan, tile_of
 from codespec.backends.torch.cuda.product_kernels import multiply
-from codespec.backends.torch.cuda.product_plan import FEW_ROWS, SPAN_UNIT, ProductPlan, tile_of
 from tests.backends.cuda.attention_cases import error
 
 EXAMPLES = int(os.environ.get("CODESPEC_EXAMPLES", "6"))

@@ -1,20 +1,100 @@
-"""A folder in the Hugging Face layout for the native kernels: its floats become eight bits in blocks of 32."""
+"""What the native kernels read of a GGUF file, or of a folder in the Hugging Face layout: its shape and its tensors.
+
+A folder's floats become eight bits in blocks of 32.
+"""
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from codespec_native.library import Floats
 
+from codespec.backends.gguf.header import Header
+from codespec.backends.gguf.settings import LONG, Settings
 from codespec.backends.native.weights import BF16, F16, F32, Shape, Stored, broken, refused
 from codespec.store.model_config import NATIVE_TYPES
 from codespec.store.resolve import ModelFiles
 from codespec.store.weights import StoredTensor, read_layout, weight_files
+
+
+def _granite(settings: Settings) -> dict[str, float]:
+    return {
+        "embedding_scale": settings.real("embedding_scale", 1.0),
+        "residual_scale": settings.real("residual_scale", 1.0),
+        "attention_scale": settings.real("attention.scale", 0.0),
+        "logit_scale": 1 / settings.real("logit_scale", 1.0),
+    }
+
+
+def _window(settings: Settings) -> dict[str, float]:
+    return {"window": settings.whole("attention.sliding_window", 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """An architecture. Files of `twisted` ones hold the rows of queries and keys as adjacent pairs."""
+
+    twisted: bool = False
+    more: Callable[[Settings], dict[str, float]] = lambda settings: {}
+
+
+# The names are those of `codespec.store.model_config.NATIVE_GGUF`.
+FAMILIES = {
+    "llama": Family(twisted=True),
+    "qwen2": Family(),
+    "qwen3": Family(),
+    "granite": Family(twisted=True, more=_granite),
+    "phi3": Family(more=_window),
+}
+
+
+def read_file_shape(header: Header) -> Shape:
+    """Read the settings of a file. Raises ModelError for what the kernels do not compute."""
+    settings = Settings(header)
+    family = FAMILIES.get(settings.name)
+    if family is None:
+        raise refused(header.file, f"the architecture {settings.name!r}")
+    hidden, heads = settings.whole("embedding_length"), settings.same("attention.head_count", 1)
+    size = settings.whole("attention.key_length", hidden // max(heads, 1))
+    scaling = settings.take("rope.scaling.type", str, "none" if family.more is _window else "linear")
+    factor = settings.real("rope.scaling.factor", 1.0) or settings.real("rope.scale_linear", 1.0) or 1.0
+    factor = 1.0 if scaling == "none" else factor
+    if LONG in header.tensors or (factor != 1.0 and scaling != "linear"):
+        raise refused(header.file, f"the rotary scaling {scaling!r}")
+    settings.ignore("attention.value_length", "rope.scaling.factor", "rope.scale_linear", "expert_count")
+    if settings.whole("attention.value_length", size) != size or settings.whole("expert_count", 0):
+        raise refused(header.file, "its heads or experts")
+    shape = Shape(
+        layers=settings.whole("block_count"),
+        hidden=hidden,
+        inner=settings.same("feed_forward_length", 0),
+        heads=heads,
+        key_heads=settings.same("attention.head_count_kv", heads),
+        size=size,
+        rotated=settings.whole("rope.dimension_count", size),
+        context=settings.whole("context_length"),
+        base=settings.real("rope.freq_base", 10000.0),
+        factor=factor,
+        epsilon=settings.real("attention.layer_norm_rms_epsilon"),
+        halves=not family.twisted,
+        **family.more(settings),  # type: ignore[arg-type]
+    )
+    settings.refuse_rest()
+    return shape
+
+
+def map_file_tensors(header: Header) -> dict[str, Stored]:
+    """Map a file and return its tensors by name."""
+    with header.file.open("rb") as stream:
+        data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    return {name: Stored(tensor.shape, tensor.kind, tensor.start, data) for name, tensor in header.tensors.items()}
+
 
 Json = Mapping[str, Any]
 FORMATS = {"F32": F32, "F16": F16, "BF16": BF16}
@@ -41,15 +121,15 @@ INNER = {
 FUSED = {"mlp.gate_up_proj": "ffn_up"}  # Phi-3's, as GGUF names it
 
 
-def read_shape(folder: Path, config: Json) -> Shape:
+def read_folder_shape(folder: Path, config: Json) -> Shape:
     """Read a folder's config.json. Raises ModelError for what the kernels do not compute."""
     try:
-        return _shape(folder, config)
+        return _folder_shape(folder, config)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise broken(folder / "config.json", f"{type(error).__name__}: {error}") from error
 
 
-def _shape(folder: Path, config: Json) -> Shape:
+def _folder_shape(folder: Path, config: Json) -> Shape:
     family = config.get("model_type")
     if family not in NATIVE_TYPES:
         raise refused(folder, f"the architecture {family!r}")
@@ -101,7 +181,7 @@ def _llama3_factors(rotary: Json, base: float, rotated: int) -> Floats:
     return (1 / (share + (1 - share) / factor)).astype(np.float32)
 
 
-def map_tensors(files: ModelFiles) -> dict[str, Stored]:
+def map_folder_tensors(files: ModelFiles) -> dict[str, Stored]:
     """Map a folder's weights and return them by the names that GGUF gives them. Raises ModelError."""
     folder, names = files.path, {there: here for here, there in OUTER.items()}
     tensors: dict[str, Stored] = {}

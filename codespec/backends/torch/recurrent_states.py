@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from codespec.backends.rows import Rows
+from codespec.backends.language_model import Rows
 
 WINDOW = 80  # rows between base and tip: more than the longest draft of the default settings
 ANCHORS = 4  # states kept at positions of the prompt

@@ -1,1 +1,0 @@
-"""Recurrent layers of known kinds, computed exactly, with states that can be rolled back."""
