@@ -105,8 +105,7 @@ class Language:
     signature_pattern: str = ""  # regular expression, in addition to the words
     restart_words: tuple[str, ...] = ()  # begin a statement and never occur inside brackets
     restart_pattern: str = ""  # regular expression, in addition to the words
-    head_words: tuple[str, ...] = ()  # begin a head that `head_end` ends
-    head_end: str = ""
+    head_words: tuple[str, ...] = ()  # begin a head that a colon ends
     condition: str = ""  # regular expression for a line up to an `=` that would assign in a condition by mistake
     flat_words: tuple[str, ...] = ()  # begin a head whose block is not indented
     continuation_words: tuple[str, ...] = ()  # begin a line that continues the statement above

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from codespec_grammars.lexer import Lexer, LexState, begins_with, in_text, word_before
-from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules
+from codespec_grammars.lexer import Lexer, LexState, in_text, word_before
+from codespec_grammars.lexer_rules import BRACKET, Entry, LexerRules, Opener
 
 # Lexed before the tip: 6 to 8 KB, starting at a line; about 200 lines of code.
 BEFORE, STEP, MAX_LINES = 6144, 2048, 320
@@ -203,17 +203,16 @@ def mended(rules: LexerRules, text: bytes, state: LexState, suffix: bytes) -> tu
     """
     at_tip, at_end = _find_closers(rules, state.stack, suffix)
     in_code = in_text(state) is None and state.comment < 0
-    word = word_before(text)
-    placeholder = b"0" if word[:1].isdigit() else b"_" if word else rules.data.placeholder.encode() if in_code else WORD
+    placeholder = rules.data.placeholder.encode() if in_code else WORD
+    if word := word_before(text):
+        placeholder = b"0" if word[:1].isdigit() else b"_"
     line = suffix.partition(b"\n")[0]
     if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
         return placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end
     left = len(state.stack) - len(at_tip.strip())
     only_blocks = in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)  # open after the closers
     if not line.strip() and only_blocks:
-        words = None if text.rstrip().endswith(b":") else rules.heads
-        ends_head = words is not None and begins_with(words, text, state, True)
-        at_tip += (rules.data.head_end if ends_head else rules.data.terminator).encode()
+        at_tip += rules.data.terminator.encode()
     return placeholder, at_tip + suffix + at_end
 
 
@@ -222,7 +221,7 @@ def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) ->
 
     An entry is closed at the tip if the suffix leaves it open, unless it is a block, which may end beyond the window.
     """
-    if stack and stack[-1][0].sort != BRACKET and not _ends_inside(rules, stack, suffix):
+    if stack and stack[-1][0].sort != BRACKET and not _ends_inside(stack[-1][0], suffix):
         at_tip, at_end = _find_closers(rules, stack[:-1], suffix)
         return stack[-1][0].close + at_tip, at_end
     marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
@@ -237,13 +236,11 @@ def _find_closers(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) ->
     return at_tip, at_end
 
 
-def _ends_inside(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> bool:
+def _ends_inside(opener: Opener, suffix: bytes) -> bool:
     """Return whether the suffix closes the string or comment around the tip.
 
-    A quote could also begin another string. The text around it tells them apart; otherwise it counts as a closer only
-    if that leaves no later string open.
+    A quote could also begin another string. The text around it tells them apart.
     """
-    opener = stack[-1][0]
     events = opener.inside.finditer(suffix) if opener.inside else iter(())
     event = next((event for event in events if event.lastgroup not in ("escape", "open")), None)
     if event is None or event.lastgroup != "close":
@@ -253,7 +250,4 @@ def _ends_inside(rules: LexerRules, stack: tuple[Entry, ...], suffix: bytes) -> 
     line = suffix[suffix.rfind(b"\n", 0, event.start()) + 1 : event.start()].strip()
     if line:
         return line[-1:] not in b"=([{,:"
-    if suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}"):
-        return False
-    after = Lexer(rules, suffix).run(LexState(stack=stack), len(suffix))
-    return in_text(after) is None
+    return not suffix[event.end() :].partition(b"\n")[0].strip(b" \t\r).,;]}")
