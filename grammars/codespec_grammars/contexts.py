@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
 
@@ -51,17 +51,12 @@ class Cursor:
 
     def as_dict(self) -> dict[str, str | int]:
         """Return plain JSON values that `Cursor.parse` reads back."""
-        return {
-            "context": self.context.value,
-            "open_brackets": self.open_brackets,
-            "indent": self.indent,
-            "language": self.language,
-        }
+        return {**asdict(self), "context": self.context.value}
 
     @classmethod
     def parse(cls, sent: Mapping[str, object]) -> Cursor:
         """Parse the output of `as_dict`. Absent fields take their defaults. Raises CursorError naming the bad field."""
-        unknown = sent.keys() - {"context", "open_brackets", "indent", "language"}
+        unknown = sent.keys() - {field.name for field in fields(cls)}
         if unknown:
             raise CursorError(f"cursor has no field {min(unknown)!r}")
         context, brackets = sent.get("context", "unknown"), sent.get("open_brackets", "")
