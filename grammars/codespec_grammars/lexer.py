@@ -24,9 +24,6 @@ from codespec_grammars.lexer_rules import (
 
 BEFORE = 64  # bytes of a line before a literal that decide whether it is one
 _SKIPPED = frozenset({"atom", "flat", "escape"})
-_BRACKETS = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
-# The end of a head such as Python's, followed by code on the same line.
-_ENDED = re.compile(rb":\s+\S")
 # Decorators, annotations and the like, alone on their line.
 _ATTRIBUTE = re.compile(rb"(?:@[\w.:]+[ \t]*(?:\(.*)?|#!?\[.*|\[[\w.]+(?:\(.*)?\]|template[ \t]*<.*>)[ \t]*$")
 _DANGLING = re.compile(rb"(?:\+|&&|\|\||=|\\|\b(?:and|or|not))[ \t\r]*$")
@@ -284,21 +281,9 @@ def statement_start(text: bytes, tip: int, stack: tuple[Entry, ...]) -> int:
     return max(line, block + 1, text.rfind(b";", line, start) + 1)
 
 
-def begins_with(words: re.Pattern[bytes], text: bytes, state: LexState, colon: bool) -> bool:
-    """Return whether the statement begins with one of the words and the text ends in its head.
-
-    `colon`: a colon ends the head.
-    """
-    start = statement_start(text, len(text), state.stack)
-    if words.match(text, start) is None:
-        return False
-    if not colon:
-        return True
-    head = text[start:]
-    for _ in range(3):
-        head = _BRACKETS.sub(b"", head)
-    opened = min((head.find(mark) for mark in (b"(", b"[", b"{") if mark in head), default=len(head))
-    return _ENDED.search(head[:opened]) is None
+def begins_with(words: re.Pattern[bytes], text: bytes, state: LexState) -> bool:
+    """Return whether the statement that the text ends in begins with one of the words."""
+    return words.match(text, statement_start(text, len(text), state.stack)) is not None
 
 
 def introduces(line: bytes, rules: LexerRules) -> bool:

@@ -257,8 +257,8 @@ def _imports(at: Tip) -> bool:
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
-    """Return whether the tip is in the head of a statement that begins with one of the words."""
-    return words is not None and begins_with(words, at.text, at.state, at.rules.heads is not None)
+    """Return whether the tip is in a statement that begins with one of the words."""
+    return words is not None and begins_with(words, at.text, at.state)
 
 
 def indent_unit(data: Language, text: bytes) -> int:
