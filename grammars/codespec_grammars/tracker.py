@@ -207,6 +207,8 @@ def _text_by_lexer(at: Tip) -> Context | None:
     if at.rules.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
         line = at.text.rfind(b"\n", 0, start) + 1
         before = at.text[:line].rstrip()
+        while before and before[before.rfind(b"\n") + 1 :].lstrip().startswith(at.rules.line_comments):
+            before = before[: before.rfind(b"\n") + 1].rstrip()
         if _STRING_START.match(at.text[line:start]) and (not before or before.endswith(b":")):
             return Context.DOCSTRING
     return Context.STRING
