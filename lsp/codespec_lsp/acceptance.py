@@ -7,6 +7,7 @@ stay in this process and are never sent.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -68,24 +69,17 @@ class Counters:
 
 @dataclass(slots=True)
 class _Counted:
-    """One suggestion with the text shown so far. `taken` is the length of its accepted part."""
+    """One suggestion with the text shown so far. `taken` is the length of its accepted part.
 
-    name: str
+    While it is shown in `document`, `typed_prefix` is the part that the user has typed there.
+    """
+
     text: str
+    document: str = ""
+    typed_prefix: TypedPrefix | None = None
     taken: int = 0
     accepted: bool = False
     shown: bool = False
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the shown text was accepted."""
-        return self.taken >= len(self.text)
-
-
-@dataclass(slots=True)
-class _Shown:
-    counted: _Counted
-    typed_prefix: TypedPrefix
 
 
 class Acceptance:
@@ -94,55 +88,50 @@ class Acceptance:
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._all: OrderedDict[str, _Counted] = OrderedDict()
-        self._shown: dict[str, list[_Shown]] = {}
 
     def show(self, document: str, suggestions: Sequence[Suggestion], tip: int) -> None:
         """Record the suggestions answered at `tip`, an offset in the document."""
-        self._shown[document] = []
+        self.close(document)
         for index, suggestion in enumerate(suggestions):
-            name, text = suggestion.name, suggestion.text
-            counted = self._all.setdefault(name, _Counted(name, text))
+            name, text, typed = suggestion.name, suggestion.text, suggestion.typed
+            counted = self._all.setdefault(name, _Counted(text))
             self._all.move_to_end(name)
             if index == 0 and not counted.shown:
                 counted.shown = True
                 self._counters.shown += 1
-            if len(text) > len(counted.text):
-                counted.text = text
-            typed = suggestion.typed
-            self._shown[document].append(_Shown(counted, TypedPrefix(tip - typed, typed)))
+            counted.text = max(counted.text, text, key=len)
+            counted.document, counted.typed_prefix = document, TypedPrefix(tip - typed, typed)
         while len(self._all) > MAX:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
         """Handle an edit. A piece of a suggestion that was inserted in one edit counts as accepted."""
-        shown = self._shown.get(document, [])
-        for each in shown:
-            before = each.typed_prefix.typed
-            piece = each.typed_prefix.follow(edit, each.counted.text)
-            if is_accepted(piece):
-                self._take(each.counted, before, each.typed_prefix.typed)
-        self._shown[document] = [each for each in shown if not each.typed_prefix.lost]
+        for counted in self._all.values():
+            prefix = counted.typed_prefix
+            if prefix is None or counted.document != document:
+                continue
+            before = prefix.typed
+            if is_accepted(prefix.follow(edit, counted.text)):
+                self._take(counted, before, prefix.typed)
+            if prefix.lost:
+                counted.typed_prefix = None
 
     def accept(self, name: str) -> None:
         """Handle a report that a suggestion was accepted in full."""
-        counted = self._all.get(name)
-        if counted is not None:
-            self._take(counted, self._typed(counted), len(counted.text))
+        self.accept_part(name, sys.maxsize)
 
     def accept_part(self, name: str, length: int) -> None:
         """Handle a report of the accepted length so far, in characters of the shown text."""
         counted = self._all.get(name)
         if counted is not None and length > 0:
-            self._take(counted, self._typed(counted), min(length, len(counted.text)))
+            typed = counted.typed_prefix.typed if counted.typed_prefix is not None else 0
+            self._take(counted, typed, min(length, len(counted.text)))
 
     def close(self, document: str) -> None:
         """Drop the suggestions of a closed document."""
-        self._shown.pop(document, None)
-
-    def _typed(self, counted: _Counted) -> int:
-        """Return the number of the suggestion's characters that a document already contains."""
-        shown = [shown for each in self._shown.values() for shown in each if shown.counted is counted]
-        return shown[0].typed_prefix.typed if shown else 0
+        for counted in self._all.values():
+            if counted.document == document:
+                counted.typed_prefix = None
 
     def _take(self, counted: _Counted, start: int, end: int) -> None:
         """Count the part between two offsets of the text that was not counted before."""
@@ -153,7 +142,7 @@ class Acceptance:
         first = counted.taken == 0 and not counted.accepted
         counters.accepted_characters += max(0, new)
         counted.taken = max(counted.taken, end)
-        if counted.whole and not counted.accepted:
+        if counted.taken >= len(counted.text) and not counted.accepted:
             counted.accepted = True
             counters.accepted += 1
             counters.partly_accepted -= not first

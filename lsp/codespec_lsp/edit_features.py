@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from codespec_lsp.buffer import Buffer, TextPosition, width
-from codespec_lsp.edit_types import Hunk
-from codespec_lsp.next_edits import EditRequest
+from codespec_lsp.buffer import Buffer, TextPosition, common_ends, width
+from codespec_lsp.edit_model import EditRequest
+from codespec_lsp.hunks import Hunk
 from codespec_lsp.status import VERSION
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"
 ACCEPT_EDIT, DISMISS_EDIT = "codespec.acceptEdit", "codespec.dismissEdit"
-NEAR_ROWS = 10  # rows from the cursor that are probably visible
 SIGN_IN = ("checkStatus", "signIn", "signInInitiate", "signInConfirm", "signInWithGithubToken")
 ACKNOWLEDGED = ("signOut", "setEditorInfo", "notifyShown", "notifyAccepted", "notifyRejected")
 
@@ -40,38 +39,30 @@ def add_copilot_features(server: Server) -> None:
 
 
 async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
-    answer = await ls.session.edits.answer(request)
-    if answer.edit is None or request is None:
-        return {"edits": [], "reason": answer.reason}
-    edit, buffer = answer.edit, request.document.buffer
-    hunks = [_whole_lines(hunk, buffer, vim=ls.session.vim) for hunk in edit.hunks]
+    edit = await ls.session.edits.answer(request)
+    if isinstance(edit, str) or request is None:
+        return {"edits": [], "reason": edit}
     shown = {
         "id": edit.id,
         "textDocument": {"uri": request.document.spelled, "version": edit.version},
-        "kind": kind_of(edit.hunks[0], request.position, buffer),
         "source": edit.source,
-        "hunks": hunks,
+        "hunks": [_whole_lines(hunk, request.document.buffer, vim=ls.session.vim) for hunk in edit.hunks],
     }
     return {"edits": [shown], "reason": ""}
 
 
 async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
     """Return the first hunk alone: of several, clients apply either all or the first."""
-    answer = await ls.session.edits.answer(request)
-    if answer.edit is None or request is None:
+    edit = await ls.session.edits.answer(request)
+    if isinstance(edit, str) or request is None:
         return {"edits": []}
-    edit, buffer = answer.edit, request.document.buffer
-    shown = _least(_whole_lines(edit.hunks[0], buffer, vim=ls.session.vim), buffer)
-    return {
-        "edits": [
-            {
-                "text": shown["newText"],
-                "range": shown["range"],
-                "textDocument": {"uri": request.document.spelled, "version": edit.version},
-                "command": {"title": "codespec", "command": ACCEPT_EDIT, "arguments": [edit.id, 0]},
-            }
-        ]
+    buffer = request.document.buffer
+    shown = {
+        **_least(_whole_lines(edit.hunks[0], buffer, vim=ls.session.vim), buffer),
+        "textDocument": {"uri": request.document.spelled, "version": edit.version},
+        "command": {"title": "codespec", "command": ACCEPT_EDIT, "arguments": [edit.id, 0]},
     }
+    return {"edits": [shown]}
 
 
 def _shown(ls: Server, params: Mapping[str, Any]) -> None:
@@ -88,16 +79,6 @@ def _report(report: Callable[[str], None], arguments: Sequence[Any]) -> None:
     """Pass an edit's name, the first argument of a command, to `report`."""
     if arguments and isinstance(arguments[0], str):
         report(arguments[0])
-
-
-def kind_of(hunk: Hunk, cursor: TextPosition, buffer: Buffer) -> str:
-    """Return how an editor can show a hunk: as `ghost` text at the cursor, `near` the cursor, or after a `jump`."""
-    if (hunk.start_row, hunk.end_row) == (cursor.row, cursor.row + 1):
-        before, after = hunk.old[: cursor.column], hunk.old[cursor.column :]
-        if len(hunk.new) > len(hunk.old) and hunk.new.startswith(before) and hunk.new.endswith(after):
-            return "ghost"
-    near = hunk.start_row - NEAR_ROWS <= cursor.row <= hunk.end_row + NEAR_ROWS
-    return "near" if near else "jump"
 
 
 def _whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
@@ -120,28 +101,22 @@ def _whole_lines(hunk: Hunk, buffer: Buffer, *, vim: bool) -> dict[str, Any]:
 
 def _least(shown: Mapping[str, Any], buffer: Buffer) -> dict[str, Any]:
     """Return a hunk without the words that its first and last lines keep, except for lines that are inserted whole."""
-    old, new, start = shown["oldText"], shown["newText"], shown["range"]["start"]
+    old, new, row = shown["oldText"], shown["newText"], shown["range"]["start"]["line"]
     if not old or not new:
-        return dict(shown)
-    same = 0
-    while same < min(len(old), len(new)) and old[same] == new[same] and old[same] not in "\r\n":
-        same += 1
+        return {"range": shown["range"], "text": new}
+    same, tail = common_ends(old, new)
+    same = min(same, len(old.splitlines()[0]))
     while same and _is_word(old[same - 1]):
         same -= 1
-    tail = 0
-    while tail < min(len(old), len(new)) - same and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
     while tail and _is_word(old[len(old) - tail]):
         tail -= 1
     kept = old[: len(old) - tail]
-    row, column = start["line"] + kept.count("\n"), len(kept) - (kept.rfind("\n") + 1)
-    first = TextPosition(start["line"], same)
-    last = TextPosition(row, column)
-    span = {
-        "start": _position(first.row, buffer.character(first)),
-        "end": _position(last.row, buffer.character(last)),
+    end = TextPosition(row + kept.count("\n"), len(kept) - (kept.rfind("\n") + 1))
+    first = _position(row, buffer.character(TextPosition(row, same)))
+    return {
+        "range": {"start": first, "end": _position(end.row, buffer.character(end))},
+        "text": new[same : len(new) - tail],
     }
-    return {"range": span, "newText": new[same : len(new) - tail], "oldText": old[same : len(old) - tail]}
 
 
 def _is_word(character: str) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from codespec_lsp.buffer import Edit, common_ends
 from codespec_lsp.documents import Document
-from codespec_lsp.edit_types import Change
 
 MAX_CHANGES = 6
 MAX_AGE = 300.0  # seconds
@@ -61,8 +60,14 @@ def line_edit(document: Document, edit: Edit) -> LineEdit | None:
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
-    """A change that may still grow. `states` are the texts that its lines had."""
+class Change:
+    """One change of a document by the user, merged from the edits that made it. The last ones may still grow.
+
+    The lines `old` became `new`; the first is `row` of the text before the change and after it. `language` is a
+    grammar's name or "". `time` is the session's clock, in seconds, at the last of the edits. `before` and `after` are
+    the document's text before and after the change, bounded around it. `predicted` is set if it was an accepted
+    suggestion. `states` are the earlier texts of its lines.
+    """
 
     uri: str
     path: str
@@ -70,8 +75,8 @@ class _Entry:
     row: int
     old: Lines
     new: Lines
-    time: float
-    before: str
+    time: float = 0.0
+    before: str = ""
     after: str = ""
     predicted: bool = False
     states: deque[Lines] = field(default_factory=lambda: deque(maxlen=MAX_STATES))
@@ -86,16 +91,10 @@ class _Entry:
         """Whether only white space has changed."""
         return "".join("".join(self.old).split()) == "".join("".join(self.new).split())
 
-    def undoes(self, other: _Entry) -> bool:
+    def undoes(self, other: Change) -> bool:
         """Return whether this change takes back another one."""
         same_place = (self.uri, self.row) == (other.uri, other.row)
         return same_place and (self.old, self.new) == (other.new, other.old)
-
-    def as_change(self) -> Change:
-        """Return the change as a value."""
-        old, new = "".join(self.old), "".join(self.new)
-        texts = (self.row, old, new, self.time, self.before, self.after, self.predicted)
-        return Change(self.uri, self.path, self.language, *texts)
 
 
 class EditHistory:
@@ -103,7 +102,7 @@ class EditHistory:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._entries: list[_Entry] = []
+        self._changes: list[Change] = []
         self._recent: deque[tuple[float, int, int]] = deque(maxlen=256)
         self.undone = False  # whether the last edit brought back an earlier text
         self.edited_at = float("-inf")
@@ -117,12 +116,12 @@ class EditHistory:
         if not predicted:
             characters = abs(sum(map(len, edit.new)) - sum(map(len, edit.old)))
             self._recent.append((now, characters, max(len(edit.old), len(edit.new)) - 1))
-        last = self._entries[-1] if self._entries else None
+        last = self._changes[-1] if self._changes else None
         joins = last is not None and not predicted and self._joins(last, document, edit, now)
-        for each in self._entries:
+        for each in self._changes:
             if each.uri == document.uri and not (each is last and joins):
                 each.row = edit.moved(each.row)
-        self._entries = [each for each in self._entries if now - each.time <= MAX_AGE]
+        self._changes = [each for each in self._changes if now - each.time <= MAX_AGE]
         if max(len(edit.old), len(edit.new)) > MAX_ROWS or any(len(line) > MAX_LINE for line in edit.old + edit.new):
             self.forget(document)
         elif last is not None and joins:
@@ -130,22 +129,20 @@ class EditHistory:
         else:
             texts = (_around(document, edit, undo=True), _around(document, edit))
             of = (document.uri, document.path, document.language)
-            entry = _Entry(*of, edit.row, edit.old, edit.new, now, *texts, predicted)
-            entry.states.append(edit.new)
-            self._entries.append(entry)
+            self._changes.append(Change(*of, edit.row, edit.old, edit.new, now, *texts, predicted))
         self._cancel_inverse()
-        del self._entries[:-MAX_CHANGES]
+        del self._changes[:-MAX_CHANGES]
 
     def changes(self) -> list[Change]:
         """Return the changes, the oldest first, without those of white space alone."""
         old = self._clock() - MAX_AGE
-        return [each.as_change() for each in self._entries if each.time >= old and not each.is_blank]
+        return [each for each in self._changes if each.time >= old and not each.is_blank]
 
     def states(self, uri: str) -> list[tuple[int, Lines, Lines]]:
         """Return the earlier texts of changed lines: each with its first row and the lines that are there now."""
         return [
             (each.row, each.new, state)
-            for each in self._entries
+            for each in self._changes
             if each.uri == uri
             for state in (each.old, *each.states)
             if state != each.new
@@ -160,48 +157,48 @@ class EditHistory:
 
     def forget(self, document: Document) -> None:
         """Drop the changes of a document, as after its text was lost."""
-        self._entries = [each for each in self._entries if each.uri != document.uri]
+        self._changes = [each for each in self._changes if each.uri != document.uri]
 
     @staticmethod
-    def _joins(entry: _Entry, document: Document, edit: LineEdit, now: float) -> bool:
+    def _joins(change: Change, document: Document, edit: LineEdit, now: float) -> bool:
         """Return whether an edit continues a change."""
-        if entry.uri != document.uri or entry.predicted:
+        if change.uri != document.uri or change.predicted:
             return False
         first, last = edit.row, edit.row + len(edit.old)
-        apart = max(first - entry.end, entry.row - last, 0)
-        if max(last, entry.end) - min(first, entry.row) > MAX_ROWS:
+        apart = max(first - change.end, change.row - last, 0)
+        if max(last, change.end) - min(first, change.row) > MAX_ROWS:
             return False
-        if now - entry.time < MERGE_WITHIN:
+        if now - change.time < MERGE_WITHIN:
             return apart <= MERGE_ROWS
-        return first < entry.end and entry.row < last and now - entry.time < SAME_PLACE_WITHIN
+        return first < change.end and change.row < last and now - change.time < SAME_PLACE_WITHIN
 
-    def _merge(self, entry: _Entry, document: Document, edit: LineEdit, now: float) -> None:
+    def _merge(self, change: Change, document: Document, edit: LineEdit, now: float) -> None:
         """Extend a change by an edit. Lines between both are part of it."""
-        first = min(entry.row, edit.row)
-        last = max(edit.moved(entry.end), edit.row + len(edit.new))
+        change.states.append(change.new)
+        first = min(change.row, edit.row)
+        last = max(edit.moved(change.end), edit.row + len(edit.new))
         new = document.buffer.lines[first:last]
         at = edit.row - first
         between = new[:at] + edit.old + new[at + len(edit.new) :]  # before this edit
-        at = entry.row - first
-        above, below = between[:at], between[at + len(entry.new) :]
-        old = above + entry.old + below
+        at = change.row - first
+        above, below = between[:at], between[at + len(change.new) :]
+        old = above + change.old + below
         jumped = max(abs(len("".join(edit.old)) - len("".join(edit.new))), abs(edit.grown)) > 1
-        if (first, len(between)) == (entry.row, len(entry.new)):
-            self.undone = jumped and new in (entry.old, *entry.states)
+        if (first, len(between)) == (change.row, len(change.new)):
+            self.undone = jumped and new in (change.old, *change.states)
         else:
-            entry.states = deque((above + state + below for state in entry.states), maxlen=MAX_STATES)
-        entry.row, entry.old, entry.new, entry.time = first, old, new, now
-        entry.states.append(new)
-        entry.after = _around(document, edit)
+            change.states = deque((above + state + below for state in change.states), maxlen=MAX_STATES)
+        change.row, change.old, change.new, change.time = first, old, new, now
+        change.after = _around(document, edit)
 
     def _cancel_inverse(self) -> None:
-        last = self._entries[-1] if self._entries else None
+        last = self._changes[-1] if self._changes else None
         if last is None:
             return
-        inverse = next((each for each in self._entries[:-1] if last.undoes(each)), None)
+        inverse = next((each for each in self._changes[:-1] if last.undoes(each)), None)
         if last.old == last.new or inverse is not None:
             self.undone = True
-            self._entries = [each for each in self._entries if each not in (last, inverse)]
+            self._changes = [each for each in self._changes if each not in (last, inverse)]
 
 
 def _around(document: Document, edit: LineEdit, *, undo: bool = False) -> str:

@@ -5,8 +5,6 @@ A daemon that can't is asked again only when it may have changed. No daemon is s
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,16 +15,16 @@ from codespec.api.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_P
 from codespec.errors import Absent, DaemonError
 from codespec.exclusions.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
+from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document
-from codespec_lsp.edit_filter import split_hunk
-from codespec_lsp.edit_types import Change, Hunk
+from codespec_lsp.edit_history import Change
+from codespec_lsp.hunks import Hunk, split_hunk
 from codespec_lsp.prompt import clean
 
 CHECK_AFTER = 60.0  # seconds after which a daemon without edits is looked at again
 ROWS, STEP = 400, 100  # rows sent on each side of the places; their start moves in steps
 MAX_EVENTS = 256  # of one answer
-MAX_CACHED = 16
 ABSENT = "No daemon runs, so no model predicts edits."
 STARTING = "The daemon is starting, so no model predicts edits yet."
 UNTRAINED = "The daemon's model has no format for edits, so it predicts none."
@@ -38,31 +36,28 @@ BROKEN = "The model's answer broke off."
 Answer = tuple[list[Hunk], str]  # of one request: hunks, and why there are none
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
-    """What to ask for: the next edit of a document at `places`, after `changes`, the oldest first.
+@dataclass(eq=False, slots=True)
+class EditRequest:
+    """A client's request for the next edit.
 
-    `name` is the daemon's name for the document, `path` the one that a model sees.
+    `trigger` is typing, moved, left insert, accepted or invoked; any other one counts as typing. `problems` are the
+    rows and messages of the client's diagnostics. `received` is in seconds.
     """
 
     document: Document
-    name: str
-    path: str
-    cursor: TextPosition
-    places: Sequence[int]
-    changes: Sequence[Change]
-    paths: Sequence[str]  # of the changes
-    problems: Sequence[tuple[int, str]] = ()
+    position: TextPosition
+    trigger: str
+    problems: Sequence[tuple[int, str]]
+    received: float
 
 
 class EditModel:
     """The model of one client's daemon. `clock` returns seconds."""
 
-    def __init__(self, daemon: Daemon, clock: Callable[[], float]) -> None:
-        self._daemon, self._clock = daemon, clock
+    def __init__(self, daemon: Daemon, context: RequestContext, clock: Callable[[], float]) -> None:
+        self._daemon, self._context, self._clock = daemon, context, clock
         self._reason: str | None = None  # why the daemon has no edits; "" if it has; None if unknown
         self._checked = 0.0
-        self._cached: OrderedDict[str, Answer] = OrderedDict()
 
     def forget(self) -> None:
         """Forget what is known of the daemon, because it may be another one."""
@@ -83,86 +78,78 @@ class EditModel:
             self._reason = "" if about.get("edit_format") else UNTRAINED if "edit_format" in about else TOO_OLD
         return self._reason
 
-    async def find(self, sought: Sought, left: float) -> Answer:
-        """Return the model's hunks at the places, within `left` seconds, or the reason why there are none."""
-        body = edit_body(sought)
-        if isinstance(body, str):
-            return [], body
-        key = json.dumps(body)
-        known = self._cached.get(key)
-        if known is not None:
-            return known
-        body["deadline_ms"] = max(1.0, left * 1000)
+    async def find(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change], end: float) -> Answer:
+        """Return the model's hunks at the places by the time `end`, or the reason why there are none."""
+        body = edit_body(request, places, changes, self._context)
+        if body is None:
+            return [], TOO_LONG
+        body["deadline_ms"] = max(1.0, (end - self._clock()) * 1000)
         try:
-            answer, complete = await self._read(body, sought.document.buffer)
+            return await self._read(body, request.document.buffer)
         except Absent:
             self.forget()
             return [], ABSENT
         except DaemonError as error:
             self._reason = TOO_OLD if error.status == 404 else self._reason
             return [], str(error)
-        if complete:
-            self._cached[key] = answer
-            while len(self._cached) > MAX_CACHED:
-                self._cached.popitem(last=False)
-        return answer
 
-    async def _read(self, body: EditBody, buffer: Buffer) -> tuple[Answer, bool]:
-        """Return the answer for all places, and whether it is complete: another request would get no further."""
+    async def _read(self, body: EditBody, buffer: Buffer) -> Answer:
+        """Return the answer for all places."""
         hunks: dict[int, list[dict[str, Any]]] = {place: [] for place in range(len(body["places"]))}
         found: list[Hunk] = []
-        reason, complete, count = "", True, 0
+        reason, count = "", 0
         async with aclosing(self._daemon.edits(body)) as events:
             async for name, value in events:
                 count += 1
                 if count > MAX_EVENTS:
-                    return ([], ENDLESS), False
+                    return [], ENDLESS
                 place = value.get("place")
                 if name == "edit" and place in hunks:
                     hunks[place].append(value)
                 elif name == "done" and place in hunks:
                     ended = hunks.pop(place)
-                    if value.get("reason"):
-                        reason = str(value["reason"])
-                        complete = complete and value.get("unchanged") is True
-                    else:
-                        found += read_hunks(ended, value, buffer)
-        if hunks:
-            return ([], BROKEN), False
-        return (found, "" if found else reason), complete
+                    reason = str(value.get("reason") or reason)
+                    found += [] if value.get("reason") else read_hunks(ended, value, buffer)
+        return ([], BROKEN) if hunks else (found, "" if found else reason)
 
 
-def edit_body(sought: Sought) -> EditBody | str:
-    """Return the request, or why there is none. It is the same for the same text, places and changes.
+def edit_body(
+    request: EditRequest, places: Sequence[int], changes: Sequence[Change], context: RequestContext
+) -> EditBody | None:
+    """Return the request to the daemon for an edit at `places` after `changes`; None if the lines are too long.
 
-    Lines with secrets are sent blank, and changes with secrets not at all.
+    It is the same for the same text, places and changes. Lines with secrets are sent blank.
     """
-    lines = sought.document.buffer.lines
-    first = max(0, min(sought.places) - ROWS) // STEP * STEP
-    last = (max(sought.places) + ROWS) // STEP * STEP + STEP
+    document, cursor = request.document, request.position
+    lines = document.buffer.lines
+    near, far = min(places), max(places)
+    first, last = max(0, near - ROWS) // STEP * STEP, (far + ROWS) // STEP * STEP + STEP
     text = _rows_text(lines[first:last])
     if len(text) > MAX_SIDE:
-        first, last = max(0, min(sought.places) - STEP), max(sought.places) + STEP
+        first, last = max(0, near - STEP), far + STEP
         text = _rows_text(lines[first:last])
     if len(text) > MAX_SIDE:
-        return TOO_LONG
+        return None
+    problems = [(row, clean(message)[:MAX_PATH]) for row, message in request.problems if 0 <= row <= MAX_COUNT]
     body: EditBody = {
-        "document": sought.name,
-        "language": clean(sought.document.language_id)[:MAX_NAME],
-        "path": clean(sought.path)[-MAX_PATH:],
+        "document": context.document_name(document),
+        "language": clean(document.language_id)[:MAX_NAME],
+        "path": clean(context.shown(document.path))[-MAX_PATH:],
         "text": without_secrets(text),
         "first_row": first,
-        "places": list(sought.places),
-        "history": [_change(change, path) for change, path in zip(sought.changes, sought.paths, strict=True)],
+        "places": list(places),
+        "history": [_change_body(change, context.shown(change.path)) for change in changes],
+        "diagnostics": [{"row": row, "message": message} for row, message in problems[:MAX_PROBLEMS]],
     }
-    cursor = sought.cursor
     if first <= cursor.row < min(last, len(lines)):
         row = body["text"].split("\n")[cursor.row - first]
         body["cursor"] = {"row": cursor.row, "column": min(cursor.column, len(row))}
-    problems = [(row, message) for row, message in sought.problems if 0 <= row <= MAX_COUNT][:MAX_PROBLEMS]
-    if problems:
-        body["diagnostics"] = [{"row": row, "message": clean(message)[:MAX_PATH]} for row, message in problems]
     return body
+
+
+def _change_body(change: Change, path: str) -> ChangeBody:
+    old, new = (clean("".join(lines)).replace("\r\n", "\n").replace("\r", "\n") for lines in (change.old, change.new))
+    return {"path": clean(path)[-MAX_PATH:], "row": change.row, "old": old, "new": new, "predicted": change.predicted}
 
 
 def may_be_sent(change: Change) -> bool:
@@ -170,8 +157,8 @@ def may_be_sent(change: Change) -> bool:
 
     A line of a key is not known as such without the lines around it.
     """
-    fits = max(len(change.old), len(change.new)) < MAX_CHANGE
-    return fits and not any(map(secret_rows, (change.before, change.after, change.old, change.new)))
+    old, new = "".join(change.old), "".join(change.new)
+    return max(len(old), len(new)) < MAX_CHANGE and not any(map(secret_rows, (change.before, change.after, old, new)))
 
 
 def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer: Buffer) -> list[Hunk]:
@@ -195,11 +182,3 @@ def read_hunks(events: Sequence[dict[str, Any]], window: dict[str, Any], buffer:
 def _rows_text(lines: Sequence[str]) -> str:
     """Return lines as the daemon counts them: each ends with \\n, whatever its own end is."""
     return clean("".join(line.rstrip("\r\n") + "\n" if line.endswith(("\n", "\r")) else line for line in lines))
-
-
-def _change(change: Change, path: str) -> ChangeBody:
-    old, new = (clean(text).replace("\r\n", "\n").replace("\r", "\n") for text in (change.old, change.new))
-    body: ChangeBody = {"path": clean(path)[-MAX_PATH:], "row": change.row, "old": old, "new": new}
-    if change.predicted:
-        body["predicted"] = True
-    return body

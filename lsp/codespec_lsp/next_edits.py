@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.acceptance import Counters
-from codespec_lsp.buffer import Edit, TextPosition
+from codespec_lsp.buffer import Buffer, Edit
 from codespec_lsp.context import RequestContext
 from codespec_lsp.documents import Document, Documents, canonical
-from codespec_lsp.edit_filter import Rejected, is_insertion_above, rebased, why_hidden
-from codespec_lsp.edit_history import MAX_LINE, EditHistory, line_edit
-from codespec_lsp.edit_model import EditModel, Sought, may_be_sent
-from codespec_lsp.edit_places import Anchors, other_places
-from codespec_lsp.edit_types import Change, Hunk, NextEdit, Source
+from codespec_lsp.edit_history import MAX_LINE, Change, EditHistory, line_edit
+from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
+from codespec_lsp.hunks import Hunk, Rejected, rebased, why_hidden
 from codespec_lsp.settings import OUR_PART, EditorSettings
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not
 MOVED_WITHIN = 10.0  # seconds after an edit in which a move of the cursor may ask for the next one
 MAX_KNOWN = 64  # edits that the client may still report on
 LONG_NEAR = 8  # rows around the cursor without long lines
+ABOVE, BELOW = 1, 3  # rows around a place in which the cursor leaves it alone: the middle of the smallest window
+MAX_OTHERS, APART = 2, 8  # places besides the cursor's, and the rows between two, so that their windows don't overlap
+MIN_WORD = 3  # characters of a removed word that is looked for
 OFF = "Next edits are switched off (codespec.nextEdit)."
 NOT_OPEN = "The document is not open."
 IN_CELL = "The cells of notebooks get no next edits."
@@ -44,30 +47,25 @@ SECRET = "The last change is near a secret, in a file that is not sent, or too l
 HIDDEN = "The model's edit is not one to show: it only adds lines above the cursor, or touches a secret."
 
 FindRepeats = Callable[[Document, Sequence[Change]], Awaitable[Sequence[Hunk]]]
-
-
-@dataclass(eq=False, slots=True)
-class EditRequest:
-    """A client's request for the next edit, with the state of its document at that time.
-
-    `trigger` is typing, moved, left insert, accepted or invoked; any other one counts as typing. `problems` are the
-    rows and messages of the client's diagnostics. `received` is in seconds.
-    """
-
-    document: Document
-    position: TextPosition
-    trigger: str
-    problems: Sequence[tuple[int, str]]
-    revision: int
-    received: float
+Source = Literal["rename", "model"]
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class EditAnswer:
-    """The next edit, or None with the reason in one sentence."""
+class NextEdit:
+    """A suggested edit of one document, because of a renamed name or a model's answer.
 
-    edit: NextEdit | None = None
-    reason: str = ""
+    `hunks` do not overlap, refer to the text of `version` and stand in the order in which to visit them.
+    """
+
+    id: str
+    uri: str
+    version: int | None
+    hunks: Sequence[Hunk]
+    source: Source
+
+
+Answer = NextEdit | str  # the next edit, or in one sentence the reason why there is none
 
 
 class NextEdits:
@@ -93,11 +91,12 @@ class NextEdits:
         self._documents, self._settings, self._refresh, self._why_not = documents, settings, refresh, why_not
         self._find_repeats, self._counters, self._clock = find_repeats, counters, clock
         self.model, self._context = model, context
-        self._anchors = Anchors()
+        self._anchors: dict[str, int] = {}  # the row of each document where its last edit was looked for
         self._rejected = Rejected()
         self._pending: dict[str, NextEdit] = {}  # the edit that was answered last, with its current rows
         self._known: OrderedDict[str, NextEdit] = OrderedDict()  # edits as they were answered
-        self._newest: dict[str, tuple[EditRequest, asyncio.Event]] = {}
+        self._newest: dict[str, EditRequest] = {}
+        self._finding: dict[str, asyncio.Task[Answer]] = {}  # the answers to the newest requests
         self._dismissed_at = -1  # number of the edit before the last dismissal
         self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
 
@@ -115,7 +114,8 @@ class NextEdits:
             if left and (applies or pending.source == "model"):  # a change of the user's has other repetitions
                 self._pending[document.uri] = replace(pending, hunks=left)
         self._rejected.edited(document.uri, lines)
-        self._anchors.edited(document.uri, lines)
+        if document.uri in self._anchors:
+            self._anchors[document.uri] = lines.moved(self._anchors[document.uri])
         self.history.edited(document, lines, predicted=applies)
 
     def opened(self, document: Document) -> None:
@@ -126,7 +126,7 @@ class NextEdits:
         """Drop the suggestions in a document that is closed or lost. Its changes stay in the history."""
         self._supersede(document.uri)
         self._pending.pop(document.uri, None)
-        self._anchors.close(document.uri)
+        self._anchors.pop(document.uri, None)
 
     def receive(
         self, uri: str, position: tuple[int, int], trigger: str, problems: Sequence[tuple[int, str]] = ()
@@ -138,14 +138,13 @@ class NextEdits:
         document.spelled = uri
         self._supersede(document.uri)
         here = document.buffer.position(*position)
-        request = EditRequest(document, here, trigger, problems, document.revision, self._clock())
-        self._newest[document.uri] = (request, asyncio.Event())
+        request = self._newest[document.uri] = EditRequest(document, here, trigger, problems, self._clock())
         return request
 
-    async def answer(self, request: EditRequest | None) -> EditAnswer:
+    async def answer(self, request: EditRequest | None) -> Answer:
         """Return the next edit within the time budget."""
-        answer = EditAnswer(reason=NOT_OPEN) if request is None else await self._answer_in_time(request)
-        self._reason = answer.reason
+        answer = NOT_OPEN if request is None else await self._answer_in_time(request)
+        self._reason = answer if isinstance(answer, str) else ""
         return answer
 
     def status(self) -> dict[str, str]:
@@ -172,101 +171,81 @@ class NextEdits:
         self._rejected.add(edit.uri, edit.hunks)
         self._dismissed_at = self.history.number
 
-    async def _answer_in_time(self, request: EditRequest) -> EditAnswer:
-        newest, superseded = self._newest.get(request.document.uri, (None, asyncio.Event()))
-        if newest is not request or request.document.revision != request.revision:
-            return EditAnswer(reason=CHANGED)
+    async def _answer_in_time(self, request: EditRequest) -> Answer:
+        uri = request.document.uri
+        if self._newest.get(uri) is not request:
+            return CHANGED
         left = request.received + self._settings().next_edit_budget_ms / 1000 - self._clock()
-        finding = asyncio.ensure_future(self._find(request))
-        waiting = asyncio.ensure_future(superseded.wait())
+        finding = self._finding[uri] = asyncio.ensure_future(self._find(request))
         try:
-            await asyncio.wait((finding, waiting), timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
-            if superseded.is_set():
-                return EditAnswer(reason=CHANGED)
-            return finding.result() if finding.done() else EditAnswer(reason=LATE)
+            await asyncio.wait((finding,), timeout=max(0.0, left))
+            return LATE if not finding.done() else CHANGED if finding.cancelled() else finding.result()
         finally:
             finding.cancel()
-            waiting.cancel()
 
-    async def _find(self, request: EditRequest) -> EditAnswer:
+    async def _find(self, request: EditRequest) -> Answer:
+        """Return the next edit. Any change of the document and any newer request cancels this."""
         document = request.document
         await self._refresh(self._context.concerned(document))
-        if self._documents.get(document.uri) is not document:
-            return EditAnswer(reason=CHANGED)
         reason = self._why_not_here(request) or self._why_not_now(request)
         if reason:
-            return EditAnswer(reason=reason)
+            return reason
         known = self._pending.get(document.uri)
-        if known is not None:
-            answer = self._suggest(request, known.source, known.hunks)
-            if answer.edit is not None:
-                return answer
-        answer = await self._repeats(request)
-        if answer.edit is not None or not self._settings().next_edit_model:
+        answer: Answer = self._suggest(request, known.source, known.hunks) if known is not None else NONE
+        if isinstance(answer, str):
+            changes = [each for each in self.history.changes() if each.uri == document.uri]
+            answer = self._suggest(request, "rename", await self._find_repeats(document, changes))
+        if not isinstance(answer, str) or not self._settings().next_edit_model:
             return answer
         predicted = await self._ask_model(request)
-        return predicted if predicted.edit is not None or answer.reason == NONE else answer
+        return answer if isinstance(predicted, str) and answer != NONE else predicted
 
-    async def _repeats(self, request: EditRequest) -> EditAnswer:
-        """Return the other places of the user's last change."""
-        document = request.document
-        changes = [each for each in self.history.changes() if each.uri == document.uri]
-        found = await self._find_repeats(document, changes)
-        if document.revision != request.revision:
-            return EditAnswer(reason=CHANGED)
-        return self._suggest(request, "rename", found) if found else EditAnswer(reason=NONE)
-
-    async def _ask_model(self, request: EditRequest) -> EditAnswer:
+    async def _ask_model(self, request: EditRequest) -> Answer:
         """Return what the model predicts at the cursor, else at the places that the last change concerns."""
         document, row = request.document, request.position.row
         reason, known = await self.model.why_not(), self.history.changes()
         changes = [each for each in known if self._may_send(each, document) and may_be_sent(each)]
         if reason or changes[-1:] != known[-1:]:
-            return EditAnswer(reason=reason or SECRET)
-        here = self._anchors.place(document, row)
-        last = changes[-1] if changes[-1].uri == document.uri else None
+            return reason or SECRET
+        here = self._anchors.get(document.uri, row)
+        if not (here - ABOVE <= row <= here + BELOW and here < len(document.buffer.lines)):
+            here = row
+        self._anchors[document.uri] = here
         answer = await self._predict(request, [here], changes)
+        last = changes[-1] if changes[-1].uri == document.uri else None
         others = other_places(last, document.buffer, here, [each for each, _ in request.problems])
-        if answer.edit is None and others:
-            answer = await self._predict(request, others, changes)
-        return answer
+        return await self._predict(request, others, changes) if isinstance(answer, str) and others else answer
 
-    async def _predict(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change]) -> EditAnswer:
-        document, context = request.document, self._context
+    async def _predict(self, request: EditRequest, places: Sequence[int], changes: Sequence[Change]) -> Answer:
         end = request.received + (self._settings().next_edit_budget_ms - OUR_PART) / 1000
-        name, path = context.document_name(document), context.shown(document.path)
-        paths = [context.shown(each.path) for each in changes]
-        sought = Sought(document, name, path, request.position, places, changes, paths, request.problems)
-        hunks, reason = await self.model.find(sought, end - self._clock())
-        if document.revision != request.revision:
-            return EditAnswer(reason=CHANGED)
-        hidden = secret_rows(document.buffer.text)
+        hunks, reason = await self.model.find(request, places, changes, end)
+        hidden, cursor = secret_rows(request.document.buffer.text), request.position.row
         kept = [
             hunk
             for hunk in hunks
-            if not is_insertion_above(hunk, request.position.row)
+            if not hunk.start_row == hunk.end_row <= cursor  # models repeat lines from below
             and hidden.isdisjoint(range(hunk.start_row, hunk.end_row + 1))
         ]
-        return self._suggest(request, "model", kept) if kept else EditAnswer(reason=reason or HIDDEN)
+        return self._suggest(request, "model", kept) if kept else reason or HIDDEN
 
     def _may_send(self, change: Change, document: Document) -> bool:
         """Return whether a change may be sent with a request in a document."""
         other = self._documents.get(change.uri)
         return change.uri == document.uri or (other is not None and self._context.may_send(other))
 
-    def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> EditAnswer:
+    def _suggest(self, request: EditRequest, source: Source, hunks: Sequence[Hunk]) -> Answer:
         """Return an edit of the hunks that may be shown, the nearest one after the cursor first."""
         document, row = request.document, request.position.row
         hidden = {hunk: why_hidden(hunk, document.uri, document.buffer, self.history, self._rejected) for hunk in hunks}
         kept = sorted((hunk for hunk in hunks if not hidden[hunk]), key=lambda hunk: (hunk.start_row < row, hunk))
         if not kept:
             self._pending.pop(document.uri, None)
-            return EditAnswer(reason=next(iter(hidden.values()), NONE))
+            return next(iter(hidden.values()), NONE)
         edit = NextEdit(next(self._names), document.uri, document.version, kept, source)
         self._pending[document.uri] = self._known[edit.id] = edit
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return EditAnswer(edit)
+        return edit
 
     def _why_not_here(self, request: EditRequest) -> str:
         """Return the reason why a document gets no next edits, or ""."""
@@ -294,6 +273,27 @@ class NextEdits:
         return MOVED_LATE if late else ""
 
     def _supersede(self, uri: str) -> None:
-        newest = self._newest.pop(uri, None)
-        if newest is not None:
-            newest[1].set()
+        self._newest.pop(uri, None)
+        finding = self._finding.pop(uri, None)
+        if finding is not None:
+            finding.cancel()
+
+
+def other_places(last: Change | None, buffer: Buffer, here: int, problems: Sequence[int]) -> list[int]:
+    """Return up to MAX_OTHERS rows apart from `here` and from each other.
+
+    First the rows that hold a word which the last change removed, then those with `problems`, the nearest after `here`
+    first.
+    """
+    old, new = (
+        set(_WORD.findall("".join(lines))) for lines in ((last.old, last.new) if last is not None else ("", ""))
+    )
+    words = [re.escape(word) for word in sorted(old - new) if len(word) >= MIN_WORD]
+    removed = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    rows = [row for row, line in enumerate(buffer.lines) if removed.search(line)] if words else []
+    places: list[int] = []
+    for group in (rows, problems):
+        for row in sorted(group, key=lambda row: (row < here, abs(row - here))):
+            if 0 <= row < len(buffer.lines) and all(abs(row - each) > APART for each in (here, *places)):
+                places.append(row)
+    return places[:MAX_OTHERS]

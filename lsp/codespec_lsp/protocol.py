@@ -21,7 +21,7 @@ from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageS
 
 from codespec_lsp.completer import PendingRequest
 from codespec_lsp.edit_features import INLINE_EDIT, NEXT_EDIT
-from codespec_lsp.next_edits import EditRequest
+from codespec_lsp.edit_model import EditRequest
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from codespec_lsp.buffer import split_lines
-from codespec_lsp.edit_types import Change, Hunk
+from codespec_lsp.edit_history import Change
+from codespec_lsp.hunks import Hunk
 from codespec_lsp.name_scopes import SameName
 
 MAX_ROWS = 8  # of a change
 MAX_LINE = 500  # characters; longer lines are data
 MAX_PLACES = 200  # offered at once; more are not a rename that a user looks through
-MAX_CHANGES = 16  # the latest changes of the ring that are compared
 _TOKEN = re.compile(r"[\w$]+|\s+|[^\w\s$]")
 _NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
 
@@ -35,18 +35,33 @@ class Renamed(NamedTuple):
 AskNames = Callable[[str, str, Sequence[int]], Awaitable[SameName | None]]  # old and new name, offsets of the new one
 
 
-async def find_repeats(changes: Sequence[Change], text_lines: Sequence[str], ask: AskNames) -> Sequence[Hunk]:
+async def find_repeats(changes: Sequence[Change], lines: list[str], ask: AskNames) -> Sequence[Hunk]:
     """Return the other places of the name that the last of `changes` renamed, those after it first.
 
-    `changes` are the document's, oldest first, `text_lines` its text, with line ends.
+    `changes` are the document's, oldest first, `lines` its text, with line ends.
     """
-    change = merge_last(changes[-MAX_CHANGES:])
-    if change is None or text_lines[change.row : change.row + _height(change.new)] != split_rows(change.new):
+    change, earlier = merge_last(changes), changes[:-1]
+    renamed = renamed_name(change) if change is not None and lines[change.row : change.end] == change.new else None
+    if change is None or renamed is None:
         return ()
-    renamed, earlier = renamed_name(change), changes[-MAX_CHANGES:-1]
-    if renamed is None or any((other := renamed_name(each)) and other[1::-1] == renamed[:2] for each in earlier):
-        return ()  # no rename, or the user takes one back
-    return await _same_names(renamed, change, earlier, text_lines, ask)
+    starts = [0, *accumulate(map(len, lines))]
+    places = [starts[change.row + row] + column for row, column in renamed.places]
+    rows: dict[str, list[int]] = {}  # those that an earlier change made by the same rename, with the name's columns
+    for each in earlier:
+        other = renamed_name(each)
+        if other is not None and other[1::-1] == renamed[:2]:
+            return ()  # the user takes a rename back
+        if other is not None and other[:2] == renamed[:2]:
+            rows |= {each.new[row]: [column for at, column in other.places if at == row] for row, _ in other.places}
+    for row, line in enumerate(lines):
+        if not change.row <= row < change.end:
+            places += [starts[row] + column for column in rows.get(line, ())]
+    names = await ask(renamed.old, renamed.new, places)
+    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change, names):
+        return ()
+    texts = dict.fromkeys(names.starts, renamed.new)
+    texts |= dict.fromkeys(names.shorthands, f"{renamed.old}: {renamed.new}")
+    return hunks_of(lines, texts, renamed.old, change.row)
 
 
 def merge_last(changes: Sequence[Change]) -> Change | None:
@@ -57,20 +72,16 @@ def merge_last(changes: Sequence[Change]) -> Change | None:
     for earlier in reversed(changes[:-1]):
         if (earlier.uri, earlier.row, earlier.new) != (merged.uri, merged.row, merged.old):
             break
-        merged = Change(
-            *(merged.uri, merged.path, merged.language, merged.row, earlier.old, merged.new, merged.time),
-            *(earlier.before, merged.after, merged.predicted),
-        )
+        merged = replace(merged, old=earlier.old)
     return merged if merged.old != merged.new else None
 
 
 def renamed_name(change: Change) -> Renamed | None:
     """Return the rename that a change is: one name became another, everywhere in its rows, and nothing else changed."""
-    old_rows, new_rows = split_rows(change.old), split_rows(change.new)
-    if len(old_rows) != len(new_rows) or len(old_rows) > MAX_ROWS:
+    if len(change.old) != len(change.new) or len(change.old) > MAX_ROWS:
         return None
     pairs, places = set[tuple[str, str]](), list[tuple[int, int]]()
-    for row, (old, new) in enumerate(zip(old_rows, new_rows, strict=True)):
+    for row, (old, new) in enumerate(zip(change.old, change.new, strict=True)):
         if old == new:
             continue
         before, after = tokens(old), tokens(new)
@@ -96,33 +107,6 @@ def means_another_value(old: str, new: str) -> bool:
     return new.lstrip("_") in ("", old) or (several == f"{one}s" and not one.endswith("s"))
 
 
-async def _same_names(
-    renamed: Renamed, change: Change, earlier: Sequence[Change], lines: Sequence[str], ask: AskNames
-) -> list[Hunk]:
-    starts = [0, *accumulate(map(len, lines))]
-    places = [starts[change.row + row] + column for row, column in renamed.places]
-    rows = {row: columns for each in earlier for row, columns in _renamed_rows(each, renamed)}
-    for row, line in enumerate(lines):
-        if line in rows and not change.row <= row < change.row + _height(change.new):
-            places += [starts[row] + column for column in rows[line]]
-    names = await ask(renamed.old, renamed.new, places)
-    if names is None or len(names.starts) > MAX_PLACES or not is_offered(change, names):
-        return []
-    texts = dict.fromkeys(names.starts, renamed.new)
-    texts |= dict.fromkeys(names.shorthands, f"{renamed.old}: {renamed.new}")
-    return hunks_of(lines, texts, renamed.old, change.row)
-
-
-def _renamed_rows(change: Change, renamed: Renamed) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield the rows that an earlier change made by the same rename, with the new name's columns."""
-    other = renamed_name(change)
-    if other is not None and other[:2] == renamed[:2]:
-        for index, row in enumerate(split_rows(change.new)):
-            columns = [column for place, column in other.places if place == index]
-            if columns:
-                yield row, columns
-
-
 def hunks_of(lines: Sequence[str], texts: Mapping[int, str], old: str, row: int) -> list[Hunk]:
     """Return hunks of one row each that replace `old` at code point offsets by the texts, those after `row` first."""
     starts = [0, *accumulate(map(len, lines))]
@@ -140,18 +124,8 @@ def is_offered(change: Change, names: SameName) -> bool:
     In Python, a third of the places are gone after a changed import, which often is another one, and a class that is
     renamed often is a new base of the old one.
     """
-    is_class = change.new.lstrip().startswith("class ")
+    is_class = "".join(change.new).lstrip().startswith("class ")
     return change.language != "python" or not (is_class or names.kind == "import")
-
-
-def split_rows(text: str) -> list[str]:
-    """Split whole lines, which keep their ends."""
-    rows = split_lines(text)
-    return rows if rows[-1] else rows[:-1]
-
-
-def _height(text: str) -> int:
-    return len(split_rows(text))
 
 
 def tokens(line: str) -> list[tuple[int, str]]:

@@ -20,9 +20,10 @@ from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Sugg
 from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document, Documents, canonical, path_of
+from codespec_lsp.edit_history import Change
 from codespec_lsp.edit_model import EditModel
-from codespec_lsp.edit_types import Change, Hunk
 from codespec_lsp.exclusions import PATIENCE, Exclusions
+from codespec_lsp.hunks import Hunk
 from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.notebooks import Notebooks, is_magic, listed
@@ -82,7 +83,7 @@ class Session:
         self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
         self.edits = NextEdits(
             *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, self._find_repeats),
-            *(EditModel(daemon, clock), self._context, self.counters, clock),
+            *(EditModel(daemon, self._context, clock), self._context, self.counters, clock),
         )
 
     def use(self, settings: EditorSettings) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
-from codespec_lsp.edit_filter import is_typed_along
 from codespec_lsp.edit_history import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, line_edit
+from codespec_lsp.hunks import is_typed_along
 
 from codespec.api.limits import is_revert
 from tests.lsp.conversation import URI
@@ -30,7 +30,7 @@ class Typist:
 
     @property
     def changes(self) -> list[tuple[int, str, str]]:
-        return [(each.row, each.old, each.new) for each in self.history.changes()]
+        return [(each.row, "".join(each.old), "".join(each.new)) for each in self.history.changes()]
 
 
 def test_keys_are_one_change_and_pauses_at_another_place_begin_another() -> None:

@@ -35,7 +35,7 @@ def test_a_renamed_name_is_offered_at_its_other_places() -> None:
             client.change(2, RENAME)
             edit = await next_edit(client, 1, 10)
             assert rows(edit) == [(3, "        amount = amount + price\n"), (4, "    return amount\n")]
-            assert edit["textDocument"] == {"uri": URI, "version": 2} and edit["kind"] == "near"
+            assert edit["textDocument"] == {"uri": URI, "version": 2}
             second = edit["hunks"][1]
             assert second["range"] == {"start": {"line": 4, "character": 0}, "end": {"line": 5, "character": 0}}
             assert second["oldText"] == "    return cost\n"

@@ -9,13 +9,15 @@ import asyncio
 import re
 import secrets
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from aiohttp import web
 
 from codespec.api.limits import MAX_CHANGES, MAX_COUNT, MAX_PATH
-from codespec.api.types import DoneEvent, Snippet, Stats, TextEvent
+from codespec.api.types import DoneEvent, Snippet, TextEvent
 from codespec.errors import RequestError
 from codespec.exclusions.secret_files import is_secret
 from codespec.exclusions.secret_text import without_secrets as without_secret_lines
@@ -49,7 +51,7 @@ async def next_edit(request: web.Request) -> web.StreamResponse:
 async def _edits(request: web.Request, answer: Answer) -> tuple[list[dict[str, Any]], str]:
     """Return the edits of an answer, and the reason why there are none or not all."""
     if answer.handle is None:
-        return [], answer.end(answer.reason, Stats())["reason"]
+        return [], answer.reason
     (done,) = await collect(request, [answer.handle])
     events = [item for event in (TextEvent(0, done.text), DoneEvent(0, done)) for item in answer.read(event)]
     return [data for name, data in events if name == "edit"], events[-1][1]["reason"]
@@ -110,10 +112,9 @@ class Offsets:
 
     def __init__(self, text: str, *, utf8: bool) -> None:
         self.rows = split_rows(text)
-        self._utf8 = utf8
-        self._starts = [0]
-        for row in self.rows:
-            self._starts.append(self._starts[-1] + self._size(row) + 1)
+        self._encoding, self._unit = ("utf-8", 1) if utf8 else ("utf-16-le", 2)
+        sizes = (len(row.encode(self._encoding)) // self._unit + 1 for row in self.rows)
+        self._starts = [0, *accumulate(sizes)]
         self._starts[-1] -= 1  # the last row has no line break
 
     def of_row(self, row: int) -> int:
@@ -125,17 +126,9 @@ class Offsets:
         if offset > self._starts[-1]:
             sentence = f"cursor_position must be at most {self._starts[-1]}, the length of file_contents."
             raise RequestError(sentence, "cursor_position")
-        row = next(row for row in range(len(self.rows) - 1, -1, -1) if self._starts[row] <= offset)
-        rest, column = offset - self._starts[row], 0
-        for character in self.rows[row]:
-            rest -= self._size(character)
-            if rest < 0:
-                break
-            column += 1
-        return row, column
-
-    def _size(self, text: str) -> int:
-        return len(text.encode()) if self._utf8 else len(text.encode("utf-16-le")) // 2
+        row = bisect_right(self._starts, offset, hi=len(self.rows)) - 1
+        before = self.rows[row].encode(self._encoding)[: (offset - self._starts[row]) * self._unit]
+        return row, len(before.decode(self._encoding, "ignore"))
 
 
 ROUTES = [web.post("/backend/next_edit_autocomplete", next_edit)]

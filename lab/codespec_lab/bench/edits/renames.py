@@ -17,8 +17,9 @@ from pathlib import Path
 
 from codespec_grammars.language import load_name_facts
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.edit_types import Change, Hunk
-from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, split_rows, tokens
+from codespec_lsp.edit_history import Change
+from codespec_lsp.hunks import Hunk
+from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, tokens
 from codespec_lsp.syntax_tree import SyntaxTree
 
 from codespec_lab.bench.edits.release_pairs import FilePair, release_pairs
@@ -47,9 +48,9 @@ def renames(pair: FilePair) -> list[list[tuple[Change, Renamed]]]:
     groups = defaultdict[tuple[str, str], list[tuple[Change, Renamed]]](list)
     alone = set[int]()
     for hunk in pair.hunks:
-        rows = zip(split_rows(hunk.old), split_rows(hunk.new), strict=False)
+        rows = zip(_rows(hunk.old), _rows(hunk.new), strict=False)
         changes = [
-            Change(pair.path, pair.path, pair.language, row, old, new, 0.0, "", "")
+            Change(pair.path, pair.path, pair.language, row, [old], [new])
             for row, (old, new) in enumerate(rows if _same_height(hunk) else (), hunk.start_row)
         ]
         names = [renamed_name(change) for change in changes]
@@ -66,7 +67,7 @@ def try_renames(package: str, pair: FilePair) -> Iterator[Tried]:
     """Yield the renames of a file, each made at its first row."""
     lines = split_lines(pair.old)
     for (change, renamed), *others in renames(pair):
-        text = [*lines[: change.row], change.new, *lines[change.row + 1 :]]
+        text = [*lines[: change.row], *change.new, *lines[change.row + 1 :]]
         tree, starts = SyntaxTree(pair.language, "".join(text)), [0, *accumulate(map(len, text))]
         tree.parse()
         found = tree.same_name(*renamed[:2], [starts[change.row] + column for _, column in renamed.places])
@@ -84,7 +85,7 @@ def _judge(pair: FilePair, offered: Hunk, renamed: Renamed) -> str:
     hunk = next((each for each in pair.hunks if each.start_row <= row < each.end_row), None)
     if hunk is None:
         return renamed.old
-    new = split_rows(hunk.new)
+    new = _rows(hunk.new)
     rows = [new[row - hunk.start_row]] if _same_height(hunk) else new
     there = Counter(word for each in rows for _, word in tokens(each))
     wanted = Counter(word for _, word in tokens(offered.new))
@@ -93,8 +94,13 @@ def _judge(pair: FilePair, offered: Hunk, renamed: Renamed) -> str:
     return renamed.old if there[renamed.old] else ""
 
 
+def _rows(text: str) -> list[str]:
+    rows = split_lines(text)
+    return rows if rows[-1] else rows[:-1]
+
+
 def _same_height(hunk: Hunk) -> bool:
-    return len(split_rows(hunk.new)) == hunk.end_row - hunk.start_row
+    return len(_rows(hunk.new)) == hunk.end_row - hunk.start_row
 
 
 def table(tried: Sequence[Tried]) -> Iterator[str]:

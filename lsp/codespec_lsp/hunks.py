@@ -1,4 +1,4 @@
-"""Decide which suggested hunks are never shown, and keep hunks valid while the text around them changes."""
+"""A suggested hunk: what is never shown, and how a hunk stays valid while the text around it changes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from codespec.api.limits import changes_white_space, is_revert
 from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.buffer import Buffer, common_ends
 from codespec_lsp.edit_history import EditHistory, LineEdit, Lines
-from codespec_lsp.edit_types import Hunk
 
 MAX_REJECTED = 20
 MAX_TYPED = 4096  # characters of a hunk that the user may type
 _MARK = re.compile(r"<\|[^|\s]{1,40}\|>|<\[[^\]\s]{1,40}\]>|^(?:<{7}|={7}|>{7})(?: |$)|NO_EDITS", re.MULTILINE)
+
+
+class Hunk(NamedTuple):
+    """A replacement of whole lines: rows [start_row, end_row) of a document, whose text is `old`, become `new`.
+
+    Both texts hold the document's own line ends. An empty `old` inserts before `start_row`.
+    """
+
+    start_row: int
+    end_row: int
+    old: str
+    new: str
 
 
 class Rejected:
@@ -98,8 +110,3 @@ def why_hidden(hunk: Hunk, uri: str, buffer: Buffer, history: EditHistory, rejec
     if is_revert(hunk.start_row, old, new, history.states(uri)):
         return "The edit takes back what was just changed."
     return ""
-
-
-def is_insertion_above(hunk: Hunk, cursor_row: int) -> bool:
-    """Return whether a hunk only adds lines above the cursor, which models repeat from below."""
-    return hunk.start_row == hunk.end_row <= cursor_row
