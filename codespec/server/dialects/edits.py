@@ -16,7 +16,7 @@ from aiohttp import web
 
 from codespec.api.body import EditBody
 from codespec.api.limits import changes_white_space, is_revert
-from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, Stats, TextEvent
+from codespec.api.types import CompletionRequest, DoneEvent, Event, Stats, TextEvent
 from codespec.engine.queue import Priority
 from codespec.errors import RequestError
 from codespec.exclusions.secret_files import is_secret
@@ -72,7 +72,7 @@ async def edit(request: web.Request) -> web.StreamResponse:
 def read_edit(fields: Fields) -> EditRequest:
     """Read a request. Raise RequestError for the first unknown or invalid field."""
     body = fields.read(EditBody)
-    lines, first_row = split_rows(body["text"]), body.get("first_row", 0)
+    lines, first_row = body["text"].split("\n"), body.get("first_row", 0)
     for number, row in enumerate(body["places"]):
         if not first_row <= row < first_row + len(lines):
             label, last = f"places[{number}]", first_row + len(lines) - 1
@@ -110,20 +110,14 @@ def read_edit(fields: Fields) -> EditRequest:
     return EditRequest(context, body["places"], settings, body.get("max_tokens"))
 
 
-def split_rows(text: str) -> list[str]:
-    """Return the rows of a text without their line breaks; the empty row after the last line break is one, too."""
-    return text.split("\n")
-
-
 def prepare(daemon: Daemon, wanted: EditRequest) -> list[Answer]:
     """Return an answer for each place, with a request or with the reason why there is none."""
     loaded = daemon.loaded()
     form = daemon.edit_format(loaded)
-    return [_prepare_place(loaded, form, wanted, number) for number in range(len(wanted.places))]
+    return [_prepare_place(loaded, form, wanted, number, row) for number, row in enumerate(wanted.places)]
 
 
-def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, number: int) -> Answer:
-    row = wanted.places[number]
+def _prepare_place(loaded: Loaded, form: EditFormat | str, wanted: EditRequest, number: int, row: int) -> Answer:
     if isinstance(form, str):
         return Answer(number, row, wanted.context, reason=f"There are no edits here ({form}).")
     prompt = build_edit_prompt(
@@ -169,11 +163,11 @@ class Answer:
         self._last_row = context.first_row + len(context.lines)
         self._reader = AnswerReader(handle.window if handle and handle.window else Window())
         self._rows = (row, row + len(self._reader.old))
-        self._form = form
+        self._marks = (*form.markers, form.nothing) if form is not None else ()  # that no code holds
         self._edits = 0
         self._dropped = UNCHANGED  # why there is no edit after a whole answer
         self._states = [
-            (change.row, split_rows(change.new)[:-1], split_rows(change.old)[:-1])
+            (change.row, change.new.split("\n")[:-1], change.old.split("\n")[:-1])
             for change in context.changes
             if change.path == context.path
         ]
@@ -186,7 +180,8 @@ class Answer:
             done = event.completion
             if done.finish_reason == "stop":
                 yield from self._send(self._reader.finish())
-            yield "done", self.end(self._reason(done), done.stats)
+            cut = CUT.get(done.finish_reason, "")
+            yield "done", self.end(self.reason or cut or ("" if self._edits else self._dropped), done.stats)
 
     def end(self, reason: str, stats: Stats) -> dict[str, Any]:
         """Return the data of the last event."""
@@ -197,10 +192,10 @@ class Answer:
 
     def _send(self, hunks: Sequence[LineHunk]) -> Iterator[tuple[str, dict[str, Any]]]:
         for hunk in hunks:
-            mark = self._mark_in(hunk)
-            if mark or self.reason:
-                nothing = self._form is not None and mark == self._form.nothing
-                self.reason = self.reason or (UNCHANGED if nothing else f"The answer holds {mark}, which is no code.")
+            mark = next((mark for mark in self._marks if mark and any(mark in line for line in hunk.lines)), "")
+            if mark and not self.reason:
+                self.reason = UNCHANGED if mark == self._marks[-1] else f"The answer holds {mark}, which is no code."
+            if self.reason:
                 return
             start, end = self._rows[0] + hunk.start, self._rows[0] + hunk.end
             old = self._reader.old[hunk.start : hunk.end]
@@ -214,16 +209,6 @@ class Answer:
             if end == self._last_row:  # the document's last row has no line break
                 text = text.removesuffix("\n")
             yield "edit", {"place": self.number, "start_row": start, "end_row": end, "text": text}
-
-    def _mark_in(self, hunk: LineHunk) -> str:
-        """Return the control token or the word for no edit that a hunk spells, or ""."""
-        marks = (*self._form.markers, self._form.nothing) if self._form else ()
-        return next((mark for mark in marks if mark and any(mark in line for line in hunk.lines)), "")
-
-    def _reason(self, done: Completion) -> str:
-        if self.reason or done.finish_reason != "stop":
-            return self.reason or CUT[done.finish_reason]
-        return "" if self._edits else self._dropped
 
 
 ROUTES = [web.post(EDIT, edit)]

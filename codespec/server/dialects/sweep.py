@@ -22,7 +22,7 @@ from codespec.errors import RequestError
 from codespec.exclusions.secret_files import is_secret
 from codespec.exclusions.secret_text import without_secrets as without_secret_lines
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.edits import Answer, EditRequest, prepare, split_rows
+from codespec.server.dialects.edits import Answer, EditRequest, prepare
 from codespec.server.dialects.replies import collect
 from codespec.server.dialects.requests import without_secrets
 from codespec.server.wire import Fields, dump, read_fields
@@ -111,7 +111,7 @@ class Offsets:
     """The rows of a text and their offsets, in bytes of UTF-8 or else in UTF-16 code units, as editors count."""
 
     def __init__(self, text: str, *, utf8: bool) -> None:
-        self.rows = split_rows(text)
+        self.rows = text.split("\n")
         self._encoding, self._unit = ("utf-8", 1) if utf8 else ("utf-16-le", 2)
         sizes = (len(row.encode(self._encoding)) // self._unit + 1 for row in self.rows)
         self._starts = [0, *accumulate(sizes)]
