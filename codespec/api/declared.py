@@ -2,7 +2,7 @@
 
 A setting is a dataclass field. Its declaration determines the value checks, the flags of every command (`cli.options`)
 and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). A field of a request is
-annotated in `contract.body`.
+annotated in `api.body`.
 """
 
 from __future__ import annotations

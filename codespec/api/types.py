@@ -20,7 +20,7 @@ FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["auto", "line", "block", "raw"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
-# Fields of a request with a range, which `contract.body` and the dialects read with the same range.
+# Fields of a request with a range, which `api.body` and the dialects read with the same range.
 Temperature = Annotated[float, ValueSpec("0: greedy (default)", least=0, most=100)]
 TopK = Annotated[int, ValueSpec("number of likely tokens that may be chosen; 0: all", least=0, most=MAX_COUNT)]
 TopP = Annotated[float, ValueSpec("probability of the likely tokens that may be chosen", least=0, most=1)]

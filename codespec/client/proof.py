@@ -81,13 +81,22 @@ def challenge(nonce: bytes, token: str) -> dict[str, str]:
 
 def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
     """Return the daemon's answer to a challenge received at its address `at`."""
-    return {"at": at, **{name: _proof(key, nonce, at) for name, key in _named(keys)}}
+    message = b"\0".join((_LABEL, at.encode("utf-8", "replace"), nonce))
+    named = {"by_secret": keys.secret, "by_token": keys.token, "by_key": keys.key}
+    proofs = {name: None if key is None else hmac.digest(key, message, "sha256").hex() for name, key in named.items()}
+    return {"at": at, **proofs}
 
 
 def is_proven(reply: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
     """Return whether an answer proves that `peer`, a socket's address, is the user's own daemon."""
     at = address_of(peer)
-    return bool(at) and any(_fits(reply.get(name), key, nonce, at) for name, key in _named(keys))
+    expected = [(reply.get(name), proof) for name, proof in answer(keys, nonce, at).items() if name != "at"]
+    return bool(at) and any(
+        isinstance(sent, str)
+        and proof is not None
+        and hmac.compare_digest(sent.encode("utf-8", "replace"), proof.encode())
+        for sent, proof in expected
+    )
 
 
 def address_of(name: object) -> str:
@@ -97,20 +106,3 @@ def address_of(name: object) -> str:
     address = ipaddress.ip_address(name[0].partition("%")[0])  # the zone id differs between the two ends
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return f"{mapped or address}:{name[1]}"
-
-
-def _named(keys: Keys) -> tuple[tuple[str, bytes | None], ...]:
-    return ("by_secret", keys.secret), ("by_token", keys.token), ("by_key", keys.key)
-
-
-def _fits(proof: object, key: bytes | None, nonce: bytes, at: str) -> bool:
-    expected = _proof(key, nonce, at)
-    if expected is None or not isinstance(proof, str):
-        return False
-    return hmac.compare_digest(proof.encode("utf-8", "replace"), expected.encode())
-
-
-def _proof(key: bytes | None, nonce: bytes, at: str) -> str | None:
-    if key is None:
-        return None
-    return hmac.digest(key, b"\0".join((_LABEL, at.encode("utf-8", "replace"), nonce)), "sha256").hex()
