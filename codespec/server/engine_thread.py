@@ -51,7 +51,6 @@ class EngineThread(Source):
         self._inbox: list[RequestHandle | Callable[..., None]] = []  # requests, and calls of `_answer`
         self._wake = threading.Condition()
         self._stopping = False
-        self._closed = False
         self._num_calls = 0  # calls that a handler awaits; used by the event loop only
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
@@ -95,7 +94,7 @@ class EngineThread(Source):
 
     def _post(self, item: RequestHandle | Callable[..., None]) -> None:
         with self._wake:
-            if self._closed:
+            if self.state in ("failed", "stopped"):
                 raise ServeError("The engine has stopped: restart the daemon.", 503)
             self._inbox.append(item)
             self._wake.notify()
@@ -165,9 +164,8 @@ class EngineThread(Source):
         self._close(stopping())
 
     def _close(self, error: ServeError) -> None:
-        """Accept nothing more and end the remaining requests with the error."""
+        """End the remaining requests with the error. The state says already that nothing more is accepted."""
         with self._wake:
-            self._closed = True
             items, self._inbox = self._inbox, []
         if self.dispatcher is not None:
             self.dispatcher.refuse_all(error)  # without the engine, which may be broken
