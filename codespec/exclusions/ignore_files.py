@@ -69,14 +69,7 @@ class Pattern:
 
     @cached_property
     def _regex(self) -> re.Pattern[str] | None:
-        """The regular expression, or None for a comment or a pattern that can't match anything."""
-        ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
-        with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
-            text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), self._line)
-            text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
-            compiled = GitIgnoreSpecPattern(text)
-            return compiled.regex if compiled.include is not None else None
-        return None
+        return _compile(self._line)
 
     def ways(self, path: str) -> int:
         """Return an upper bound for the ways in which the stars may match a path; 0 if the pattern can't match."""
@@ -96,6 +89,17 @@ class Pattern:
         if found is None or self._open_end:
             return found is not None
         return found.groupdict().get("ps_d") is None or found.end() == len(text)
+
+
+def _compile(line: str) -> re.Pattern[str] | None:
+    """Return the regular expression of a pattern, or None for comments and patterns that can't match anything."""
+    ours = contextlib.suppress(GitIgnorePatternError, re.error, RecursionError, OverflowError)
+    with ours, warnings.catch_warnings(action="ignore"):  # about brackets in a class
+        text = _CLASS.sub(lambda name: _CLASSES.get(name[1], name[0]), line)
+        text = _ESCAPED.sub(_unescaped, _MANY_STARS.sub("**", text.replace("\\/", "/")))
+        compiled = GitIgnoreSpecPattern(text)
+        return compiled.regex if compiled.include is not None else None
+    return None
 
 
 def _unescaped(found: re.Match[str]) -> str:
