@@ -105,9 +105,9 @@ class Outlook:
     """Expectations about one sequence's next tokens. The syntax context is tracked only if a policy uses it.
 
     `context` is the `codespec_grammars` class at the end of the text, `read` the number of bytes of `known` that the
-    tracker has consumed, and `seconds` the tracking time in this step. `read_by` is the length of `ids` at a proposer's
-    last draft. `lost` is the number of plain rounds that drafting cost, minus the tokens that were right
-    (`speculation.cost_policy`).
+    tracker has consumed, and `seconds` the tracking time in this step. `read_by` is the length of `ids` that a proposer
+    has read, by default as much as the target had cached at the start. `lost` is the number of plain rounds that
+    drafting cost, minus the tokens that were right (`speculation.cost_policy`).
     """
 
     context: str = "unknown"
@@ -149,7 +149,6 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, if requested
     generated: bytearray = field(default_factory=bytearray)
     silent: int = 0  # committed tokens without bytes since the last one with bytes
-    last_size: int = 0  # bytes of the last committed token
     cut: int | None = None  # end of the text, in bytes of `generated`; None while it grows
     finish_reason: FinishReason | None = None
     started: float = 0.0  # the request's arrival in seconds of perf_counter

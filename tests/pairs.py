@@ -12,13 +12,12 @@ from unittest import mock
 import torch
 
 from codespec.api.engine_config import EngineConfig
-from codespec.api.types import Completion, CompletionRequest, Stats
+from codespec.api.types import Completion, CompletionRequest, FinishReason, Stats
 from codespec.backends.heads.checkpoint import LoadedHead
 from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model import TorchModel
-from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
-from codespec.proposers.base import NOTHING, ChainProposer, Proposer
+from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.startup.calls import SearchResult, choose_calls
@@ -108,11 +107,11 @@ def build(
     elif isinstance(target, TorchModel) and exact and target.device.type == "cpu":
         check = _as_another
     with mock.patch("codespec.startup.calls.choose_calls", check):
-        engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
+        engine = Engine.assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)
     if proposer is not None:
-        engine.proposer = proposer
+        engine.proposers = (proposer,)
     return engine
 
 
@@ -124,8 +123,7 @@ def cancel(engine: Engine, sequence: Sequence) -> None:
 
 def drafters(engine: Engine) -> list[DraftModel]:
     """Return the language models among an engine's proposers."""
-    parts = engine.proposer.proposers if isinstance(engine.proposer, ChainProposer) else (engine.proposer,)
-    return [part for part in parts if isinstance(part, DraftModel)]
+    return [part for part in engine.proposers if isinstance(part, DraftModel)]
 
 
 def _as_it_is(model: TorchModel, *_: object) -> SearchResult:
@@ -194,8 +192,8 @@ class Scripted(Proposer):
         self.released: list[Sequence] = []
 
     def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
-        """Return a draft for each sequence with a cap."""
-        drafts = [self.draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+        """Return a draft for each sequence."""
+        drafts = [self.draft(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         self.message += [draft.text for draft in drafts if draft.text]
         return drafts
 
@@ -203,9 +201,10 @@ class Scripted(Proposer):
         """Return an empty draft."""
         return NOTHING
 
-    def release(self, sequence: Sequence) -> None:
-        """Record the released sequence."""
-        self.released.append(sequence)
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """Record a finished sequence."""
+        if reason:
+            self.released.append(sequence)
 
 
 class Silent(Scripted):

@@ -112,4 +112,5 @@ class Prompter(Scripted):
 
 def parrot_engine(parrot: Parrot, proposer: Proposer | None = None, *, max_batch: int = 4, cap: int = 8) -> Engine:
     """Return an engine around a parrot, without warm-up."""
-    return Engine(parrot, proposer, FixedLength(cap), context=CONTEXT, max_batch=max_batch, warmup=0)
+    proposers = [] if proposer is None else [proposer]
+    return Engine(parrot, proposers, FixedLength(cap), context=CONTEXT, max_batch=max_batch, warmup=0)

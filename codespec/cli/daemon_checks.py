@@ -157,10 +157,10 @@ def _probe_daemon(address: Address) -> Finding:
 
 
 def _probe_engine(small: EngineConfig, config: EngineConfig) -> Iterator[Finding]:
-    from codespec.engine.build import build_engine
+    from codespec.engine.engine import Engine
 
     began = time.perf_counter()
-    engine = build_engine(small)
+    engine = Engine.build(small)
     request = CompletionRequest(prefix=PROMPT, path="point.py", max_tokens=TOKENS)
     on, off = (engine.complete([replace(request, speculate=value)])[0] for value in (True, False))
     if on.token_ids == off.token_ids:

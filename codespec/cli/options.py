@@ -87,9 +87,9 @@ def load_engine(config: EngineConfig) -> Engine:
     """
     pair = open_pair(config)
     require_engine(config)
-    from codespec.engine.build import build_engine
+    from codespec.engine.engine import Engine
 
-    return build_engine(config, pair=pair)
+    return Engine.build(config, pair=pair)
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:

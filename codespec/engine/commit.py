@@ -24,8 +24,7 @@ def commit(
     """
     begin, first_byte = len(sequence.ids), len(sequence.generated)
     for token in verdict.committed:
-        _append(sequence, token, token_bytes[token])
-        sequence.finish_reason = _ending(sequence, token)
+        sequence.finish_reason = _append(sequence, token, token_bytes[token])
         if sequence.finish_reason:
             break
     committed = sequence.ids[begin:]
@@ -45,8 +44,7 @@ def commit(
 def commit_text(sequence: Sequence, text: bytes) -> None:
     """Append a piece of text from a server that keeps its tokens to itself, and that counts them for `max_tokens`."""
     begin = len(sequence.generated)
-    _append(sequence, UNKNOWN, text)
-    sequence.finish_reason = "stop" if _ending(sequence, UNKNOWN) == "stop" else None
+    sequence.finish_reason = "stop" if _append(sequence, UNKNOWN, text) == "stop" else None
     sequence.stats.count_round("", 0, 0)
     sequence.stats.committed += 1
     if sequence.listening:
@@ -80,19 +78,15 @@ def completion_of(sequence: Sequence) -> Completion:
     return Completion(text, ids, sequence.finish_reason, sequence.stats, sequence.choice, logprobs=logprobs)
 
 
-def _append(sequence: Sequence, token: int, spelled: bytes) -> None:
+def _append(sequence: Sequence, token: int, spelled: bytes) -> FinishReason | None:
+    """Append a token. Return the finish reason if it ends the text, and set `cut`; else None."""
+    ending, held, size = sequence.ending, len(sequence.held), len(sequence.generated)
     sequence.ids.append(token)
     sequence.generated += spelled
     sequence.silent = 0 if spelled else sequence.silent + 1
-    sequence.last_size = len(spelled)
-
-
-def _ending(sequence: Sequence, token: int) -> FinishReason | None:
-    """Return the finish reason if this token ends the text, and set `cut`; else None."""
-    ending, held, size = sequence.ending, len(sequence.held), len(sequence.generated)
     if token in sequence.eos_ids:
-        return _end_here(sequence, size - sequence.last_size)
-    fresh = bytes(sequence.generated[max(held, size - sequence.last_size) :])
+        return _end_here(sequence, size)
+    fresh = bytes(sequence.generated[max(held, size) :])
     text = bytes(sequence.generated[held:])
     cuts = [sequence.stops.find(text, len(text) - len(fresh))]
     if ending:

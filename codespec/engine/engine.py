@@ -1,4 +1,4 @@
-"""The engine: serve many requests with one target and one proposer, one step at a time.
+"""The engine: serve many requests with one target and its proposers, one step at a time.
 
 A round is schedule, propose, retokenize, trim, verify, accept, commit. This module defines the order; other modules
 implement the stages. Not thread-safe: only one thread may call it.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import collections.abc
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from codespec.api.engine_config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.slots import CacheUse, SlotPool
@@ -19,29 +22,38 @@ from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.queue import Job, Queue, share_rows
-from codespec.proposers.base import ChainProposer, Proposer
+from codespec.proposers.base import Proposer, first_drafts
+from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Draft, Sequence, Verdict
-from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
+from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
+from codespec.startup.parts import load_parts, prepare
 from codespec.startup.tuning import ReadingSpeed
-from codespec.verify.acceptance import AcceptanceRule, MatchRule
+from codespec.store.choice import resolve_engine
+from codespec.store.resolve import PairFiles
 from codespec.verify.verifier import Turn, Verifier
 
-PLAIN = FixedLength(0)
+if TYPE_CHECKING:
+    from codespec.backends.heads.checkpoint import LoadedHead
+
+Tell = Callable[[str], None]
 
 
 class Engine:
-    """Completes requests with a target model; faster, using a proposer's drafts.
+    """Completes requests with a target model; faster, using the drafts of `proposers`, which are asked in order.
 
     At most `max_batch` sequences take part in a step; the others wait in `queue`. The target's cache has `slots` slots.
     0 means `max_batch`; more slots keep recent completions cached. The prompts of a step share `prefill_chunk` rows.
+    `caps` limit drafts over any policy, by `class` or `language.class`; the language's cap takes precedence.
     """
 
     def __init__(
         self,
         target: LanguageModel,
-        proposer: Proposer | None,
+        proposers: collections.abc.Sequence[Proposer],
         policy: DraftPolicy,
         *,
+        caps: Mapping[str, int] | None = None,
         context: int,
         prompt_budget: int = 0,
         reading: ReadingSpeed | None = None,
@@ -50,12 +62,12 @@ class Engine:
         prefill_chunk: int = 256,
         warmup: int = 0,
         speculate: bool = True,
-        rule: AcceptanceRule | None = None,
         notes: list[str] | None = None,
     ) -> None:
         self.target = target
-        self.proposer = proposer or ChainProposer(())
+        self.proposers = tuple(proposers)
         self.policy = policy
+        self.caps = caps or {}
         self.warmup = warmup
         self.speculate = speculate
         self.notes = [] if notes is None else notes  # shared with the policy, which may append
@@ -64,7 +76,7 @@ class Engine:
         self.queue = Queue(max_batch, self._finish)
         self.prefill_chunk = prefill_chunk
         self._batch = Batch(target, slots or max_batch)
-        self._verifier = Verifier(target, rule or MatchRule())
+        self._verifier = Verifier(target)
 
     @property
     def max_batch(self) -> int:
@@ -99,14 +111,45 @@ class Engine:
     @property
     def caches(self) -> dict[str, CacheUse]:
         """Usage of the target's and the drafter's caches. May be read from another thread."""
-        return {"target": CacheUse.of(self._batch.pool, self.target.cache), **self.proposer.caches}
+        found = {"target": CacheUse.of(self._batch.pool, self.target.cache)}
+        if drafter := self._drafter:
+            found["drafter"] = CacheUse.of(drafter.slots, drafter.model.cache)
+        return found
+
+    @property
+    def _drafter(self) -> DraftModel | None:
+        return next((each for each in self.proposers if isinstance(each, DraftModel)), None)
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
-        """Load target and drafter with the settings of `EngineConfig`. `drafter=None` means no drafter."""
-        from codespec.engine.build import load_engine
+        """Load target and drafter with the settings of `EngineConfig`. `drafter=None` means no drafter.
 
-        return load_engine(settings)
+        Settings that are not given come from CODESPEC_* variables, then from the user's configuration file, as for
+        every command. Raises ConfigError for unknown ones.
+        """
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+        if "drafter" in values and values["drafter"] is None:
+            values["drafter"] = "none"
+        return cls.build(resolve_engine(values))
+
+    @classmethod
+    def build(cls, config: EngineConfig, tell: Tell = lambda phase: None, pair: PairFiles | None = None) -> Engine:
+        """Load the configured models and build the engine. `tell` is called with the name of each phase.
+
+        `pair`: the models' files, if they are open already.
+        """
+        return cls(**load_parts(config, tell, pair))
+
+    @classmethod
+    def assemble(
+        cls,
+        target: LanguageModel,
+        drafter: LanguageModel | None,
+        config: EngineConfig,
+        head: LoadedHead | None = None,
+    ) -> Engine:
+        """Build an engine from loaded models and an optional head, whose target must already be tapped."""
+        return cls(**prepare(target, drafter, config, lambda phase: None, head))
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
         """Complete all requests as a batch. Return one Completion per request, including its alternatives."""
@@ -147,12 +190,15 @@ class Engine:
         for sequence in sequences:
             sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
             sequence.started, sequence.listening = job.arrived, job.listening
-        self.proposer.check(job.request, sequences[0].length_limit)
+        if drafter := self._drafter:
+            drafter.check(job.request, sequences[0].length_limit)
         job.sequences = sequences
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
-        self.proposer.look_up_in(owner, files)
+        for proposer in self.proposers:
+            if isinstance(proposer, SuffixProposer):
+                proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest, listening: bool) -> Job:
         """Return the started job of a request that arrives now."""
@@ -185,10 +231,13 @@ class Engine:
         for sequence in [running for running in self._batch.running if running not in chosen]:
             self._batch.leave(sequence)
             sequence.slot, sequence.cached = -1, 0
-            self.proposer.pause(sequence)
+            self._release(sequence, None)
+        drafter = self._drafter
         for sequence in chosen:
             if sequence not in self._batch.running:
                 self._batch.enter(sequence)
+                if drafter and not drafter.slots.holds(sequence.request.owner):
+                    sequence.outlook.read_by.setdefault(drafter.name, 0)
 
     def _round(self, sequences: list[Sequence]) -> None:
         """Run one round of speculative decoding (Leviathan et al. 2023) with drafts as text.
@@ -199,13 +248,13 @@ class Engine:
         with record.timed("schedule"):
             plan = self._plan(sequences)
         with record.timed("propose"):
-            drafts = self.proposer.propose(sequences, plan.caps)
+            drafts = first_drafts(self.proposers, sequences, plan.caps)
         with record.timed("retokenize"):
             proposed = to_candidates(self.target.tokenizer, sequences, drafts, plan.caps)
             candidates = keep_drawn(proposed, plan.trim(proposed))
             turns = [Turn(sequence, sequence.feed, own) for sequence, own in zip(sequences, candidates, strict=True)]
         with record.timed("verify"):
-            verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
+            verdicts = self._verifier.verify(turns)
         with record.timed("commit"):
             tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
         rounds = [(t.sequence, t.candidates, v) for t, v in zip(turns, verdicts, strict=True) if v is not None]
@@ -213,23 +262,27 @@ class Engine:
         self._book(record, turns, tokens)
 
     def _plan(self, sequences: list[Sequence]) -> DraftPlan:
-        """Return the policy's plan, its caps limited to what the requests still need apart from their bonus tokens.
+        """Return the policy's plan, limited to the user's caps and what the requests need besides their bonus tokens.
 
-        A cap is 0 during prefill and below the warm-up context.
+        A limit is 0 during prefill and below the warm-up context.
         """
         for sequence in sequences:
-            speculates = self._speculates(sequence)
-            ready = speculates and sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
-            sequence.room = max(0, sequence.remaining - 1) if ready else 0
-            if speculates and not sequence.num_generated:
-                for source in self.proposer.warm_for(sequence.request.owner):
-                    sequence.outlook.read_by.setdefault(source, sequence.stats.cached_tokens)
+            decides = sequence.feed == sequence.num_pending and len(sequence.ids) >= self.warmup
+            sequence.room = max(0, sequence.remaining - 1) if decides and self._speculates(sequence) else 0
+            if self.caps and sequence.room:
+                sequence.room = min(sequence.room, self._cap(sequence))
         plan = self.policy.plan(sequences)
         caps = [
             cap if cap.tokens <= sequence.room else replace(cap, tokens=sequence.room)
             for sequence, cap in zip(sequences, plan.caps, strict=True)
         ]
         return replace(plan, caps=caps)
+
+    def _cap(self, sequence: Sequence) -> int:
+        """Return the user's cap where the sequence is."""
+        sequence.follow_syntax()
+        context, language = sequence.outlook.context, sequence.outlook.language
+        return self.caps.get(f"{language}.{context}", self.caps.get(context, sequence.room))
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
         """Commit a verdict and count it. Return the number of committed tokens."""
@@ -241,24 +294,28 @@ class Engine:
 
     def _speculates(self, sequence: Sequence) -> bool:
         wanted = sequence.request.speculate
-        return bool(self.proposer.names) and (self.speculate if wanted is None else wanted)
+        return bool(self.proposers) and (self.speculate if wanted is None else wanted)
 
     def _read_ahead(self) -> None:
-        """Prefill the proposer for warm-ups that the target has finished, one chunk per step.
+        """Prefill the proposers for warm-ups that the target has finished, one chunk per step.
 
-        The warm-up ends when both have finished.
+        The warm-up ends when all have finished.
         """
         for sequence in [s for s in self._batch.running if s.only_reads and not s.num_wanted]:
-            if not (self._speculates(sequence) and self.proposer.read(sequence)):
+            if not (self._speculates(sequence) and any([each.commit(sequence) for each in self.proposers])):
                 self._finish(sequence, "length")
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence in self._batch.running:
             self._batch.leave(sequence)
-        self.proposer.release(sequence)
+        self._release(sequence, reason)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000
         conclude(sequence, reason)
         self.metrics.count_end(sequence.stats)
+
+    def _release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        for proposer in self.proposers:
+            proposer.release(sequence, reason)
 
     def _book(self, record: RoundRecord, turns: list[Turn], tokens: list[int]) -> None:
         """Record the round for the engine and for each sequence, and finish the sequences that ended."""

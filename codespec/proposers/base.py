@@ -1,78 +1,56 @@
-"""The proposer interface, and the chain of proposers. They return drafts as text and do not know verification."""
+"""The proposer interface, and the common part of proposers that draft unit by unit. They do not know verification."""
 
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from codespec.api.types import CompletionRequest, Owner
-from codespec.backends.language_model import LanguageModel
-from codespec.backends.slots import CacheUse
+from codespec.api.types import FinishReason
 from codespec.sequence import Cap, Draft, Sequence
-
-if TYPE_CHECKING:
-    from codespec.backends.heads.drafting import HeadRunner
+from codespec.verify.sampling import Position, Row
 
 NOTHING = Draft()
 
 
 class Proposer:
-    """A source of drafts: a lookup, a small model, or a chain of proposers.
+    """A source of drafts: a lookup or a small model. Only `propose` is required.
 
-    All methods except `propose` have defaults that suit a proposer without per-sequence state.
+    `name` is the source of its drafts and the key of its caps.
     """
 
     name: str
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Source names that its drafts may have, cheapest first."""
-        return (self.name,)
-
-    @property
-    def models(self) -> Mapping[str, LanguageModel]:
-        """The drafting language models by source."""
-        return {}
-
-    @property
-    def heads(self) -> Mapping[str, HeadRunner]:
-        """The heads that draft from the target's hidden states, by source."""
-        return {}
-
-    @property
-    def caches(self) -> Mapping[str, CacheUse]:
-        """Cache usage by model role. May be read from another thread."""
-        return {}
-
-    def check(self, request: CompletionRequest, length: int) -> None:
-        """Raise RequestError if this proposer can't draft for the request as specified.
-
-        `length` is the maximum length of the text in target tokens.
-        """
-
-    def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Return the sources that have processed about as much of this owner's text as the target has."""
-        return ()
-
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return one draft per sequence, empty if it has none or the cap is 0. Does not modify the sequences."""
+        """Return one draft per sequence, empty if it has none. Caps are at least 1. Does not modify the sequences."""
         raise NotImplementedError
 
-    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
-
-    def read(self, sequence: Sequence) -> bool:
-        """Prefill a chunk of the sequence's text before its first draft. Return whether more remains."""
+    def commit(self, sequence: Sequence) -> bool:
+        """Prefill a chunk of the sequence's committed text before a draft needs it. Return whether more remains."""
         return False
 
-    def pause(self, sequence: Sequence) -> None:
-        """Called when the sequence pauses; its slots may be released."""
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """Free what is held for a sequence that has finished, or that pauses if the reason is None."""
 
-    def release(self, sequence: Sequence) -> None:
-        """Called when the sequence has finished; its state may be dropped."""
+
+def first_drafts(
+    proposers: collections.abc.Sequence[Proposer],
+    sequences: collections.abc.Sequence[Sequence],
+    caps: collections.abc.Sequence[Cap],
+) -> list[Draft]:
+    """Ask the proposers in order. Return the first draft for each sequence, empty if none has one or the cap is 0."""
+    drafts = [NOTHING] * len(sequences)
+    for proposer in proposers:
+        own = [cap.of(proposer.name) for cap in caps]
+        waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and own[i].tokens]
+        if waiting:
+            found = proposer.propose([sequences[i] for i in waiting], [own[i] for i in waiting])
+            for i, draft in zip(waiting, found, strict=True):
+                drafts[i] = draft
+    return drafts
 
 
 def budget_bytes(sequence: Sequence, cap: Cap) -> int:
@@ -80,76 +58,93 @@ def budget_bytes(sequence: Sequence, cap: Cap) -> int:
     return max(1, round(cap.tokens * sequence.bytes_per_token() * 1.25))
 
 
-class ChainProposer(Proposer):
-    """Calls the proposers in turn; only sequences without a draft go on to the next one.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Guess:
+    """A draft in progress. `held` bytes are certain and precede it; `as_ids` is whether its ids are the target's."""
 
-    An empty chain drafts nothing.
+    sequence: Sequence
+    cap: Cap
+    most: int  # units
+    budget: float = math.inf  # bytes
+    held: bytes = b""
+    as_ids: bool = True
+    drafted: bytearray = field(default_factory=bytearray)
+    ids: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    probabilities: list[Row] = field(default_factory=list)
+
+    @property
+    def unread(self) -> int:
+        """Committed units that the model has not processed."""
+        raise NotImplementedError
+
+    @property
+    def before(self) -> list[int]:
+        """The ids before the next unit, in the proposer's vocabulary."""
+        return [*self.sequence.ids, *self.ids]
+
+    def position(self) -> Position:
+        """Return the position of the next unit."""
+        sequence, penalized = self.sequence, self.sequence.request.repetition_penalty != 1.0
+        offset = len(sequence.generated) + len(self.held) + len(self.drafted)
+        silent = sequence.silent if offset == len(sequence.generated) else 0
+        return Position(offset, silent, self.before if penalized else ())
+
+    def add(self, unit: int, spelled: bytes, confidence: float) -> bool:
+        """Append a unit, unless it has no bytes. Return whether the draft continues."""
+        if not spelled:
+            return False
+        self.drafted += spelled
+        self.ids.append(unit)
+        self.ends.append(len(self.held) + len(self.drafted))
+        self.confidences.append(confidence)
+        if len(self.drafted) >= self.budget or len(self.ids) >= self.most:
+            return False
+        return self.cap.goes_on(self.confidences)  # keeps the unsure unit: a rejected tail costs one row
+
+    def draft(self, source: str) -> Draft:
+        """Return the finished draft."""
+        if not self.ids:
+            return NOTHING
+        ids = tuple(self.ids) if self.as_ids else None
+        text, probabilities = self.held + bytes(self.drafted), tuple(self.probabilities)
+        return Draft(text, source, tuple(self.ends), tuple(self.confidences), ids, probabilities)
+
+
+OwnGuess = TypeVar("OwnGuess", bound=Guess)
+
+
+class UnitProposer(Proposer, Generic[OwnGuess]):
+    """A proposer that drafts unit by unit, for all sequences of a batch together.
+
+    If other sequences are waiting, it prefills at most `chunk` units of a sequence in a round.
     """
 
-    name = "chain"
-
-    def __init__(self, proposers: collections.abc.Sequence[Proposer]) -> None:
-        self.proposers = tuple(proposers)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all proposers, in order."""
-        return tuple(name for proposer in self.proposers for name in proposer.names)
-
-    @property
-    def models(self) -> Mapping[str, LanguageModel]:
-        """Models of all proposers."""
-        return {name: model for proposer in self.proposers for name, model in proposer.models.items()}
-
-    @property
-    def heads(self) -> Mapping[str, HeadRunner]:
-        """Heads of all proposers."""
-        return {name: head for proposer in self.proposers for name, head in proposer.heads.items()}
-
-    @property
-    def caches(self) -> Mapping[str, CacheUse]:
-        """Caches of all proposers."""
-        return {name: use for proposer in self.proposers for name, use in proposer.caches.items()}
+    chunk: int
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Return the first non-empty draft for each sequence."""
-        drafts = [NOTHING] * len(sequences)
-        for proposer in self.proposers:
-            own = [cap.of(proposer.name) for cap in caps]
-            waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and own[i].tokens]
-            if not waiting:
-                continue
-            found = proposer.propose([sequences[i] for i in waiting], [own[i] for i in waiting])
-            for i, draft in zip(waiting, found, strict=True):
-                drafts[i] = draft
-        return drafts
+        """Draft for all sequences that it can continue. One with more unread text than a chunk first reads a chunk."""
+        guesses = [self._open(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
+        opened = [guess for guess in guesses if guess is not None]
+        late = [guess for guess in opened if guess.unread > self.chunk] if len(sequences) > 1 else []
+        if late:
+            self._read(late)
+        going = [guess for guess in opened if guess not in late]
+        if going:
+            self._draft(going)
+        return [guess.draft(self.name) if guess is not None else NOTHING for guess in guesses]
 
-    def check(self, request: CompletionRequest, length: int) -> None:
-        """Check the request with every proposer."""
-        for proposer in self.proposers:
-            proposer.check(request, length)
+    def _open(self, sequence: Sequence, cap: Cap) -> OwnGuess | None:
+        """Return a new guess, or None if the proposer can't draft here."""
+        raise NotImplementedError
 
-    def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Return the warm sources of all proposers."""
-        return tuple(name for proposer in self.proposers for name in proposer.warm_for(owner))
+    def _read(self, guesses: list[OwnGuess]) -> None:
+        """Prefill a chunk of each guess's text."""
+        raise NotImplementedError
 
-    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Forward to every proposer."""
-        for proposer in self.proposers:
-            proposer.look_up_in(owner, files)
-
-    def read(self, sequence: Sequence) -> bool:
-        """Prefill a chunk in every proposer. Return whether any has more."""
-        return any([proposer.read(sequence) for proposer in self.proposers])
-
-    def pause(self, sequence: Sequence) -> None:
-        """Forward to every proposer."""
-        for proposer in self.proposers:
-            proposer.pause(sequence)
-
-    def release(self, sequence: Sequence) -> None:
-        """Forward to every proposer."""
-        for proposer in self.proposers:
-            proposer.release(sequence)
+    def _draft(self, guesses: list[OwnGuess]) -> None:
+        """Add units to every guess."""
+        raise NotImplementedError

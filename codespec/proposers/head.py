@@ -7,55 +7,31 @@ are target ids. Its state follows the target's slots (`HeadCache`).
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from codespec.api.types import Owner
 from codespec.backends.heads.drafting import DFlashRunner, Eagle3Runner, HeadRunner, Reading
-from codespec.proposers.base import NOTHING, Proposer
+from codespec.proposers.base import Guess, UnitProposer
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.verify.sampling import Position, Sampler
+from codespec.verify.sampling import Sampler
 
 
-@dataclass(slots=True, eq=False)
-class HeadGuess:
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeadGuess(Guess):
     """A draft in progress."""
 
-    place: int  # index in the batch of `propose`
-    sequence: Sequence
     reading: Reading
-    cap: Cap
-    most: int  # maximum tokens
-    ids: list[int] = field(default_factory=list)
-    drafted: bytearray = field(default_factory=bytearray)
-    ends: list[int] = field(default_factory=list)
-    confidences: list[float] = field(default_factory=list)
 
-    def add(self, token: int, spelled: bytes, confidence: float) -> bool:
-        """Append a token. Return whether the draft continues."""
-        if not spelled:
-            return False
-        self.ids.append(token)
-        self.drafted += spelled
-        self.ends.append(len(self.drafted))
-        self.confidences.append(confidence)
-        return len(self.ids) < self.most and self.cap.goes_on(self.confidences)
-
-    def draft(self, source: str) -> Draft:
-        """Return the finished draft."""
-        if not self.ids:
-            return NOTHING
-        return Draft(bytes(self.drafted), source, tuple(self.ends), tuple(self.confidences), tuple(self.ids))
+    @property
+    def unread(self) -> int:
+        """Positions that the head has not processed."""
+        return self.reading.length - self.reading.start
 
 
-class HeadProposer(Proposer):
-    """Proposer for a head of either kind, batched over sequences.
-
-    `chunk` is the number of positions prefilled at a time if other sequences are waiting.
-    """
+class HeadProposer(UnitProposer[HeadGuess]):
+    """Proposer for a head of either kind, batched over sequences."""
 
     def __init__(self, runner: HeadRunner, chunk: int = 256) -> None:
         self.runner = runner
@@ -64,32 +40,15 @@ class HeadProposer(Proposer):
         self._spelled = runner.target.token_bytes
         self._sampler = Sampler(self._spelled)
 
-    @property
-    def heads(self) -> Mapping[str, HeadRunner]:
-        """The head."""
-        return {self.name: self.runner}
-
-    def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Return its own name: the head reads the target's slots."""
-        return (self.name,)
-
     @torch.inference_mode()
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Draft for all sequences with a nonzero cap of which the target has processed all but the last token."""
-        drafts = [NOTHING] * len(sequences)
-        own = [cap.of(self.name) for cap in caps]
-        opened = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, own, strict=True)) if cap.tokens]
-        guesses = self._ready([guess for guess in opened if guess is not None], alone=len(sequences) == 1)
-        if guesses:
-            self._draft(guesses)
-        for guess in guesses:
-            drafts[guess.place] = guess.draft(self.name)
-        return drafts
+        """Draft for all sequences of which the target has processed all but the last token."""
+        return super().propose(sequences, caps)
 
     @torch.inference_mode()
-    def read(self, sequence: Sequence) -> bool:
+    def commit(self, sequence: Sequence) -> bool:
         """Prefill a chunk of what the target has processed.
 
         Excludes the last position, whose output only a draft needs.
@@ -100,11 +59,7 @@ class HeadProposer(Proposer):
         self.runner.catch_up([reading], self.chunk)
         return reading.length - reading.start > 1
 
-    def _draft(self, guesses: list[HeadGuess]) -> None:
-        """Append tokens to every guess."""
-        raise NotImplementedError
-
-    def _open(self, place: int, sequence: Sequence, cap: Cap) -> HeadGuess | None:
+    def _open(self, sequence: Sequence, cap: Cap) -> HeadGuess | None:
         """Return a new guess, or None if it can't draft here.
 
         That is the case during the target's prefill, and while held bytes restrict the next tokens.
@@ -113,17 +68,12 @@ class HeadProposer(Proposer):
             return None
         reading = self.runner.open(sequence.slot, sequence.ids)
         most = min(cap.tokens, self.runner.width, self.runner.cache.kept.capacity - reading.length - 1)
-        return HeadGuess(place, sequence, reading, cap, most) if reading.length and most > 0 else None
+        if not reading.length or most <= 0:
+            return None
+        return HeadGuess(sequence=sequence, cap=cap, most=most, reading=reading)
 
-    def _ready(self, guesses: list[HeadGuess], *, alone: bool) -> list[HeadGuess]:
-        """Return the guesses that can be drafted now.
-
-        If there are other sequences, one with more unread positions than a chunk first prefills a chunk per round.
-        """
-        late = [] if alone else [g for g in guesses if g.reading.length - g.reading.start > self.chunk]
-        if late:
-            self.runner.catch_up([guess.reading for guess in late], self.chunk)
-        return [guess for guess in guesses if guess not in late]
+    def _read(self, guesses: list[HeadGuess]) -> None:
+        self.runner.catch_up([guess.reading for guess in guesses], self.chunk)
 
     def _choose(self, guess: HeadGuess, logits: Tensor) -> tuple[int, float]:
         """Return the next token of a guess and its probability, from logits [draft vocabulary].
@@ -138,16 +88,9 @@ class HeadProposer(Proposer):
             return int(self.runner.ids[best]), float(probabilities[best])
         whole = torch.full((len(self._spelled),), -torch.inf)
         whole[self.runner.ids.cpu()] = logits.float().cpu()
-        (token,) = self._sampler.choose(whole[None], request, guess.sequence.choice, [self._position(guess)])
+        (token,) = self._sampler.choose(whole[None], request, guess.sequence.choice, [guess.position()])
         at = int((self.runner.ids == token).nonzero()[0, 0])
         return token, float(probabilities[at])
-
-    def _position(self, guess: HeadGuess) -> Position:
-        sequence = guess.sequence
-        offset = len(sequence.generated) + len(guess.drafted)
-        silent = sequence.silent if not guess.drafted else 0
-        penalized = sequence.request.repetition_penalty != 1.0
-        return Position(offset, silent, [*sequence.ids, *guess.ids] if penalized else ())
 
 
 class Eagle3Proposer(HeadProposer):

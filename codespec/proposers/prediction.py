@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.api.types import PREDICTION
+from codespec.api.types import PREDICTION, FinishReason
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.suffix import end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
@@ -54,14 +54,15 @@ class PredictionProposer(Proposer):
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """Return each prediction's continuation up to its cap, or an empty draft if the text has diverged."""
-        own = [cap.of(self.name) for cap in caps]
         return [
-            self._draft(sequence, cap) if cap.tokens and sequence.request.prediction else NOTHING
-            for sequence, cap in zip(sequences, own, strict=True)
+            self._draft(sequence, cap) if sequence.request.prediction else NOTHING
+            for sequence, cap in zip(sequences, caps, strict=True)
         ]
 
-    def release(self, sequence: Sequence) -> None:
-        """Drop the sequence's state. Keep the stop string that ended its text, because others of its scope may too."""
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """Drop a finished sequence's state. Keep the stop string that ended it: it may end others of its scope too."""
+        if reason is None:
+            return
         self._traces.pop(sequence, None)
         if sequence.request.prediction and sequence.cut is not None and sequence.ending is None:
             stopped = sequence.ids[-1] not in sequence.eos_ids

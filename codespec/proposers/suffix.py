@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.api.types import Owner
+from codespec.api.types import FinishReason, Owner
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
@@ -45,16 +45,15 @@ class SuffixProposer(Proposer):
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """Return what followed the longest match, up to each cap."""
-        own = [cap.of(self.name) for cap in caps]
-        return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
+        return [self._draft(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
         """Also copy from these files in texts of this owner."""
         self._files.keep(owner, files)
 
-    def release(self, sequence: Sequence) -> None:
-        """Keep the finished text as a source for other texts of its scope."""
-        if len(sequence.generated) > self.min_match:
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """Keep a finished text as a source for other texts of its scope."""
+        if reason and len(sequence.generated) > self.min_match:
             text = sequence.context[-MAX_MATCH:] + bytes(sequence.generated)
             self._recent.append((sequence.request.scope, text))
 

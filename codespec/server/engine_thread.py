@@ -251,10 +251,10 @@ def loader(
         pair = open_pair(config)
         report("loading the engine's packages")
         check_packages()
-        from codespec.engine.build import build_engine
+        from codespec.engine.engine import Engine
 
         report("loading the models")
-        engine = build_engine(config, report, pair)
+        engine = Engine.build(config, report, pair)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded.of(
             engine,

@@ -2,8 +2,7 @@
 
 A context with few observations borrows from the counts over all contexts, and those start near even odds. Priors
 counted on one pair are wrong by large factors on another, and two texts of observations teach more than such a prior.
-The proposer's confidence shifts the prediction with learned weights (logistic regression, one gradient step per
-verified token).
+The proposer's confidence shifts the prediction by how far it is from this proposer's usual confidence.
 
 `Learned` keeps what was learned about each pair in the user's state folder. A corrupt file is reported once, and
 learning starts over.
@@ -24,32 +23,12 @@ from codespec.user_folders import make_state_folder, state_folder
 POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
 DECAY = 0.995  # of a counter per observation: a window of about 200
 STRENGTH = 8.0  # weight of a prior or a wider key, in observations
-LEARNING_RATE = 0.02  # of the weights
-
+WEIGHT = 0.5  # of a confidence's log-odds beyond the usual ones (lab/LOG.md)
+LEARNING_RATE = 0.02  # of the usual ones
 ANYWHERE = ""  # context key for the counts over all contexts
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """Initial values for a proposer without observations.
-
-    `first` is the acceptance probability of a draft's first token. `later` is that of each later token given that all
-    before it are accepted. The other fields are the initial weights.
-    """
-
-    first: float = 0.5
-    later: float = 0.6
-    bias: float = 0.0
-    confidence: float = 0.5
-    rate: float = 0.5
-
-    def chances(self) -> list[float]:
-        """Return the probabilities by position."""
-        return [self.first] + [self.later] * (POSITIONS - 1)
-
-
-NEUTRAL = Prior()
-PRIORS = {"prediction": Prior(0.8, 0.95, confidence=1.2, rate=0.4)}  # the client expects this text
+# Before any observation: the probability of a draft's first token, and of each later one if all before it are accepted.
+NEUTRAL = (0.5, 0.6)
+PRIORS = {"prediction": (0.8, 0.95)}  # the client expects this text
 
 
 @dataclass(slots=True)
@@ -75,7 +54,7 @@ class AcceptanceModel:
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
-        self.weights: dict[str, list[float]] = {}  # by source: bias, confidence, rate
+        self.usual: dict[str, float] = {}  # mean log-odds of the confidence, by source
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
@@ -90,16 +69,12 @@ class AcceptanceModel:
         Without `confidences` this is the estimate before drafting. With them, the last confidence also applies to later
         tokens. The result never increases.
         """
-        odds, (bias, by_confidence, by_rate) = self._odds_of(source, context), self._weights_of(source)
-        known = [0.0]
-        if confidences is None:
-            bias, by_rate = 0.0, 1.0
-        else:
-            known = [by_confidence * logit(confidence) for confidence in confidences[:count]]
-        probabilities, survival, last = [], 1.0, len(known) - 1
+        odds, usual, shifts = self._odds_of(source, context), self.usual.get(source, 0.0), [0.0]
+        if confidences is not None:
+            shifts = [WEIGHT * (logit(confidence) - usual) for confidence in confidences[:count]]
+        probabilities, survival, last = [], 1.0, len(shifts) - 1
         for number in range(count):
-            here = odds[min(number, POSITIONS - 1)]
-            survival *= sigmoid(bias + by_rate * here + known[min(number, last)])
+            survival *= sigmoid(odds[min(number, POSITIONS - 1)] + shifts[min(number, last)])
             probabilities.append(survival)
         return probabilities
 
@@ -113,21 +88,19 @@ class AcceptanceModel:
 
         `confidences` covers all verified tokens. The first `accepted` were right, and the next one, if any, was wrong.
         """
-        odds, weights = self._odds_of(source, context), self._weights_of(source)
-        counters = [
-            self.counters.setdefault((source, key), DecayedCounts()) for key in dict.fromkeys((ANYWHERE, context))
-        ]
+        keys = dict.fromkeys([(source, ANYWHERE), (source, context)])
+        counters = [self.counters.setdefault(key, DecayedCounts()) for key in keys]
         for number, confidence in enumerate(confidences[: accepted + 1]):
-            position, right = min(number, POSITIONS - 1), number < accepted
             for counter in counters:
-                counter.count(position, right)
-            _adjust(weights, (1.0, logit(confidence), odds[position]), right)
+                counter.count(min(number, POSITIONS - 1), number < accepted)
+            usual = self.usual.get(source, 0.0)
+            self.usual[source] = usual + LEARNING_RATE * (logit(confidence) - usual)
         self._odds = {key: cached for key, cached in self._odds.items() if key[0] != source}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the model as plain JSON values."""
         counters = [[*key, counter.right, counter.seen] for key, counter in sorted(self.counters.items())]
-        return {"counters": counters, "weights": self.weights}
+        return {"counters": counters, "usual": self.usual}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AcceptanceModel:
@@ -138,21 +111,19 @@ class AcceptanceModel:
             if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
                 raise ValueError("a counter has more correct judgements than judgements")
             model.counters[str(source), str(context)] = counter
-        model.weights = {str(source): _numbers(numbers, 3) for source, numbers in values["weights"].items()}
+        usual = values.get("usual", {})  # files of earlier versions have none
+        model.usual = dict(zip(usual, _numbers(usual.values(), len(usual)), strict=True))
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
         """Return the learned log-odds of each position; cached between verdicts."""
         if (source, context) not in self._odds:
-            rates = self._means((source, ANYWHERE), PRIORS.get(source, NEUTRAL).chances())
+            first, later = PRIORS.get(source, NEUTRAL)
+            rates = self._means((source, ANYWHERE), [first] + [later] * (POSITIONS - 1))
             if context != ANYWHERE:
                 rates = self._means((source, context), rates)
             self._odds[source, context] = tuple(map(logit, rates))
         return self._odds[source, context]
-
-    def _weights_of(self, source: str) -> list[float]:
-        prior = PRIORS.get(source, NEUTRAL)
-        return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate])
 
     def _means(self, key: tuple[str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
@@ -168,13 +139,6 @@ def logit(chance: float) -> float:
 def sigmoid(log_odds: float) -> float:
     """Return the probability for these log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
-
-
-def _adjust(weights: list[float], features: Sequence[float], right: bool) -> None:
-    """Update the weights with one observation, by a gradient step on the prediction error."""
-    error = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
-    for number, feature in enumerate(features):
-        weights[number] += LEARNING_RATE * error * feature
 
 
 def _numbers(values: Any, count: int) -> list[float]:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 MAX_ROWS = 1 << 31  # limit for rows and context tokens in a file
-BUCKET = 64  # context tokens per bucket; lengths in a bucket share a price
-MAX_KNOWN = 512  # cached step prices
 STEP, MIN_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm by the first and by late forwards
 SLOWER = 4.0  # forwards after which that change is halved
 OFTEN = 32  # steps between two new tables
@@ -123,6 +123,17 @@ class CostTable:
     draft: float = 0.0
     whole: tuple[str, ...] = ()
 
+    def step(self, rows: int, batch: int, context: int, longest: int) -> StepCost:
+        """Return the costs of a step with `rows` rows from `batch` sequences, and of up to `longest` draft tokens more.
+
+        `context` is the average sequence length in tokens.
+        """
+        seconds = self.target.seconds
+        before = seconds(rows, batch, context)
+        extra = tuple(seconds(more, batch, context) - before for more in range(rows, rows + longest + 1))
+        forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in self.drafters.items()}
+        return StepCost(batch, context, seconds(batch, batch, context), self.draft, extra, forwards)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the table as plain JSON values."""
         return asdict(self)
@@ -147,7 +158,6 @@ class StepCost:
     rows and forwards. `price` is the value of a second in tokens.
     """
 
-    deciding: bool  # whether any sequence decodes; the throughput excludes prefill-only steps
     batch: int
     context: int
     plain: float
@@ -185,41 +195,6 @@ class StepCost:
         longest = (len(self.extra) - 1) // self.batch
         costs = (self.extra[self.batch * n] / self.plain + self.rounds(n * token) for n in range(1, longest + 1))
         return next((n for n, cost in enumerate(costs) if cost > rounds), longest)
-
-
-@dataclass(slots=True)
-class StepCosts:
-    """Prices of steps with drafts of up to `tokens` tokens.
-
-    If few sequences take part, a step may have up to `most` draft tokens in total. Similar steps share a cached price.
-    """
-
-    table: CostTable
-    tokens: int
-    most: int = 0
-    _known: dict[tuple[int, int, int], StepCost] = field(default_factory=dict, init=False)
-
-    def of(self, rows: int, batch: int, context: float, deciding: bool, speedup: float) -> StepCost:
-        """Return the price of a step with `rows` rows from `batch` sequences before any draft.
-
-        `context` is the average sequence length in tokens, `speedup` the current throughput relative to plain decoding.
-        """
-        key = rows, batch, int(context) // BUCKET * BUCKET
-        if key not in self._known:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = self._work_out(*key)
-        found = self._known[key]
-        return replace(found, deciding=deciding, price=speedup * batch / found.plain)
-
-    def _work_out(self, rows: int, batch: int, context: int) -> StepCost:
-        table = self.table
-        before = table.target.seconds(rows, batch, context)
-        drafted = range(rows, rows + max(batch * self.tokens, self.most) + 1)
-        extra = tuple(table.target.seconds(more, batch, context) - before for more in drafted)
-        forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in table.drafters.items()}
-        plain = table.target.seconds(batch, batch, context)
-        return StepCost(False, batch, context, plain, table.draft, extra, forwards)
 
 
 def best_lengths(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
@@ -284,6 +259,7 @@ class RunningCosts:
     """
 
     table: CostTable
+    drafting: float = 1.0  # the drafting models' ratio in the last fitted table
     _verify: dict[int, Ratio] = field(default_factory=dict)
     _draft: Ratio = field(default_factory=Ratio)
     _steps: int = 0
@@ -308,25 +284,21 @@ class RunningCosts:
             for curve in target.curves
         )
         usual = self._ratio(1)
-        draft = self._draft.middle if self._draft.count else usual
+        self.drafting = self._draft.middle if self._draft.count else usual
         return replace(
             table,
             target=ForwardCost(target.contexts, curves, _times(target.batches, usual)),
-            drafters={name: _scaled(cost, draft) for name, cost in table.drafters.items()},
+            drafters={name: _scaled(cost, self.drafting) for name, cost in table.drafters.items()},
             draft=table.draft * usual,
         )
 
     def _ratio(self, rows: int) -> float:
-        """Return the ratio for a verify with this many rows."""
-        size, seen = rows.bit_length(), sorted(self._verify)
-        below = max((each for each in seen if each <= size), default=None)
-        above = min((each for each in seen if each >= size), default=None)
-        if below is None or above is None or below == above:
-            nearest = above if below is None else below
-            return 1.0 if nearest is None else self._verify[nearest].middle
-        share = (size - below) / (above - below)
-        between = (1.0 - share) * math.log(self._verify[below].middle) + share * math.log(self._verify[above].middle)
-        return math.exp(between)
+        """Return the ratio for a verify with this many rows, between those seen."""
+        seen = sorted(self._verify)
+        if not seen:
+            return 1.0
+        logarithms = [math.log(self._verify[size].middle) for size in seen]
+        return math.exp(np.interp(rows.bit_length(), seen, logarithms))
 
 
 def _scaled(cost: ForwardCost, ratio: float) -> ForwardCost:

@@ -15,8 +15,8 @@ from functools import partial
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel
-from codespec.speculation.cost_model import CostTable, RunningCosts, StepCosts, best_lengths
-from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResults, follow_syntax
+from codespec.speculation.cost_model import CostTable, RunningCosts, StepCost, best_lengths
+from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResults
 
 UNITS = 1.2  # initial estimate of drafter tokens per target token
 MEMORY = 0.98  # decay of that ratio per draft, and of the speedup estimate per step
@@ -28,6 +28,8 @@ TEXT, TEXT_SHARE = 2.0, 0.05  # the same limits for one text
 EXPLORE = 0.003  # share of time for drafts that are not expected to pay
 MAX_CREDIT = 64.0  # maximum exploration credit, in rounds
 BEGIN = 16.0  # initial weight, in plain steps
+BUCKET = 64  # context tokens; lengths in a bucket share a price
+MAX_KNOWN = 512  # cached prices
 NOTHING = Cap(0)
 
 
@@ -122,25 +124,27 @@ class CostPolicy(DraftPolicy):
         keep_costs: Callable[[CostTable], None] | None = None,
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
-        self.follows_syntax = syntax
         self.acceptance = acceptance or AcceptanceModel()
-        self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
+        self._syntax, self._table, self._sources = syntax, costs, tuple(sources)
+        self._tokens, self._keep = tokens, keep
         self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
         self._modelled = (0, 0.0, 0.0)  # the step's verify rows, and the table's seconds for verify and drafts
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
-        self._steps = StepCosts(costs, tokens, max(self._longer.values(), default=0))
         self._units = dict.fromkeys(costs.drafters, UNITS)
-        self._step = self._steps.of(1, 1, 0, False, 1.0)
+        self._steps: dict[tuple[int, int, int], StepCost] = {}  # similar steps share a price
+        self._step = self._price(1, 1, 0)
 
     def plan(self, batch: Batch) -> DraftPlan:
         """Return a cap for each sequence, with one per proposer in `by_source`, and how to trim the drafts."""
         deciding = [s for s in batch if s.feed == s.num_pending]
         count, rows = max(1, len(deciding)), max(1, sum(s.feed for s in batch))
         context = sum(len(s.ids) for s in deciding) / count
-        self._step = self._steps.of(rows, count, context, bool(deciding), self._throughput.speedup)
-        if self.follows_syntax:
-            follow_syntax(batch)
+        self._step = self._price(rows, count, context)
+        if self._syntax:
+            for sequence in batch:
+                if sequence.room:
+                    sequence.follow_syntax()
         caps = [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in batch]
         return DraftPlan(caps, partial(self._trim, batch))
 
@@ -151,18 +155,20 @@ class CostPolicy(DraftPolicy):
     def _trim(self, sequences: Batch, candidates: list[Candidates]) -> list[Candidates]:
         """Keep the positions that pay over the whole batch. Charges every draft's cost to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
-        most = [self._max_rows(s, c) for s, c in drafted]
-        survivals = [self._survival(s, c, c.confidences)[:n] for (s, c), n in zip(drafted, most, strict=True)]
+        most = [self._affords(s, step.draft + self._draft_seconds(c)) for s, c in drafted]
+        expected = [self._expected(s, c.source, len(c.ids), c.confidences) for s, c in drafted]
+        survivals = [chances[:n] for chances, n in zip(expected, most, strict=True)]
         lengths = best_lengths(survivals, step.extra.__getitem__, step.price)
-        extra = step.extra[sum(lengths)]
-        for (sequence, found), length in zip(drafted, lengths, strict=True):
-            seconds = self._drafting(sequence, found) + length * extra / max(1, sum(lengths))
-            sequence.outlook.lost += step.rounds(seconds)
-            self._losses.book(step.rounds(seconds))
-        if step.deciding:
-            spent = extra + sum(self._drafting(s, c) for s, c in drafted)
-            self._throughput.step(step.batch, 1.0 + spent / step.plain)
-        self._modelled = self._weighed(sequences, drafted, sum(lengths))
+        extra, drafting = step.extra[sum(lengths)], [self._drafting(s, c) for s, c in drafted]
+        for (sequence, _), length, seconds in zip(drafted, lengths, drafting, strict=True):
+            rounds = step.rounds(seconds + length * extra / max(1, sum(lengths)))
+            sequence.outlook.lost += rounds
+            self._losses.book(rounds)
+        if any(s.feed == s.num_pending for s in sequences):  # prefill earns no tokens
+            self._throughput.step(step.batch, 1.0 + (extra + sum(drafting)) / step.plain)
+        if self._running:
+            forwards = sum(drafting) - len(drafting) * step.draft
+            self._modelled = _weighed(self._running, sequences, sum(lengths), forwards)
         kept = {s: self._cut(s, c, n, top) for (s, c), n, top in zip(drafted, lengths, most, strict=True)}
         return [kept.get(s) or self._cut(s, c, 0, 0) for s, c in zip(sequences, candidates, strict=True)]
 
@@ -174,11 +180,9 @@ class CostPolicy(DraftPolicy):
             if candidates.source:
                 self._learn(sequence, candidates, verdict)
         rows, verify, draft = self._modelled
-        if self._running and rows and results.verifying:
-            times = (verify, results.verifying), (draft, results.drafting)
-            if self._running.took(rows, *times):
-                self._table = self._running.fitted()
-                self._steps = StepCosts(self._table, self._tokens, self._steps.most)
+        times = (verify, results.verifying), (draft, results.drafting)
+        if self._running and rows and results.verifying and self._running.took(rows, *times):
+            self._refit(self._running)
 
     def _learn(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Learn from a draft, and from its first trimmed token if the target's next token decides it."""
@@ -200,25 +204,23 @@ class CostPolicy(DraftPolicy):
         if self._keep:
             self._keep(self.acceptance)
         if self._running and self._keep_costs:
-            self._keep_costs(self._running.fitted())
+            self._refit(self._running)
+            self._keep_costs(self._table)
 
-    def _weighed(
-        self,
-        sequences: collections.abc.Sequence[Sequence],
-        drafted: collections.abc.Sequence[tuple[Sequence, Candidates]],
-        positions: int,
-    ) -> tuple[int, float, float]:
-        """Return the step's rows and its seconds by the first table, prefill included."""
-        if self._running is None:
-            return 0, 0.0, 0.0
-        step, table, rows, draft = self._step, self._running.table, sum(s.feed for s in sequences) + positions, 0.0
-        context = sum(s.cached + s.feed for s in sequences) / len(sequences)
-        for sequence, found in drafted:
-            if found.source in table.drafters:
-                cost, forwards = table.drafters[found.source], 1 if found.source in table.whole else found.units
-                draft += forwards * cost.seconds(step.batch, step.batch, step.context) / step.batch
-                draft += self._reading(sequence, found.source, table)
-        return rows, table.target.seconds(rows, len(sequences), context), draft
+    def _refit(self, costs: RunningCosts) -> None:
+        self._table = costs.fitted()
+        self._steps.clear()
+
+    def _price(self, rows: int, batch: int, context: float) -> StepCost:
+        """Return the price of a step with `rows` rows from `batch` sequences before any draft."""
+        key = rows, batch, int(context) // BUCKET * BUCKET
+        if key not in self._steps:
+            if len(self._steps) >= MAX_KNOWN:
+                self._steps.clear()
+            longest = max([batch * self._tokens, *self._longer.values()])
+            self._steps[key] = self._table.step(*key, longest)
+        found = self._steps[key]
+        return replace(found, price=self._throughput.speedup * batch / found.plain)
 
     def _cap(self, sequence: Sequence) -> Cap:
         own, bar = self._drafter_caps(sequence)
@@ -238,8 +240,7 @@ class CostPolicy(DraftPolicy):
         best = max(found, key=lambda source: found[source][1], default="")
         for source, (_, gain) in found.items():
             if source != best and gain > 0.0:
-                tried = self._begin_seconds(source) + self._token_seconds(source) + self._step.draft + self._step.row
-                explores = self._throughput.explore(self._step.rounds(tried))
+                explores = self._tries(source)
                 own[source] = Cap(1) if explores else NOTHING
                 own[best] = NOTHING if explores else own[best]
         return own, found[best][1] if found else 0.0
@@ -254,22 +255,25 @@ class CostPolicy(DraftPolicy):
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """Return a drafter's cap and expected gain in tokens. Without a gain it sometimes explores one token."""
-        step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
+        step, (begin, token) = self._step, self._forward_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
         coming = sequence.remaining / 4  # assumes two tokens per round and half the remaining length
-        if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source, self._table):
+        if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
-        if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
-            return Cap(1), 0.0
-        return NOTHING, 0.0
+        return Cap(1) if most and self._tries(source) else NOTHING, 0.0
+
+    def _tries(self, source: str) -> bool:
+        """Return whether one token of a drafter is tried for exploration."""
+        step = self._step
+        return self._throughput.explore(step.rounds(step.draft + sum(self._forward_seconds(source)) + step.row))
 
     def _unit_pays(self, sequence: Sequence, source: str, confidences: collections.abc.Sequence[float]) -> bool:
         """Return whether one more target token is worth its drafting time and its row, after these units."""
         done = len(confidences)
         so_far = self._expected(sequence, source, done, confidences)[-1]
         following = self.acceptance.rate(source, self._context(sequence), round(done / self._units[source]))
-        return so_far * following > self._step.price * (self._token_seconds(source) + self._step.row)
+        return so_far * following > self._step.price * (self._forward_seconds(source)[1] + self._step.row)
 
     def _expected(
         self,
@@ -280,14 +284,8 @@ class CostPolicy(DraftPolicy):
     ) -> list[float]:
         return self.acceptance.survival(source, self._context(sequence), count, confidences)
 
-    def _survival(
-        self, sequence: Sequence, candidates: Candidates, confidences: collections.abc.Sequence[float]
-    ) -> list[float]:
-        count = len(candidates.ids)
-        return self._expected(sequence, candidates.source, count, confidences) if count else []
-
     def _context(self, sequence: Sequence) -> str:
-        return sequence.outlook.context if self.follows_syntax else ANYWHERE
+        return sequence.outlook.context if self._syntax else ANYWHERE
 
     def _left(self, sequence: Sequence) -> float:
         return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
@@ -299,45 +297,35 @@ class CostPolicy(DraftPolicy):
         """
         return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
-    def _max_rows(self, sequence: Sequence, candidates: Candidates) -> int:
-        """Return how many rows of a draft may be risked. A drafter's forwards were already limited by its cap."""
-        if candidates.source in self._table.drafters:
-            seconds = self._step.draft + self._draft_seconds(candidates)
-            return self._step.affords(self._left(sequence) - self._step.rounds(seconds))
-        return self._affords(sequence, self._step.draft)
-
     def _drafting(self, sequence: Sequence, candidates: Candidates) -> float:
         """Return one sequence's share of its draft's time.
 
         Includes the drafter's prefill, which is booked but does not limit the first draft: otherwise a text with a long
         prompt would never get one.
         """
-        source, seconds = candidates.source, self._step.draft
-        if source in self._table.drafters:
-            seconds += self._draft_seconds(candidates) + self._reading(sequence, source, self._table)
-        return seconds
+        return self._step.draft + self._draft_seconds(candidates) + self._reading(sequence, candidates.source)
 
     def _longest(self, source: str) -> int:
         """Return the longest draft of a source in this step."""
         fitting = max(self._tokens, (len(self._step.extra) - 1) // self._step.batch)
         return min(fitting, self._longer.get(source, self._tokens))
 
-    def _token_seconds(self, source: str) -> float:
-        """Return one sequence's share of the forwards that draft one target token."""
-        return 0.0 if source in self._table.whole else self._units[source] * self._step.forwards[source]
-
-    def _begin_seconds(self, source: str) -> float:
-        """Return one sequence's share of a forward that produces a whole draft."""
-        return self._step.forwards[source] if source in self._table.whole else 0.0
+    def _forward_seconds(self, source: str) -> tuple[float, float]:
+        """Return one sequence's share of a drafter's forwards: for the draft as a whole, and for each target token."""
+        share = self._step.forwards[source]
+        return (share, 0.0) if source in self._table.whole else (0.0, self._units[source] * share)
 
     def _draft_seconds(self, candidates: Candidates) -> float:
         """Return one sequence's share of the forwards for a draft."""
         forwards = 1 if candidates.source in self._table.whole else candidates.units
-        return forwards * self._step.forwards[candidates.source]
+        return forwards * self._step.forwards.get(candidates.source, 0.0)
 
-    def _reading(self, sequence: Sequence, source: str, table: CostTable) -> float:
+    def _reading(self, sequence: Sequence, source: str) -> float:
         """Return the seconds that a drafter needs for unread text before its first unit, beyond a one-row forward."""
-        cost, unread = table.drafters[source], len(sequence.ids) - sequence.outlook.read_by.get(source, 0) + 1
+        cost = self._table.drafters.get(source)
+        if cost is None:
+            return 0.0
+        unread = len(sequence.ids) - sequence.outlook.read_by.get(source, sequence.stats.cached_tokens) + 1
         return cost.seconds(unread, 1, self._step.context) - cost.seconds(1, 1, self._step.context)
 
     def _cut(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> Candidates:
@@ -358,3 +346,15 @@ class CostPolicy(DraftPolicy):
             why = "the next row does not pay" if length else "not even one row pays"
         chance, seen = self.acceptance.rate(source, context, 0), self.acceptance.seen(source, context)
         return f"{context or 'any context'}: {source} {chance:.2f} (n={seen:.0f}) → {length}; {why}"
+
+
+def _weighed(
+    costs: RunningCosts, sequences: collections.abc.Sequence[Sequence], positions: int, forwards: float
+) -> tuple[int, float, float]:
+    """Return the step's rows and its seconds by the first table, prefill included.
+
+    `positions` are verified. By the current table, the drafters' forwards take `forwards` seconds.
+    """
+    rows = sum(s.feed for s in sequences) + positions
+    context = sum(s.cached + s.feed for s in sequences) / len(sequences)
+    return rows, costs.table.target.seconds(rows, len(sequences), context), forwards / costs.drafting

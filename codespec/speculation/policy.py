@@ -1,4 +1,4 @@
-"""Draft policies: how far to draft in each step. A new policy is one class, tried without any other change:
+"""Draft policies: how far to draft in each step. A new policy is one class in a file of its own:
 
     # wide.py
     from codespec.speculation.policy import DraftPlan, DraftPolicy, lookup_cap
@@ -15,15 +15,18 @@
             self.length = max(1, min(16, 2 + max(accepted, default=self.length)))
 
 `codespec bench policy --policy-file wide.py` compares it with the others on the same recorded completions. No text
-depends on a policy, because the target verifies all drafts. The default is in `cost_policy`; here are a fixed length, a
-table by syntax, and user caps over any policy.
+depends on a policy, because the target verifies all drafts; users' caps hold under any policy.
+
+The texts of a batch are `codespec.sequence.Sequence`s: `ids` are their tokens, and after `follow_syntax()`
+`outlook.context` is the syntax where they end. A `Cap` limits a draft, by proposer if it has `by_source`. The default
+policy is in `cost_policy`; here are a fixed length and a table by syntax.
 """
 
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 
@@ -62,13 +65,9 @@ class StepResults:
 
 
 class DraftPolicy:
-    """Plans drafts and learns from their results. Only `plan` is required.
-
-    `follows_syntax` is whether it uses syntax contexts (`Sequence.follow_syntax`).
-    """
+    """Plans drafts and learns from their results. Only `plan` is required."""
 
     name: str
-    follows_syntax = False
 
     def plan(self, batch: Batch) -> DraftPlan:
         """Return the plan for a step of these sequences. A sequence without `room` may not draft in it."""
@@ -86,13 +85,6 @@ class DraftPolicy:
 
     def close(self) -> None:
         """Save the learned state, if configured."""
-
-
-def follow_syntax(batch: Batch) -> None:
-    """Update the syntax context of every sequence that may draft."""
-    for sequence in batch:
-        if sequence.room:
-            sequence.follow_syntax()
 
 
 def lookup_cap(tokens: int) -> Cap:
@@ -123,60 +115,15 @@ class Ds4Table(FixedLength):
     """
 
     name = "ds4-80"
-    follows_syntax = True
 
     def plan(self, batch: Batch) -> DraftPlan:
         """Return the table's cap for each sequence, or ELSEWHERE if the table has none."""
-        follow_syntax(batch)
         return DraftPlan([lookup_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in batch])
 
 
 def _tabled(sequence: Sequence) -> int:
+    sequence.follow_syntax()
     if sequence.outlook.context == "free_text" or len(sequence.ids) < WARM_UP:
         return 0
     tip = (sequence.known or sequence.context)[-1:]
     return MARKED if sequence.outlook.context == "comment" or (tip and tip in TRIGGERS) else ELSEWHERE
-
-
-class WrappedPolicy(DraftPolicy):
-    """Another policy whose methods a subclass may change or watch. By default all go to `policy`."""
-
-    def __init__(self, policy: DraftPolicy) -> None:
-        self.name, self.follows_syntax = policy.name, policy.follows_syntax
-        self.policy = policy
-
-    def plan(self, batch: Batch) -> DraftPlan:
-        """Delegate to the policy."""
-        return self.policy.plan(batch)
-
-    def observe(self, results: StepResults) -> None:
-        """Delegate to the policy."""
-        self.policy.observe(results)
-
-    def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Delegate to the policy."""
-        return self.policy.seconds(rows, batch, context)
-
-    def close(self) -> None:
-        """Delegate to the policy."""
-        self.policy.close()
-
-
-class UserCapped(WrappedPolicy):
-    """Another policy limited by user caps, by `class` or `language.class`. The language's cap takes precedence."""
-
-    def __init__(self, policy: DraftPolicy, limits: Mapping[str, int]) -> None:
-        super().__init__(policy)
-        self.follows_syntax = True
-        self._limits = dict(limits)
-
-    def plan(self, batch: Batch) -> DraftPlan:
-        """Return the policy's plan, limited to the user's caps."""
-        follow_syntax(batch)
-        plan = self.policy.plan(batch)
-        return replace(plan, caps=[self._limited(s, cap) for s, cap in zip(batch, plan.caps, strict=True)])
-
-    def _limited(self, sequence: Sequence, cap: Cap) -> Cap:
-        outlook = sequence.outlook
-        limit = self._limits.get(f"{outlook.language}.{outlook.context}", self._limits.get(outlook.context))
-        return cap if limit is None or cap.tokens <= limit else replace(cap, tokens=limit)

@@ -10,7 +10,7 @@ from codespec.backends.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.backends.loader import load_files
 from codespec.backends.memory_plan import Need, make_room
 from codespec.errors import ConfigError, ModelError
-from codespec.proposers.base import ChainProposer, Proposer
+from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
@@ -40,6 +40,7 @@ from codespec.user_folders import named_path
 
 if TYPE_CHECKING:
     from codespec.backends.heads.checkpoint import LoadedHead
+    from codespec.proposers.head import HeadProposer
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
 MAX_SLOTS = 1024
@@ -57,8 +58,9 @@ class Parts(TypedDict):
     """The arguments of an engine."""
 
     target: LanguageModel
-    proposer: Proposer | None
+    proposers: list[Proposer]
     policy: DraftPolicy
+    caps: Mapping[str, int]
     context: int
     prompt_budget: int
     reading: ReadingSpeed | None
@@ -114,13 +116,15 @@ def prepare(
     _tune_host(needs, config, chunk, tell, notes)
     reading = find_reading(target, notes)
     budget = prompt_budget(reading, config.first_answer_ms, context)
-    proposer = _proposer(target, drafter, head, config, slots, min(reads, WINDOW * budget))
-    policy = choose_policy(config, proposer, target, drafter, notes)
+    reader = _head_proposer(target, head, config)
+    proposers = _proposers(target, drafter, reader, config, slots, min(reads, WINDOW * budget))
+    policy = choose_policy(config, [each.name for each in proposers], target, drafter, notes, reader)
     tuned = tune(config, policy.seconds, most)
     return Parts(
         target=target,
-        proposer=proposer,
+        proposers=proposers,
         policy=policy,
+        caps=config.caps,
         context=context,
         prompt_budget=budget,
         reading=reading if config.first_answer_ms else None,
@@ -223,29 +227,34 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     return head
 
 
-def _proposer(
+def _head_proposer(target: LanguageModel, head: LoadedHead | None, config: EngineConfig) -> HeadProposer | None:
+    if head is None:
+        return None
+    from codespec.backends.heads.drafting import make_runner  # with torch
+    from codespec.backends.torch.model import TorchModel
+    from codespec.proposers.head import make_proposer
+
+    assert isinstance(target, TorchModel)
+    return make_proposer(make_runner(head, target), config.prefill_chunk or USUAL_CHUNK)
+
+
+def _proposers(
     target: LanguageModel,
     drafter: LanguageModel | None,
-    head: LoadedHead | None,
+    head: HeadProposer | None,
     config: EngineConfig,
     slots: int,
     window: int,
-) -> Proposer | None:
+) -> list[Proposer]:
     parts: list[Proposer] = []
-    chunk = config.prefill_chunk or USUAL_CHUNK
     if config.proposers in ("chain", "prediction"):
         parts.append(PredictionProposer())
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if head is not None:
-        from codespec.backends.heads.drafting import make_runner  # with torch
-        from codespec.backends.torch.model import TorchModel
-        from codespec.proposers.head import make_proposer
-
-        assert isinstance(target, TorchModel)
-        parts.append(make_proposer(make_runner(head, target), chunk))
+        parts.append(head)
     if drafter is not None:
-        parts.append(DraftModel(drafter, window, slots, target=target.tokenizer, chunk=chunk))
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else ChainProposer(parts)
+        parts.append(
+            DraftModel(drafter, window, slots, target=target.tokenizer, chunk=config.prefill_chunk or USUAL_CHUNK)
+        )
+    return parts

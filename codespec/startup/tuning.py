@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codespec.api.engine_config import EngineConfig, split_policy
 from codespec.api.types import PREDICTION
 from codespec.backends.language_model import LanguageModel
 from codespec.files import Kept, digest
-from codespec.proposers.base import Proposer
+from codespec.proposers.draft_model import DraftModel
 from codespec.speculation.acceptance_model import Learned
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength, UserCapped
+from codespec.speculation.policy import DraftPolicy, Ds4Table, FixedLength
 from codespec.startup.timing import (
     SHORT,
     Shape,
@@ -36,6 +36,9 @@ from codespec.startup.timing import (
     turns,
 )
 from codespec.store.processor import processor
+
+if TYPE_CHECKING:
+    from codespec.proposers.head import HeadProposer
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
 MAX_BATCH, MAX_CHUNK, MIN_CHUNK = 16, 512, 64
@@ -113,41 +116,42 @@ def _chunk(seconds: Seconds) -> int:
 
 def choose_policy(
     config: EngineConfig,
-    proposer: Proposer | None,
+    sources: Sequence[str],
     target: LanguageModel,
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
+    head: HeadProposer | None = None,
 ) -> DraftPolicy:
-    """Return the configured policy. Messages for the user go to `notes`.
+    """Return the configured policy for the proposers with these names. Messages for the user go to `notes`.
 
     The models' slots must be free, because the models are timed.
     """
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
-    policy: DraftPolicy
     if name.startswith("cost"):
-        policy = _cost_policy(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
-    elif name == "fixed":
-        policy = FixedLength(longest if number is None else number)
-    else:
-        policy = Ds4Table(longest)
-    return UserCapped(policy, config.caps) if config.caps else policy
+        return _cost_policy(config, sources, target, drafter, notes, head) if sources else FixedLength(0)
+    if name == "fixed":
+        return FixedLength(longest if number is None else number)
+    return Ds4Table(longest)
 
 
 def _cost_policy(
     config: EngineConfig,
-    proposer: Proposer,
+    sources: Sequence[str],
     target: LanguageModel,
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
+    head: HeadProposer | None,
 ) -> CostPolicy:
-    heads = [repr(head.config) for head in proposer.heads.values()]
-    learned = Learned(pair_fingerprint(target, drafter, heads), notes) if config.learn else None
-    costs = price(target, proposer.models, notes, proposer.heads)
-    table = kept_table(target, proposer.models, proposer.heads)
+    drafters = {DraftModel.name: drafter} if drafter is not None and DraftModel.name in sources else {}
+    heads = {head.name: head.runner} if head is not None else {}
+    shapes = [repr(runner.config) for runner in heads.values()]
+    learned = Learned(pair_fingerprint(target, drafter, shapes), notes) if config.learn else None
+    costs = price(target, drafters, notes, heads)
+    table = kept_table(target, drafters, heads)
     return CostPolicy(
         costs,
-        proposer.names,
+        sources,
         tokens=longest_draft(config.draft_tokens, costs),
         # A prediction is either right for many tokens or soon known to be wrong.
         longer={PREDICTION: 2 * config.draft_tokens},

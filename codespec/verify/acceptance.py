@@ -1,10 +1,9 @@
-"""Acceptance rules for drafts, and the target's view of a round that they use."""
+"""The two acceptance rules, and the target's view of a round that they use."""
 
 from __future__ import annotations
 
 import collections.abc
 from dataclasses import dataclass
-from typing import Protocol
 
 from codespec.api.types import CompletionRequest
 from codespec.backends.language_model import Logits, on_host
@@ -56,49 +55,34 @@ class View:
         return noise.uniform(noise.row_key(self.request.seed, self.choice, position.offset, position.silent, purpose))
 
 
-class AcceptanceRule(Protocol):
-    """Decides how many candidates are accepted, and which token follows them."""
+def match(candidates: Candidates, view: View) -> tuple[int, int]:
+    """Accept the longest prefix in which candidates equal the target's choices.
 
-    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Return the number of accepted candidates and the target's correction or bonus token."""
-        ...
-
-
-class MatchRule:
-    """Accepts the longest prefix in which candidates equal the target's choices.
-
-    Exact for greedy and for seeded sampling with any draft, because a choice does not depend on the draft (string-level
-    exact match if the draft is text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
+    Return the number of accepted candidates, and the target's own token after them. Exact for greedy and for seeded
+    sampling with any draft, because a choice does not depend on the draft (string-level exact match if the draft is
+    text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
     """
-
-    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Compare candidates with choices up to the first difference."""
-        for row, candidate in enumerate(candidates.ids):
-            choice = view.chosen(row)
-            if choice != candidate:
-                return row, choice
-        return len(candidates.ids), view.chosen(len(candidates.ids))
+    for row, candidate in enumerate(candidates.ids):
+        choice = view.chosen(row)
+        if choice != candidate:
+            return row, choice
+    return len(candidates.ids), view.chosen(len(candidates.ids))
 
 
-class RejectionRule:
-    """Speculative sampling (Leviathan et al. 2023; Chen et al. 2023).
+def reject(candidates: Candidates, view: View) -> tuple[int, int]:
+    """Speculative sampling (Leviathan et al. 2023; Chen et al. 2023). Returns the same as `match`.
 
     A candidate sampled from q is accepted with probability min(1, p/q). If it is rejected, a token is sampled from the
-    normalized positive part of p − q.
-
-    The text depends on the draft, but its distribution is the target's, provided each candidate was sampled from the
-    row of q that came with it and no candidate was dropped because of its value.
+    normalized positive part of p − q. The text depends on the draft, but its distribution is the target's, provided
+    each candidate was sampled from the row of q that came with it and none was dropped because of its value.
     """
-
-    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Accept up to the first rejected candidate. If all are accepted, add the target's own choice."""
-        for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
-            ours = view.probabilities(row)
-            if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
-                beyond = ours.copy()
-                both = min(ours.size, theirs.size)  # one model may have extra rows for ids without text
-                beyond[:both] -= theirs[:both]
-                beyond.clip(0.0, out=beyond)
-                if beyond.any():  # otherwise p and q differ only by rounding: accept
-                    return row, draw(beyond, view.uniform(row, REDRAWING))
-        return len(candidates.ids), view.chosen(len(candidates.ids))
+    for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
+        ours = view.probabilities(row)
+        if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
+            beyond = ours.copy()
+            both = min(ours.size, theirs.size)  # one model may have extra rows for ids without text
+            beyond[:both] -= theirs[:both]
+            beyond.clip(0.0, out=beyond)
+            if beyond.any():  # otherwise p and q differ only by rounding: accept
+                return row, draw(beyond, view.uniform(row, REDRAWING))
+    return len(candidates.ids), view.chosen(len(candidates.ids))

@@ -16,7 +16,7 @@ from codespec.api.types import TokenLogprob
 from codespec.backends.language_model import LanguageModel, Logits, Rows, on_host
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.align import held_vocabulary
-from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
+from codespec.verify.acceptance import View, match, reject
 from codespec.verify.sampling import Position, Row, SampledRow, Sampler
 
 if TYPE_CHECKING:
@@ -41,28 +41,20 @@ class Turn:
 
 
 class Verifier:
-    """The target's side of a round.
+    """The target's side of a round."""
 
-    `rule` applies to candidates without probabilities; those with the drafter's probabilities are verified by
-    rejection.
-    """
-
-    def __init__(self, target: LanguageModel, rule: AcceptanceRule) -> None:
+    def __init__(self, target: LanguageModel) -> None:
         self.target = target
-        self.rule = rule
-        self.rejection = RejectionRule()
         self.sampler = Sampler(target.token_bytes)
         self.device_sampler = device_sampler_of(target)
         self._held = held_vocabulary(target.tokenizer)
 
-    def verify(self, turns: collections.abc.Sequence[Turn]) -> list[View | None]:
-        """Run all turns in one forward. Return the target's view of each turn, or None if it decides no token."""
-        return self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
+    def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
+        """Run all turns in one forward, apply the acceptance rule, and roll back rejected positions.
 
-    def accept(
-        self, turns: collections.abc.Sequence[Turn], views: collections.abc.Sequence[View | None]
-    ) -> list[Verdict | None]:
-        """Apply the acceptance rule, roll back rejected positions, and return a verdict for each view."""
+        Returns a verdict for each turn, or None if it decides no token.
+        """
+        views = self._views(turns, self.target.step([self._rows(turn) for turn in turns]))
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):
             self._settle(turn, verdict)
@@ -78,13 +70,17 @@ class Verifier:
     def _views(self, turns: collections.abc.Sequence[Turn], logits: Logits) -> list[View | None]:
         """Return the target's view of each turn that decides. `logits` is [all their rows, vocabulary]."""
         views: list[View | None] = []
+        matched: list[tuple[int, View]] = []  # those that need no whole rows, each with its first row
         row = 0
         for turn in turns:
             count = len(turn.candidates.ids) + 1 if turn.decides else 0
-            views.append(self._view(turn, logits[row : row + count]) if count else None)
+            view = self._view(turn, logits[row : row + count]) if count else None
+            views.append(view)
+            if view is not None and not turn.candidates.probabilities:
+                matched.append((row, view))
             row += count
-        if self.device_sampler is not None:
-            self._choose(self.device_sampler, turns, views, logits)
+        if self.device_sampler is not None and matched:
+            _choose(self.device_sampler, matched, logits)
         return views
 
     def _view(self, turn: Turn, logits: Logits) -> View:
@@ -93,40 +89,9 @@ class Verifier:
         positions = self._positions(sequence, turn.candidates.ids)
         return View(self.sampler, sequence.request, sequence.choice, logits, positions, own)
 
-    def _choose(
-        self,
-        sampler: DeviceSampler,
-        turns: collections.abc.Sequence[Turn],
-        views: collections.abc.Sequence[View | None],
-        logits: Any,
-    ) -> None:
-        """Choose for all rows on the logits' device, with one copy to the host.
-
-        Skips turns that are verified by rejection, which need their whole rows.
-        """
-        row = 0
-        positions: list[int] = []
-        rows: list[SampledRow] = []
-        waiting: list[View] = []
-        for turn, view in zip(turns, views, strict=True):
-            if view is None:
-                continue
-            count = len(view.positions)
-            if not turn.candidates.probabilities:
-                positions += range(row, row + count)
-                rows += [SampledRow(view.request, view.choice, position) for position in view.positions]
-                waiting.append(view)
-            row += count
-        if not rows:
-            return
-        chosen = iter(sampler.choose(logits if len(rows) == len(logits) else logits[positions], rows).tolist())
-        for view in waiting:
-            view.picked = [next(chosen) for _ in view.positions]
-
     def _judge(self, turn: Turn, view: View) -> Verdict:
         sequence, candidates = turn.sequence, turn.candidates
-        rule = self.rejection if candidates.probabilities else self.rule
-        accepted, last = rule.judge(candidates, view)
+        accepted, last = (reject if candidates.probabilities else match)(candidates, view)
         committed = (*candidates.ids[:accepted], last)
         if view.logprobs is None or sequence.request.logprobs is None:
             return Verdict(accepted, committed)
@@ -146,7 +111,8 @@ class Verifier:
         before = list(sequence.ids) if penalized else []
         positions = []
         for candidate in (*candidates, None):
-            positions.append(Position(offset, silent, tuple(before), self._allowed(sequence.held[offset:])))
+            held = sequence.held[offset:]
+            positions.append(Position(offset, silent, tuple(before), self._held.allowed_ids(held) if held else None))
             if candidate is None:
                 break
             spelled = token_bytes[candidate]
@@ -154,11 +120,6 @@ class Verifier:
             if penalized:
                 before.append(candidate)
         return positions
-
-    def _allowed(self, held: bytes) -> list[int] | None:
-        if not held:
-            return None
-        return self._held.allowed_ids(held)
 
 
 def device_sampler_of(model: LanguageModel) -> DeviceSampler | None:
@@ -168,6 +129,15 @@ def device_sampler_of(model: LanguageModel) -> DeviceSampler | None:
     from codespec.verify.device_sampling import DeviceSampler  # with torch, which models on the host do not need
 
     return DeviceSampler(model.token_bytes, model.device)
+
+
+def _choose(sampler: DeviceSampler, views: collections.abc.Sequence[tuple[int, View]], logits: Any) -> None:
+    """Choose for all rows of these views on the logits' device, with one copy to the host."""
+    numbers = [first + offset for first, view in views for offset in range(len(view.positions))]
+    rows = [SampledRow(view.request, view.choice, position) for _, view in views for position in view.positions]
+    chosen = iter(sampler.choose(logits if len(rows) == len(logits) else logits[numbers], rows).tolist())
+    for _, view in views:
+        view.picked = [next(chosen) for _ in view.positions]
 
 
 def _own_logprobs(logits: Logits) -> list[Row]:

@@ -18,7 +18,7 @@ from typing import Any
 SECONDS = 120
 TOKEN = "a-token-of-some-length"
 LIGHT = ("codespec.cli", "codespec.cli.daemon_checks", "asyncio", "filelock", "tqdm")  # no torch
-ENGINE = ("codespec.engine.build", "codespec.backends.native.model", "transformers.models.llama.modeling_llama")
+ENGINE = ("codespec.engine.engine", "codespec.backends.native.model", "transformers.models.llama.modeling_llama")
 # Receives jobs with their stdin, stdout and stderr, and runs each in a fork, which ends like an interpreter.
 FORK_SERVER = """
 import gc, importlib, json, os, runpy, socket, sys, traceback

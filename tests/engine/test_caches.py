@@ -43,7 +43,7 @@ def target_gap(engine: Engine, sequence: Sequence, twin: TorchModel) -> float:
 
 def drafter_gap(engine: Engine, sequence: Sequence, twin: TorchModel) -> float:
     """Compare the drafter's cache up to the length it counts as cached; it may have drafted further."""
-    proposer = engine.proposer
+    proposer = engine.proposers[0]
     assert isinstance(proposer, DraftModel)
     text = proposer._texts.get(sequence)
     if text is None:

@@ -6,7 +6,6 @@ import pytest
 from codespec_grammars import Context, Cursor, workers
 
 from codespec.api.types import CompletionRequest
-from codespec.speculation.policy import UserCapped
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.toy_tokenizers import toy_tokenizer
 
@@ -28,8 +27,7 @@ def test_a_completion_looks_up_no_context(
     monkeypatch.setattr(workers, "look_up", lambda *asked: looked_up.append(asked))
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     engine = parrot_engine(parrot, Prompter(parrot, (4,)))
-    if caps:
-        engine.policy = UserCapped(engine.policy, caps)
+    engine.caps = caps or {}
     request = CompletionRequest(prefix=PREFIX, suffix="\n", language="python", shape="auto", cursor=cursor)
     (done,) = engine.complete([request])
     assert done.text and done.stats.rounds > 1

@@ -48,15 +48,32 @@ def test_nothing_is_drafted_for_a_prompt_under_way() -> None:
     engine, proposer = watched()
     engine.prefill_chunk = 16
     engine.complete([CompletionRequest(prefix=PREFIX + SPOKEN[:50], max_tokens=3)])
-    assert [cap for cap, _, _ in proposer.seen][:4] == [0, 0, 0, 2]
+    (cap, _, length), *_ = proposer.seen
+    assert (cap, length) == (2, len(PREFIX + SPOKEN[:50]))
 
 
 @pytest.mark.parametrize("warmup", [0, 6, 7, 10, 1000])
 def test_warm_up_counts_the_prompt_too(warmup: int) -> None:
     engine, proposer = watched(warmup=warmup)
     engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])
+    assert bool(proposer.seen) == (warmup < 1000)
     for cap, wanted, length in proposer.seen:
-        assert cap == (min(4, wanted - 1) if length >= warmup else 0)
+        assert cap == min(4, wanted - 1) and length >= warmup
+
+
+@pytest.mark.parametrize(
+    ("context", "language", "most"),
+    [("docstring", "python", 0), ("docstring", "go", 4), ("comment", "go", 2), ("statement", "go", 9)],
+)
+def test_a_users_number_is_a_hard_cap(context: str, language: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def follow(sequence: Sequence) -> None:
+        sequence.outlook.context, sequence.outlook.language = context, language
+
+    monkeypatch.setattr(Sequence, "follow_syntax", follow)
+    engine, proposer = watched(cap=9)
+    engine.caps = {"comment": 2, "docstring": 4, "python.docstring": 0}
+    engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=30)])
+    assert max([cap for cap, _, _ in proposer.seen], default=0) == most
 
 
 @pytest.mark.parametrize(

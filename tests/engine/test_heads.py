@@ -11,17 +11,18 @@ import pytest
 import torch
 
 from codespec.api.engine_config import SHIPPED
-from codespec.api.types import Completion
+from codespec.api.types import Completion, FinishReason
 from codespec.backends.heads.config import Kind
 from codespec.backends.heads.drafting import HeadRunner, make_runner
 from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
+from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
 from tests.engine.test_device_steps import device_model
-from tests.pairs import build, model, prompts, run, texts, total, varied_requests
+from tests.pairs import build, drafters, model, prompts, run, texts, total, varied_requests
 from tests.random_heads import random_head, save_eagle3
 
 TARGETS = (
@@ -88,7 +89,7 @@ class Witness(HeadProposer):
         self.pairs += [pair for pair in zip(message, again, strict=True) if pair[0].ids or pair[1].ids]
         return message
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
         """Keep nothing of a sequence."""
 
 
@@ -99,12 +100,13 @@ def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None
     """
     one = target("llama", "gpt2", "float32")
     engine = build(one, head=random_head(one, kind), proposers="head", max_batch=batch)
-    assert isinstance(engine.proposer, HeadProposer)
+    (inner,) = engine.proposers
+    assert isinstance(inner, HeadProposer)
     fresh = make_runner(random_head(one, kind), one)
     assert one.cache is not None
     one.cache.followers.remove(fresh.cache)
-    witness = Witness(engine.proposer, fresh)
-    engine.proposer = witness
+    witness = Witness(inner, fresh)
+    engine.proposers = (witness,)
     requests = varied_requests()
     requests += [replace(request, prefix=request.prefix[: 1 + len(request.prefix) // 2]) for request in requests]
     for _ in range(2):
@@ -121,8 +123,9 @@ def test_a_head_reads_ahead_in_a_warm_up(kind: Kind) -> None:
     request = varied_requests()[4]
     long = replace(request, prefix="".join(prompts()))
     engine.complete([replace(long, max_tokens=0)])
-    assert isinstance(engine.proposer, HeadProposer)
-    read = max(engine.proposer.runner.cache.done)
+    (proposer,) = engine.proposers
+    assert isinstance(proposer, HeadProposer)
+    read = max(proposer.runner.cache.done)
     assert read > 100
     done = engine.complete([long])[0]
     assert done.stats.by_source[kind].drafted
@@ -132,7 +135,7 @@ def test_a_head_reads_ahead_in_a_warm_up(kind: Kind) -> None:
 def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
     engine = engine_with_head(kind, "llama", "gpt2", "float32")
     seen: list[tuple[Cap, Draft]] = []
-    inner = engine.proposer
+    (inner,) = engine.proposers
     whole = inner.propose
 
     def propose(sequences: Any, caps: Any) -> list[Draft]:
@@ -196,8 +199,8 @@ def test_the_starter_target_with_a_head_of_the_settings(tmp_path: Path) -> None:
     settings = {"target": str(SHIPPED / "target"), "learn": False, "warmup": 0, "max_batch": 4, "threads": 1}
     requests = varied_requests(n=1)[:3]
     plain_ = Engine.load(**settings, drafter=None)
-    assert "draft_model" not in plain_.proposer.names
-    assert "draft_model" in Engine.load(**settings, drafter=str(SHIPPED / "drafter")).proposer.names
+    assert not any(isinstance(each, DraftModel) for each in plain_.proposers)
+    assert drafters(Engine.load(**settings, drafter=str(SHIPPED / "drafter")))
     wanted = texts(run(plain_, requests, together=False, speculate=False))
     for proposers, policy in (("head", "fixed:4"), ("chain", "cost+syntax")):
         engine = Engine.load(**settings, head=str(tmp_path), proposers=proposers, policy=policy)

@@ -109,7 +109,7 @@ def test_cancelling_between_rounds() -> None:
         ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
         assert ids == done.token_ids or (sequence in gone and done.token_ids[: len(ids)] == ids)
         assert (sequence.finish_reason == "cancelled") == (sequence in gone)
-    assert set(engine.proposer.released) == set(running)  # type: ignore[attr-defined]
+    assert set(engine.proposers[0].released) == set(running)  # type: ignore[attr-defined]
 
 
 def test_cancelling_the_first_of_several_alternatives() -> None:
@@ -199,5 +199,5 @@ def test_a_failing_step_leaves_nothing_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         engine.complete([REQUEST, REQUEST])
     assert is_free(engine)
-    engine.proposer = Prompter(parrot)
+    engine.proposers = (Prompter(parrot),)
     assert texts(engine.complete([REQUEST]))[0][1] == SPOKEN

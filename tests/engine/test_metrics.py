@@ -13,7 +13,7 @@ from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import FixedLength, UserCapped
+from codespec.speculation.policy import FixedLength
 from tests.parrot import Parrot, Prompter, parrot_engine
 from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer
@@ -122,9 +122,9 @@ def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
 
 
 def test_where_no_table_is_nothing_is_claimed() -> None:
-    assert FixedLength(3).seconds(1) == UserCapped(FixedLength(3), {}).seconds(1) == 0
+    assert FixedLength(3).seconds(1) == 0
     rule = CostPolicy(table(), ("suffix",))
-    assert UserCapped(rule, {"comment": 1}).seconds(2, 1, 5) == rule.seconds(2, 1, 5) > rule.seconds(1) > 0
+    assert rule.seconds(2, 1, 5) > rule.seconds(1) > 0
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     stats = parrot_engine(parrot).complete([CompletionRequest(prefix=PREFIX, max_tokens=5)])[0].stats
     assert stats.plain_ms == stats.decode_ms == 0

@@ -14,7 +14,6 @@ from codespec.api.limits import MAX_PREDICTION
 from codespec.api.types import Completion, CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.proposers.base import ChainProposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
@@ -105,8 +104,8 @@ def test_the_policy_drafts_further_than_usual_while_few_are_written() -> None:
     costs = CostTable(ForwardCost.from_points([Point(1, 1, 0, 1.0), Point(64, 1, 0, 1.5)]))
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
     policy = CostPolicy(costs, ("prediction", "suffix"), tokens=16, longer={"prediction": 48}, syntax=False)
-    proposer = ChainProposer([PredictionProposer(), SuffixProposer()])
-    engine = Engine(parrot, proposer, policy, context=1024, max_batch=4, warmup=0)
+    proposers = [PredictionProposer(), SuffixProposer()]
+    engine = Engine(parrot, proposers, policy, context=1024, max_batch=4, warmup=0)
 
     def lengths(count: int) -> dict[str, int]:
         engine.metrics.tallies.clear()

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
-from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from tests.pairs import build, model, prompts
 
@@ -15,7 +14,7 @@ REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", sc
 
 def test_another_scope_begins_as_if_nothing_had_been_asked() -> None:
     engine = build(model("llama", "gpt2"), drafter=model("gpt_neox", "bytes", seed=1), draft_tokens=8)
-    engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
+    engine.proposers = (SuffixProposer(), *engine.proposers)
     requests = [REQUEST, replace(REQUEST, scope="theirs"), replace(REQUEST, scope=""), REQUEST]
     done = [engine.complete([request])[0] for request in requests]
     first, *others, again = [completion.stats for completion in done]

@@ -42,7 +42,7 @@ def compile_kernels(served: Served) -> None:
     """
     assert served.source.loaded is not None
     engine = served.source.loaded.engine
-    networks = [engine.target.network, engine.proposer.proposers[1].model.network]  # type: ignore[union-attr]
+    networks = [engine.target.network, engine.proposers[1].model.network]  # type: ignore[union-attr]
     layers = [layer for network in networks for layer in tiled_linears(network)]
 
     def compute() -> None:

@@ -34,7 +34,7 @@ def test_what_wrong_drafts_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     if find_pulled(SMALLER) is None:
         pytest.skip(f"{SMALLER} has not been pulled")
     engine = Engine.load(model=SMALLER, dtype="native", first_answer_ms=0)
-    engine.proposer = Spoiler(engine.proposer)
+    engine.proposers = tuple(map(Spoiler, engine.proposers))
     requests = read_requests(TOKENS)
     engine.complete([requests[0]])  # warm both ways
     off, on, drafted = [], [], 0

@@ -1,10 +1,10 @@
-"""The chain asks its proposers in order, and later ones only for sequences without a draft."""
+"""Proposers are asked in order, and later ones only for sequences without a draft."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
-from codespec.proposers.base import ChainProposer
+from codespec.proposers.base import first_drafts
 from codespec.sequence import Cap, Draft, Sequence
 from tests.pairs import Scripted
 from tests.proposers.test_lookup import sequence_of
@@ -18,7 +18,6 @@ class Only(Scripted):
         self.name = name
         self.word = word.encode()
         self.asked: list[list[Sequence]] = []
-        self.told: list[Sequence] = []
 
     def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
         self.asked.append(list(sequences))
@@ -27,14 +26,11 @@ class Only(Scripted):
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
         return Draft(b"x" * cap.tokens, self.name) if self.word in sequence.context else Draft()
 
-    def pause(self, sequence: Sequence) -> None:
-        self.told.append(sequence)
-
 
 def test_the_first_draft_counts() -> None:
     first, second = Only("first", "a"), Only("second", "b")
     both, later, none, idle = (sequence_of(text) for text in ("a b", "b", "c", "a b"))
-    drafts = ChainProposer([first, second]).propose([both, later, none, idle], [Cap(1), Cap(2), Cap(3), Cap(0)])
+    drafts = first_drafts([first, second], [both, later, none, idle], [Cap(1), Cap(2), Cap(3), Cap(0)])
     assert [draft.source for draft in drafts] == ["first", "second", "", ""]
     assert [len(draft.text) for draft in drafts] == [1, 2, 0, 0], "each with its own cap"
     assert first.asked == [[both, later, none]] and second.asked == [[later, none]]
@@ -42,15 +38,6 @@ def test_the_first_draft_counts() -> None:
 
 def test_later_proposers_are_not_asked_in_vain() -> None:
     first, second = Only("first", "a"), Only("second", "b")
-    chain = ChainProposer([first, second])
-    chain.propose([sequence_of("a"), sequence_of("a")], [Cap(1), Cap(1)])
-    chain.propose([sequence_of("b")], [Cap(0)])
+    first_drafts([first, second], [sequence_of("a"), sequence_of("a")], [Cap(1), Cap(1)])
+    first_drafts([first, second], [sequence_of("b")], [Cap(0)])
     assert second.asked == []
-
-
-def test_all_are_told() -> None:
-    parts = [Only("first", "a"), Only("second", "b")]
-    chain, sequence = ChainProposer(parts), sequence_of("a")
-    chain.pause(sequence)
-    chain.release(sequence)
-    assert all(part.told == part.released == [sequence] for part in parts)

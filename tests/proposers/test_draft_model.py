@@ -50,7 +50,8 @@ def test_a_vocabulary_in_another_order_is_not_shared() -> None:
     assert turned_bytes().fingerprint != toy_tokenizer("bytes").fingerprint
     target = model("llama", "bytes")
     engine = build(target, drafter=cousin("llama"))
-    assert isinstance(engine.proposer, DraftModel) and not engine.proposer.shared
+    (proposer,) = engine.proposers
+    assert isinstance(proposer, DraftModel) and not proposer.shared
 
 
 def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,14 +109,15 @@ def test_caps_of_zero_cost_nothing() -> None:
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     engine = build(target, drafter=drafter, draft_tokens=0)
     run(engine, varied_requests(n=1)[:2])
-    assert isinstance(engine.proposer, DraftModel) and drafter.cache is not None
-    assert not engine.proposer._texts and drafter.cache.lengths == [0] * drafter.cache.slots
+    (proposer,) = engine.proposers
+    assert isinstance(proposer, DraftModel) and drafter.cache is not None
+    assert not proposer._texts and drafter.cache.lengths == [0] * drafter.cache.slots
 
 
 def test_slots_come_back_and_are_used_again() -> None:
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     engine = build(target, drafter=drafter, max_batch=2)
-    proposer = engine.proposer
+    (proposer,) = engine.proposers
     assert isinstance(proposer, DraftModel)
     for _ in range(2):
         run(engine, varied_requests(n=1)[:5])

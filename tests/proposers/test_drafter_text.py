@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from codespec.api.types import CompletionRequest, Snippet
 from codespec.backends.torch.model import TorchModel
-from codespec.proposers.draft_model import DraftModel, Guess
+from codespec.proposers.draft_model import DraftModel, TextGuess
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length
 from codespec.text.speller import byte_level_alphabet
@@ -30,7 +30,7 @@ class Watch:
     def __init__(self) -> None:
         self.guesses = self.layouts = self.longest = self.moved = 0
 
-    def check(self, proposer: DraftModel, sequence: Sequence, guess: Guess) -> None:
+    def check(self, proposer: DraftModel, sequence: Sequence, guess: TextGuess) -> None:
         text, tokenizer = guess.text, proposer.model.tokenizer
         self.guesses += 1
         self.longest = max(self.longest, text.length)
@@ -52,10 +52,10 @@ class Watch:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Watch every drafter during a test."""
     seen = Watch()
-    opened, read = DraftModel._open, DraftModel._read
+    opened, read = DraftModel._open, DraftModel._lay_out
 
-    def watching(self: DraftModel, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
-        guess = opened(self, place, sequence, cap)
+    def watching(self: DraftModel, sequence: Sequence, cap: Cap) -> TextGuess | None:
+        guess = opened(self, sequence, cap)
         if guess is not None:
             seen.check(self, sequence, guess)
         return guess
@@ -65,7 +65,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         return read(self, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DraftModel, "_open", watching)
-    monkeypatch.setattr(DraftModel, "_read", counting)
+    monkeypatch.setattr(DraftModel, "_lay_out", counting)
     yield seen
     assert seen.guesses, "nothing was watched"
 
@@ -92,8 +92,9 @@ def test_bytes_for_bytes(watch: Watch) -> None:
 def test_a_context_shorter_than_the_text(kind: str, context: int, watch: Watch) -> None:
     target, drafter = model("llama", "gpt2"), model("qwen3", kind, seed=1)
     engine = build(target, drafter=drafter, draft_tokens=8)
-    assert isinstance(engine.proposer, DraftModel)
-    engine.proposer.context = context
+    (proposer,) = engine.proposers
+    assert isinstance(proposer, DraftModel)
+    proposer.context = context
     request = CompletionRequest(prefix="".join(prompts(3)), max_tokens=45)
     done = run(engine, [request])
     assert texts(done) == texts(run(build(target), [request], speculate=False))

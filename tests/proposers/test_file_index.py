@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.api.types import CompletionRequest, Owner
-from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import GRAM, FileIndex, KeptFiles, SuffixProposer, longest_match
 from codespec.sequence import Cap, Sequence
 from codespec.text.filters import StopFinder
@@ -89,7 +88,7 @@ def sequence(prefix: str, owner: Owner = HERE) -> Sequence:
 
 
 def test_drafts_copy_from_the_owners_files_only() -> None:
-    proposer = ChainProposer([SuffixProposer()])
+    proposer = SuffixProposer()
     proposer.look_up_in(HERE, [b"first_value = compute(alpha)\n", b"the_second_value = compute(beta)\n"])
     prefix = "my_second_value = compute("
     strangers = [Owner("user 2", "a.py"), Owner("user 1", "c.py"), Owner("", "")]

@@ -149,6 +149,6 @@ def test_the_cap_bounds_the_draft() -> None:
 def test_only_the_last_completions_are_remembered() -> None:
     proposer = SuffixProposer()
     for number in range(40):
-        proposer.release(sequence_of("", generated=f"unique_name_{number:03d} = {number}\n"))
+        proposer.release(sequence_of("", generated=f"unique_name_{number:03d} = {number}\n"), "stop")
     assert draft(proposer, sequence_of("unique_name_039")).text.startswith(b" = 39")
     assert not draft(proposer, sequence_of("unique_name_001")).text.startswith(b" = 1\n")

@@ -76,15 +76,14 @@ def test_without_a_prediction_nothing_is_kept() -> None:
     proposer = PredictionProposer()
     assert draft(proposer, sequence_of("x = 1\n")) is NOTHING
     assert not proposer._traces
-    assert draft(proposer, sequence_of("x = 1\n", prediction=OLD), tokens=0) is NOTHING
 
 
 def test_what_was_kept_goes_with_the_sequence() -> None:
     proposer, sequence = PredictionProposer(), sequence_of("", prediction=OLD)
     draft(proposer, sequence)
     assert list(proposer._traces) == [sequence]
-    proposer.release(sequence)
-    proposer.release(sequence_of("another"))
+    proposer.release(sequence, "stop")
+    proposer.release(sequence_of("another"), "stop")
     assert not proposer._traces
 
 
@@ -202,7 +201,7 @@ def ended(proposer: PredictionProposer, text: str, stop: str, last: int = 5, sco
     sequence = sequence_of("", text + stop, prediction=text, scope=scope)
     sequence.eos_ids, sequence.cut = frozenset({7}), len(text)
     sequence.ids.append(last)
-    proposer.release(sequence)
+    proposer.release(sequence, "stop")
 
 
 def test_the_last_stop_string_follows_the_prediction() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from codespec.api.types import Completion, CompletionRequest
-from codespec.proposers.base import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from tests.cli.conftest import Models
 from tests.cli.conftest import light_models as models  # noqa: F401
@@ -32,7 +31,7 @@ def toy() -> Iterator[Served]:
     """Serve a target with four slots that speculates with a drafter of another tokenizer."""
     target, drafter = model("llama", "gpt2", twin=next(TWINS)), model("gpt_neox", "bytes", seed=1, twin=next(TWINS))
     engine = build(target, drafter=drafter, max_batch=4, draft_tokens=3, prefill_chunk=64)
-    engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
+    engine.proposers = (SuffixProposer(), *engine.proposers)
     with serving(engine, slots=4, queue=300) as served:
         yield served
 

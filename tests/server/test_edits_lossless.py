@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from codespec.proposers.base import ChainProposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.server.dialects.edits import read_edit
@@ -40,7 +39,8 @@ def ask(form: str, kind: str, change: tuple[str, str], speculate: bool) -> tuple
     assert isinstance(prompt, EditPrompt)
     assert change[0] in prompt.prediction
     text = prompt.text + prompt.prediction.replace(*change) + "```\nExplained at length.\n" * prompt.window.keeps_end
-    engine = parrot_engine(Parrot(speller, text), ChainProposer([PredictionProposer(), SuffixProposer()]))
+    engine = parrot_engine(Parrot(speller, text))
+    engine.proposers = (PredictionProposer(), SuffixProposer())
     with serving(engine, context=CONTEXT, edit_format=form) as served:
         reply = served.post("/v1/codespec/edit", {**BODY, "speculate": speculate})
     assert reply.status == 200, reply.body

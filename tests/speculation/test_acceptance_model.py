@@ -44,7 +44,7 @@ def test_survives_being_written_and_read(
 ) -> None:
     survival = taught(lessons)
     read = AcceptanceModel.from_dict(json.loads(json.dumps(survival.as_dict())))
-    assert read.counters == survival.counters and read.weights == survival.weights
+    assert read.counters == survival.counters and read.usual == survival.usual
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_survives_being_written_and_read(
         {"counters": [["suffix", "", [1.0] * POSITIONS, [0.5] * POSITIONS]]},
         {"counters": [["suffix", "", [1.0], [2.0]]]},
         {"counters": [["suffix"]]},
-        {"weights": {"suffix": [0.0, 1.0, float("nan")]}},
-        {"weights": {"suffix": [0.0, "one", 1.0]}},
-        {"weights": None},
+        {"usual": {"suffix": float("nan")}},
+        {"usual": {"suffix": "one"}},
+        {"usual": None},
     ],
 )
 def test_what_is_no_survival_is_refused(fault: dict[str, object]) -> None:
@@ -91,13 +91,13 @@ def test_what_is_long_past_is_forgotten() -> None:
     assert survival.seen("suffix", place) < 250
 
 
-def test_confidence_is_calibrated_by_what_came_of_it() -> None:
-    """A drafter that is always confident, and right only if it is more confident than usual."""
+def test_confidence_counts_by_its_distance_from_the_usual() -> None:
+    """A drafter that is always confident, and right in half of all cases."""
     survival, place = AcceptanceModel(), ""
     for turn in range(3000):
         survival.learn("draft_model", place, [0.99 if turn % 2 else 0.8], turn % 2)
-    sure, unsure = (survival.survival("draft_model", place, 1, [c])[0] for c in (0.99, 0.8))
-    assert sure > 0.75 and unsure < 0.25
+    sure, usual, unsure = (survival.survival("draft_model", place, 1, [c])[0] for c in (0.99, 0.953, 0.8))
+    assert sure > 0.65 > 0.55 > usual > 0.45 > 0.35 > unsure
 
 
 def test_only_what_was_judged_is_counted() -> None:

@@ -169,7 +169,7 @@ def test_a_lookup_wins_by_being_judged_alone() -> None:
 @settings(deadline=None)
 def test_what_is_affordable_is_the_longest_that_is(batch: int, rounds: float, unit: float, rises: list[float]) -> None:
     extra = tuple(sum(rises[:n]) for n in range(16 * batch + 1))
-    step = StepCost(True, batch, 0, 1.5, 0.0, extra)
+    step = StepCost(batch, 0, 1.5, 0.0, extra)
     count = step.affords(rounds, unit)
     assert 0 <= count <= 16
     cost = [step.rounds(extra[batch * n] / batch + n * unit) for n in range(17)]

@@ -81,7 +81,7 @@ def test_what_was_trimmed_is_judged_by_the_next_token() -> None:
     """Length zero is no dead end for a lookup: its first token is compared without a row."""
     rule = CostPolicy(table(0.4), ("suffix",))
     assert play(rule, 150, right=0)[-1] == 0
-    assert play(rule, 150, right=8)[-1] == 8
+    assert play(rule, 300, right=8)[-1] == 8
 
 
 def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codespec.sequence import Candidates
 from codespec.speculation.acceptance_model import AcceptanceModel
-from codespec.speculation.cost_model import CostTable, StepCosts
+from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import StepResults
 from tests.speculation.sequences import drafted, forward, grow, sequence, table, verdict
@@ -69,7 +69,7 @@ def test_another_one_is_tried_now_and_then() -> None:
 
 
 def test_a_whole_draft_is_paid_once() -> None:
-    step = StepCosts(two_heads(0.1, 0.1), 8).of(1, 1, 0, True, 1.0)
+    step = replace(two_heads(0.1, 0.1).step(1, 1, 0, 8), price=1.0)
     survival = [0.9] * 8
     assert step.gain(survival, token=0.1) < step.gain(survival, begin=0.1)
     lost = {}

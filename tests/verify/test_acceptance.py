@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codespec.api.types import Counts, Stats
 from codespec.sequence import Candidates
-from codespec.verify.acceptance import MatchRule
+from codespec.verify.acceptance import match
 
 IDS = st.lists(st.integers(0, 3), max_size=8)
 
@@ -19,7 +19,7 @@ IDS = st.lists(st.integers(0, 3), max_size=8)
 def test_accepts_the_common_prefix(candidates: list[int], others: list[int], bonus: int) -> None:
     choices, asked = [*others, *[9] * len(candidates), bonus][: len(candidates) + 1], []
     view: Any = SimpleNamespace(chosen=lambda row: asked.append(row) or choices[row])
-    accepted, last = MatchRule().judge(Candidates(tuple(candidates)), view)
+    accepted, last = match(Candidates(tuple(candidates)), view)
     assert candidates[:accepted] == choices[:accepted] and last == choices[accepted]
     assert accepted == len(candidates) or candidates[accepted] != choices[accepted]
     assert asked == list(range(accepted + 1)), "rows behind the correction cost nothing"

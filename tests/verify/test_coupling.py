@@ -50,7 +50,7 @@ def test_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = run(build(target, drafter=drafter), requests)
     engine = build(target, drafter=drafter)
     other = Sampler([b"another noise" + spelled for spelled in drafter.token_bytes])
-    monkeypatch.setattr(engine.proposer, "_sampler", other)
+    monkeypatch.setattr(engine.proposers[0], "_sampler", other)
     apart = run(engine, requests)
     assert [done.token_ids for done in shared] == [done.token_ids for done in apart], "the text is the target's alone"
     rates = [total(done).accepted / total(done).drafted for done in (shared, apart)]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates
 from codespec.verify import acceptance
-from codespec.verify.acceptance import RejectionRule, View
+from codespec.verify.acceptance import View, reject
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, Sampler, draw, probabilities
 
@@ -30,6 +30,7 @@ SAMPLER = Sampler(LETTERS)
 GENERATOR = np.random.default_rng(4)
 TARGET, DRAFTER = 1.2 * GENERATOR.standard_normal((2, SIZE + 1, SIZE)).astype(np.float32)  # by previous letter
 Drafting = Callable[[CompletionRequest], Candidates]
+Rule = Callable[[Candidates, View], tuple[int, int]]
 
 
 def request_of(seed: int, **settings: float) -> CompletionRequest:
@@ -59,20 +60,20 @@ def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -
     return View(SAMPLER, request, 0, torch.from_numpy(TARGET[list(before)]), positions)
 
 
-def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -> list[int]:
+def write(request: CompletionRequest, drafting: Drafting, rule: Rule) -> list[int]:
     """Return three letters: one round, then plain decoding."""
     candidates = drafting(request)
-    accepted, last = rule.judge(candidates, view_of(request, [-1, *candidates.ids]))
+    accepted, last = rule(candidates, view_of(request, [-1, *candidates.ids]))
     text = [*candidates.ids[:accepted], last]
     while len(text) < DRAFTED + 1:
         text.append(view_of(request, text[-1:], len(text)).chosen(0))
     return text
 
 
-def chi_square(drafting: Drafting = drafted, rule: RejectionRule | None = None, **settings: float) -> float:
+def chi_square(drafting: Drafting = drafted, rule: Rule = reject, **settings: float) -> float:
     """Return the chi-square of all texts of three letters over SEEDS seeds."""
     asked = [request_of(seed, **settings) for seed in range(SEEDS)]
-    counts = Counter(tuple(write(request, drafting, rule or RejectionRule())) for request in asked)
+    counts = Counter(tuple(write(request, drafting, rule)) for request in asked)
     rows = [probabilities(row, asked[0]) for row in TARGET]
     found = 0.0
     for text in product(range(SIZE), repeat=3):
@@ -103,21 +104,17 @@ def test_a_confidence_stop_is_caught() -> None:
     assert chi_square(lambda request: drafted(request, stop=0.35)) > 2 * LIMIT
 
 
-class Swapped(RejectionRule):
+def swapped(candidates: Candidates, view: View) -> tuple[int, int]:
     """A planted bias: the drafter reports another row than it drew from."""
-
-    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        return super().judge(Candidates(candidates.ids, probabilities=candidates.probabilities[::-1]), view)
+    return reject(Candidates(candidates.ids, probabilities=candidates.probabilities[::-1]), view)
 
 
-class Plain(RejectionRule):
+def plain(candidates: Candidates, view: View) -> tuple[int, int]:
     """A planted bias: a rejected letter is replaced by one drawn from all of p."""
-
-    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        accepted, last = super().judge(candidates, view)
-        if accepted < len(candidates.ids):
-            last = draw(probabilities(view.logits[accepted].numpy(), view.request), view.uniform(accepted, 9))
-        return accepted, last
+    accepted, last = reject(candidates, view)
+    if accepted < len(candidates.ids):
+        last = draw(probabilities(view.logits[accepted].numpy(), view.request), view.uniform(accepted, 9))
+    return accepted, last
 
 
 def test_standing_too_often_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +124,8 @@ def test_standing_too_often_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chi_square() > 2 * LIMIT
 
 
-@pytest.mark.parametrize("rule", [Swapped(), Plain()], ids=lambda rule: type(rule).__name__)
-def test_a_planted_bias_is_caught(rule: RejectionRule) -> None:
+@pytest.mark.parametrize("rule", [swapped, plain])
+def test_a_planted_bias_is_caught(rule: Rule) -> None:
     assert chi_square(rule=rule) > 2 * LIMIT
 
 
@@ -147,7 +144,7 @@ def test_a_drafter_that_is_the_target_is_always_right() -> None:
         row = probabilities(TARGET[-1], request)
         letter = draw(row, uniform(row_key(seed, 0, 0, 0, 3, 0)))
         candidates = Candidates((letter,), probabilities=(row,))
-        accepted, _ = RejectionRule().judge(candidates, view_of(request, [-1, letter]))
+        accepted, _ = reject(candidates, view_of(request, [-1, letter]))
         assert accepted == 1
 
 
@@ -157,12 +154,12 @@ def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) 
     request = request_of(seed, temperature=0.9)
     candidates = drafted(request)
     view = view_of(request, [-1, *candidates.ids])
-    told = RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))
+    told = reject(candidates, view_of(request, [-1, *candidates.ids]))
     padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.probabilities)
-    assert RejectionRule().judge(Candidates(candidates.ids, probabilities=padded), view) == told
+    assert reject(Candidates(candidates.ids, probabilities=padded), view) == told
     wider = np.pad(TARGET[[-1, *candidates.ids]], ((0, 0), (0, fewer)), constant_values=-np.inf)
     view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, torch.from_numpy(wider), view.positions)
-    assert RejectionRule().judge(candidates, view) == told
+    assert reject(candidates, view) == told
 
 
 def test_more_is_accepted_than_by_matching_independent_draws() -> None:
@@ -171,6 +168,6 @@ def test_more_is_accepted_than_by_matching_independent_draws() -> None:
     for seed in range(2000):
         request = request_of(seed)
         candidates = drafted(request)
-        accepted += RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))[0] > 0
+        accepted += reject(candidates, view_of(request, [-1, *candidates.ids]))[0] > 0
         wanted += float(np.minimum(candidates.probabilities[0], probabilities(TARGET[-1], request)).sum())
     assert accepted == pytest.approx(wanted, abs=100)

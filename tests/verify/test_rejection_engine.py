@@ -22,7 +22,7 @@ from codespec.backends.torch.model import TorchModel
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.proposers.base import ChainProposer
+from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates
@@ -76,9 +76,9 @@ class Trimming(FixedLength):
 def engine_of(drafter: TorchModel | None = None, *, suffix: bool = False, tokens: int = 2) -> Engine:
     """Return a bigram target with a drafter of another vocabulary."""
     target = Bigram()
-    drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer)]
-    proposer = ChainProposer([SuffixProposer(), *drafters]) if suffix else drafters[0]
-    return Engine(target, proposer, Trimming(tokens), context=CONTEXT, max_batch=8, warmup=0)
+    proposers: list[Proposer] = [SuffixProposer()] if suffix else []
+    proposers.append(DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer))
+    return Engine(target, proposers, Trimming(tokens), context=CONTEXT, max_batch=8, warmup=0)
 
 
 def asked(count: int, **settings: object) -> list[CompletionRequest]:
@@ -157,7 +157,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
 def test_what_can_not_be_is_refused(settings: dict[str, object], words: str) -> None:
     target = Bigram()
     drafter = DraftModel(Bigram(1.0), 512, 8, target=target.tokenizer)
-    engine = Engine(target, drafter, Trimming(2), context=CONTEXT, warmup=0)
+    engine = Engine(target, [drafter], Trimming(2), context=CONTEXT, warmup=0)
     with pytest.raises(RequestError, match=words) as caught:
         engine.complete(asked(1, **settings))
     assert caught.value.field == "rule"

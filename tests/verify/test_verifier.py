@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from codespec.api.types import CompletionRequest
 from codespec.sequence import Candidates, Sequence
 from codespec.text.filters import StopFinder
-from codespec.verify.acceptance import MatchRule
 from codespec.verify.device_sampling import DeviceSampler
 from codespec.verify.verifier import Turn, Verifier
 from tests.parrot import Parrot
@@ -34,13 +33,13 @@ def message(parrot: Parrot, count: int) -> list[int]:
 def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
     """A batch of sequences with right, wrong and no candidates, some still in their prompt."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
-    verifier = Verifier(parrot, MatchRule())
+    verifier = Verifier(parrot)
     turns = []
     for slot, (right, wrong, whole) in enumerate(plans):
         sequence = sequence_of(parrot, slot)
         ids = (*message(parrot, right), *([0] * wrong)) if whole else ()
         turns.append(Turn(sequence, sequence.num_pending if whole else 4, Candidates(tuple(ids))))
-    verdicts = verifier.accept(turns, verifier.verify(turns))
+    verdicts = verifier.verify(turns)
     for turn, verdict, (right, _, whole) in zip(turns, verdicts, plans, strict=True):
         held = parrot.cache.ids[turn.sequence.slot]  # type: ignore[union-attr]
         if not whole:
@@ -58,7 +57,7 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
 def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
     """Offsets count bytes, and silent tokens are counted separately: no two positions of a text share their noise."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
-    verifier, sequence = Verifier(parrot, MatchRule()), sequence_of(parrot, 0, temperature=1.0)
+    verifier, sequence = Verifier(parrot), sequence_of(parrot, 0, temperature=1.0)
     keys = []
     for number in ids[:committed]:
         (position,) = verifier._positions(sequence, ())
@@ -69,7 +68,7 @@ def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
         sequence.silent = 0 if spelled else sequence.silent + 1
     drafted = [(position.offset, position.silent) for position in verifier._positions(sequence, tuple(ids[committed:]))]
     assert len(set(keys + drafted)) == len(ids) + 1
-    whole = Verifier(parrot, MatchRule())._positions(sequence_of(parrot, 0), tuple(ids))
+    whole = Verifier(parrot)._positions(sequence_of(parrot, 0), tuple(ids))
     assert [(position.offset, position.silent) for position in whole] == keys + drafted, (
         "drafted or committed, the same"
     )
@@ -77,7 +76,7 @@ def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
 
 def test_the_penalty_sees_each_rows_own_beginning() -> None:
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
-    verifier = Verifier(parrot, MatchRule())
+    verifier = Verifier(parrot)
     plain, penalized = sequence_of(parrot, 0), sequence_of(parrot, 0, repetition_penalty=1.2)
     assert [position.before for position in verifier._positions(plain, (7, 8))] == [(), (), ()]
     prompt = tuple(penalized.ids)
@@ -87,7 +86,7 @@ def test_the_penalty_sees_each_rows_own_beginning() -> None:
 
 def test_held_bytes_bind_each_row() -> None:
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
-    verifier, tokenizer = Verifier(parrot, MatchRule()), parrot.tokenizer
+    verifier, tokenizer = Verifier(parrot), parrot.tokenizer
     sequence = sequence_of(parrot, 0)
     sequence.held = b"ab"
     first, second, third, fourth = verifier._positions(sequence, tuple(tokenizer.encode("abc")))
@@ -101,7 +100,7 @@ def test_held_bytes_bind_each_row() -> None:
 def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejection(drawn: tuple[int, ...]) -> None:
     """The rows of a draft with probabilities are between the others' in the batch's logits."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SPOKEN)
-    verifier = Verifier(parrot, MatchRule())
+    verifier = Verifier(parrot)
     parrot.steps = "device"
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)
     turns = []
@@ -113,5 +112,5 @@ def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejectio
         turns.append(
             Turn(sequence, sequence.num_pending, Candidates(ids, probabilities=probabilities if slot in drawn else ()))
         )
-    for turn, verdict in zip(turns, verifier.accept(turns, verifier.verify(turns)), strict=True):
+    for turn, verdict in zip(turns, verifier.verify(turns), strict=True):
         assert verdict is not None and list(verdict.committed) == message(parrot, len(turn.candidates.ids) + 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from codespec.speculation.cost_model import CostTable
-from codespec.speculation.policy import StepResults, WrappedPolicy
+from codespec.speculation.policy import Batch, DraftPlan, DraftPolicy, StepResults
 from codespec.startup.timing import Shape, measure, table_of
 from codespec_lab.bench.pair import Pair
 
@@ -58,15 +58,23 @@ class Prices:
         )
 
 
-class WatchedPolicy(WrappedPolicy):
-    """Wraps a policy and passes its decisions on unchanged; subclasses record its rounds."""
+class WatchedPolicy(DraftPolicy):
+    """Wraps a policy and passes its decisions on; subclasses record its rounds. What it learns is not kept."""
+
+    def __init__(self, policy: DraftPolicy) -> None:
+        self.name, self.policy = policy.name, policy
+
+    def plan(self, batch: Batch) -> DraftPlan:
+        """Return the policy's plan."""
+        return self.policy.plan(batch)
 
     def observe(self, results: StepResults) -> None:
         """Leave out the times: recorded steps are priced with a table, and the time to repeat them is meaningless."""
-        super().observe(StepResults(results.rounds))
+        self.policy.observe(StepResults(results.rounds))
 
-    def close(self) -> None:
-        """Do nothing."""
+    def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
+        """Return the policy's cost."""
+        return self.policy.seconds(rows, batch, context)
 
 
 def measure_costs(pair: Pair, seconds: float | None = None) -> CostTable:

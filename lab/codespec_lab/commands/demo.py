@@ -80,10 +80,10 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int
 
 def _load(config: EngineConfig) -> Engine:
     """Load the engine like every command, and print its notes."""
-    from codespec.engine.build import build_engine
+    from codespec.engine.engine import Engine
 
     say(f"loading {_title(config)}, {config.dtype}; the first start also measures what its rounds cost here")
-    engine = build_engine(config, say)
+    engine = Engine.build(config, say)
     for note in engine.notes:
         say(note)
     return engine

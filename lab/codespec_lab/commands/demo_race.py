@@ -17,7 +17,8 @@ from codespec.api.engine_config import EngineConfig
 from codespec.api.types import CompletionRequest, Stats
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
-from codespec.proposers.base import ChainProposer
+from codespec.proposers.base import Proposer
+from codespec.proposers.draft_model import DraftModel
 from codespec.speculation.policy import DraftPolicy, FixedLength
 from codespec.startup.tuning import MAX_CHUNK, choose_policy
 from codespec_lab.bench.harness import first_difference
@@ -66,11 +67,10 @@ class Ours:
 
     def __init__(self, engine: Engine, config: EngineConfig, speculate: bool) -> None:
         self.name, self.dtype, self.exact = ON if speculate else OFF, config.dtype, engine.target.exact
-        self._pair = Pair(
-            engine.target, next(iter(engine.proposer.models.values()), None), engine.context, engine.warmup
-        )
+        drafter = next((part.model for part in engine.proposers if isinstance(part, DraftModel)), None)
+        self._pair = Pair(engine.target, drafter, engine.context, engine.warmup)
         self._wanted = (config.proposers,) if config.proposers != "chain" else self._pair.sources
-        self._speculate = speculate
+        self._speculate, self._caps = speculate, config.caps
         self._policy = self._new_policy(config)
 
     def write(self, prompt: Prompt) -> Run:
@@ -78,8 +78,9 @@ class Ours:
         pair = self._pair
         engine = Engine(
             pair.target,
-            self._proposer(),
+            self._proposers(),
             self._policy,
+            caps=self._caps,
             context=pair.context,
             max_batch=1,
             prefill_chunk=MAX_CHUNK,
@@ -89,16 +90,17 @@ class Ours:
         done = engine.complete([prompt.request])[0]
         return Run(time.perf_counter() - began, done.token_ids, done.stats)
 
-    def _proposer(self) -> ChainProposer | None:
+    def _proposers(self) -> list[Proposer]:
         if not self._speculate:
-            return None
-        return ChainProposer([part for part in self._pair.proposers() if part.name in self._wanted])
+            return []
+        return [part for part in self._pair.proposers() if part.name in self._wanted]
 
     def _new_policy(self, config: EngineConfig) -> DraftPolicy:
         """Return a policy that has not learned from the texts shown before."""
         if not self._speculate:
             return FixedLength(0)
-        return choose_policy(config, self._proposer(), self._pair.target, self._pair.drafter, [])
+        sources = [part.name for part in self._proposers()]
+        return choose_policy(config, sources, self._pair.target, self._pair.drafter, [])
 
 
 class Theirs:

@@ -14,7 +14,6 @@ from codespec.api.engine_config import EngineConfig
 from codespec.backends.loader import model_facts
 from codespec.backends.torch.loader import load_torch_model
 from codespec.backends.torch.model import TorchModel
-from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import (
@@ -175,7 +174,7 @@ def evaluate_pair(
 def evaluation_engine(target: TorchModel, drafter: TorchModel | None) -> Engine:
     """Return an engine that drafts only with the drafter, from the first token on, and never shortens prompts."""
     config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH, first_answer_ms=0)
-    return assemble(target, drafter, config)
+    return Engine.assemble(target, drafter, config)
 
 
 def _score_completions(engine: Engine, eval_set: EvalSet, scores: PairScores, bar: ProgressBar) -> None:

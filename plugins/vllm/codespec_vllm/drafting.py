@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from codespec.engine.candidates import to_candidates
-from codespec.proposers.base import Proposer
+from codespec.proposers.base import Proposer, first_drafts
 from codespec.sequence import Candidates, Sequence
 from codespec.speculation.cost_model import ForwardCost
 from codespec.speculation.policy import DraftPolicy, FixedLength, StepResults
 from codespec.text.tokenizer import TextTokenizer
 from codespec_vllm.parts import cost_policy
-from codespec_vllm.rows import Ids, Rows
+from codespec_vllm.rows import Ids, Row, Rows
 from codespec_vllm.settings import Settings
 
 PLAIN_STEPS = 4  # first steps without drafts, which show the time of a step
@@ -30,13 +30,13 @@ class Drafting:
         self,
         settings: Settings,
         tokenizer: TextTokenizer,
-        proposer: Proposer,
+        proposers: collections.abc.Sequence[Proposer],
         costs: Mapping[str, ForwardCost],
         tokens: int,
         longest: int,
     ) -> None:
         self.policy: DraftPolicy = FixedLength(tokens if settings.policy == "fixed" else 0)
-        self._tokenizer, self._proposer, self._costs = tokenizer, proposer, costs
+        self._tokenizer, self._proposers, self._costs = tokenizer, proposers, costs
         self._tokens, self._longest, self._max_rows = tokens, longest, settings.max_rows
         self._rows = Rows(tokenizer, share=bool(settings.share))
         self._plain: list[tuple[int, float]] | None = [] if settings.policy == "cost" else None
@@ -49,8 +49,7 @@ class Drafting:
             self.forget()
             return [[] for _ in batch]
         following = self._rows.follow(batch, fresh)
-        for row in following.ended:
-            self._proposer.release(row.sequence)
+        self._release(following.ended)
         whole = batch and self._returned and not following.ended and len(following.verdicts) == len(batch)
         seconds = began - self._returned if whole else 0.0  # of one step, without prefill and idle time
         rounds = [(row.sequence, row.candidates, verdict) for row, verdict in following.verdicts]
@@ -66,16 +65,21 @@ class Drafting:
 
     def forget(self) -> None:
         """Drop the state of all rows."""
-        for row in self._rows.drop():
-            self._proposer.release(row.sequence)
+        self._release(self._rows.drop())
         self._returned = 0.0
+
+    def _release(self, rows: list[Row]) -> None:
+        for row in rows:
+            for proposer in self._proposers:
+                proposer.release(row.sequence, "stop")
 
     def _learn(self, rows: int, seconds: float) -> None:
         """Learn the cost of rows from the first steps, of which vLLM ran each in this time."""
         if self._plain is not None:
             self._plain.append((rows, seconds))
             if len(self._plain) == PLAIN_STEPS:
-                self.policy = cost_policy(self._costs, self._proposer.names, self._tokens, self._plain)
+                sources = [proposer.name for proposer in self._proposers]
+                self.policy = cost_policy(self._costs, sources, self._tokens, self._plain)
                 self._plain = None
 
     def _draft(self, sequences: list[Sequence]) -> list[Candidates]:
@@ -85,6 +89,6 @@ class Drafting:
         wanted = zip(sequences, plan.caps, strict=True)
         caps = [replace(cap, tokens=min(cap.tokens, sequence.room)) for sequence, cap in wanted]
         began = time.perf_counter()
-        drafts = self._proposer.propose(sequences, caps)
+        drafts = first_drafts(self._proposers, sequences, caps)
         self._drafted = time.perf_counter() - began
         return plan.trim(to_candidates(self._tokenizer, sequences, drafts, caps))

@@ -11,7 +11,7 @@ from codespec.api.engine_config import SHIPPED
 from codespec.backends.loader import load_drafter
 from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ModelError, TokenizerError
-from codespec.proposers.base import ChainProposer, Proposer
+from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
@@ -37,7 +37,7 @@ def target_tokenizer(name: str) -> TextTokenizer:
     return load_tokenizer(path if path.is_dir() else resolve(name).folder())
 
 
-def load_proposers(settings: Settings, target: TextTokenizer) -> ChainProposer:
+def load_proposers(settings: Settings, target: TextTokenizer) -> list[Proposer]:
     """Return the lookup and, if it can be loaded, the drafter with a slot for each row."""
     parts: list[Proposer] = [SuffixProposer()]
     try:
@@ -45,12 +45,12 @@ def load_proposers(settings: Settings, target: TextTokenizer) -> ChainProposer:
             parts.append(_load_drafter(settings, target))
     except (ModelError, TokenizerError) as error:
         LOG.warning("codespec drafts by lookup only: %s", error)
-    return ChainProposer(parts)
+    return parts
 
 
-def time_drafters(proposers: ChainProposer) -> dict[str, ForwardCost]:
+def time_drafters(proposers: Sequence[Proposer]) -> dict[str, ForwardCost]:
     """Return the costs of each drafter's forward on this machine, by its name."""
-    times = {name: measure([model], SECONDS)[0] for name, model in proposers.models.items()}
+    times = {each.name: measure([each.model], SECONDS)[0] for each in proposers if isinstance(each, DraftModel)}
     return {name: ForwardCost.from_points(Point(*at, found[at]) for at in found) for name, found in times.items()}
 
 

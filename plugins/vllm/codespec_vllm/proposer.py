@@ -26,7 +26,7 @@ class Proposer:
         proposers = load_proposers(self._settings, tokenizer)
         costs = time_drafters(proposers)
         self._drafting = Drafting(self._settings, tokenizer, proposers, costs, tokens, target.max_model_len)
-        LOG.info("codespec drafts with %s, up to %d tokens", " and ".join(proposers.names), tokens)
+        LOG.info("codespec drafts with %s, up to %d tokens", " and ".join(each.name for each in proposers), tokens)
 
     def propose(
         self,

@@ -12,6 +12,7 @@ from codespec_vllm.rows import Rows
 from codespec_vllm.settings import Settings, read_settings
 
 from codespec.api.engine_config import SHIPPED
+from codespec.api.types import FinishReason
 from codespec.errors import ConfigError
 from codespec.proposers.base import NOTHING
 from codespec.proposers.base import Proposer as Source
@@ -37,9 +38,9 @@ class Garbage(Source):
         self.calls += 1
         self.seen |= set(sequences)
         text = self.texts[self.calls % len(self.texts)]
-        return [Draft(text, self.name, (len(text),), (0.9,)) if cap.tokens and text else NOTHING for cap in caps]
+        return [Draft(text, self.name, (len(text),), (0.9,)) if text else NOTHING for cap in caps]
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
         self.seen.discard(sequence)
 
 
@@ -69,7 +70,7 @@ def plugin(source: Source, settings: Settings = FIXED, tokenizer: TextTokenizer 
     """Return a proposer that drafts from one source."""
     proposer = Proposer(fake_config("", TOKENS))
     own = tokenizer or toy_tokenizer("qwen")
-    proposer._drafting = Drafting(settings, own, source, {}, tokens=TOKENS, longest=LENGTH)
+    proposer._drafting = Drafting(settings, own, [source], {}, tokens=TOKENS, longest=LENGTH)
     return proposer
 
 

@@ -15,7 +15,6 @@ from codespec.api.engine_config import EngineConfig
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_model
 from codespec.backends.native.model import NativeModel
-from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import ModelError
 from codespec.startup.parts import load_target_head
@@ -82,7 +81,7 @@ def test_nothing_is_searched_for_and_nothing_tried(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         "codespec.startup.calls.choose_calls", lambda *_: pytest.fail("a shape of call was searched for")
     )
-    engine = assemble(native(), None, EngineConfig(policy="fixed", context=256))
+    engine = Engine.assemble(native(), None, EngineConfig(policy="fixed", context=256))
     assert engine.mode == "exact" and not engine.notes
 
 

@@ -96,8 +96,8 @@ def test_a_drafters_logits_are_those_of_a_fresh_prefill(architecture: str) -> No
     """After any acceptance the drafter continues from the right state: it drafts what a fresh one drafts."""
     target, requests = model(architecture, KIND), varied_requests(n=1, max_tokens=40)
     engine = build(target, drafter=sibling(architecture, KIND, noise=0.05), max_batch=3)
-    twin = build(target, drafter=sibling(architecture, KIND, noise=0.05, twin=1), max_batch=3).proposer
-    drafter = engine.proposer
+    twin = build(target, drafter=sibling(architecture, KIND, noise=0.05, twin=1), max_batch=3).proposers[0]
+    drafter = engine.proposers[0]
     assert isinstance(drafter, DraftModel) and isinstance(twin, DraftModel)
     drafted, propose = [], drafter.propose
 
@@ -107,7 +107,7 @@ def test_a_drafters_logits_are_those_of_a_fresh_prefill(architecture: str) -> No
             if random.Random(len(drafted)).random() < 0.3 and draft.ids:
                 fresh = twin.propose([sequence], [cap])[0]
                 assert (fresh.ids, fresh.text) == (draft.ids, draft.text)
-                twin.release(sequence)
+                twin.release(sequence, "stop")
                 twin._texts.clear()
             drafted.append(draft)
         return drafts

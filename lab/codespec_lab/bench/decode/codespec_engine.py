@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from codespec.api.engine_config import EngineConfig
+from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.loader import load_drafter, load_model
 from codespec.backends.memory_plan import Need, make_room
@@ -24,13 +25,13 @@ from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.proposers.base import ChainProposer, Proposer
+from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults, UserCapped
+from codespec.speculation.policy import DraftPlan, DraftPolicy, FixedLength, StepResults
 from codespec.startup.batch_invariance import MIN_LENGTH
 from codespec.startup.calls import choose_calls
 from codespec.startup.parts import DEFAULT_CONTEXT
@@ -83,7 +84,7 @@ class RoundLog(WatchedPolicy):
             self.steps[-1].rounds.append(Round(source, drafted, min(verdict.accepted, drafted), candidates.units))
 
 
-class Spoiler(ChainProposer):
+class Spoiler(Proposer):
     """Makes a proposer's drafts wrong but keeps their length and confidence, to measure the cost of speculation on
     unpredictable text.
 
@@ -91,17 +92,23 @@ class Spoiler(ChainProposer):
     its work, and its drafts are replaced by characters that never occur in real text.
     """
 
-    name = "spoiler"
-
     def __init__(self, proposer: Proposer) -> None:
-        super().__init__([proposer])
+        self.name, self.proposer = proposer.name, proposer
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """Return wrong drafts with the same count and units."""
-        drafts = super().propose(sequences, caps)
+        drafts = self.proposer.propose(sequences, caps)
         return [spoil(draft, sequence.bytes_per_token()) for draft, sequence in zip(drafts, sequences, strict=True)]
+
+    def commit(self, sequence: Sequence) -> bool:
+        """Let the proposer read the text."""
+        return self.proposer.commit(sequence)
+
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """Let the proposer free what it holds."""
+        self.proposer.release(sequence, reason)
 
 
 def decode(engine: Engine, log: RoundLog, sequences: list[Sequence], count: int) -> Answer:
@@ -310,8 +317,9 @@ class OwnContestant(Contestant):
         log = RoundLog(self._policy)
         engine = Engine(
             pair.target,
-            self._proposer(pair, work.count),
+            self._proposers(pair, work.count),
             log,
+            caps=self._models.config.caps,
             context=pair.context,
             max_batch=work.count,
             prefill_chunk=WHOLE_PROMPT,
@@ -325,25 +333,21 @@ class OwnContestant(Contestant):
             sequence.eos_ids = work.ends
         return decode(engine, log, sequences, work.count)
 
-    def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
+    def _proposers(self, pair: Pair, batch: int) -> list[Proposer]:
         parts = [part for part in pair.proposers(batch) if part.name in self.sources]
-        if not parts:
-            return None
-        chain = ChainProposer(parts)
-        return Spoiler(chain) if self.name == NEVER_RIGHT else chain
+        return [Spoiler(part) for part in parts] if self.name == NEVER_RIGHT else parts
 
     def _new_policy(self, pair: Pair, variant: Variant) -> DraftPolicy:
         config = self._models.config
         if not self.sources:
             return FixedLength(0)
         if not config.policy.startswith("cost"):
-            return choose_policy(config, None, pair.target, None, [])
+            return choose_policy(config, [], pair.target, None, [])
         table = self._models.table(variant)
         drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
         costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
         longest = longest_draft(config.draft_tokens, costs)
-        rule = CostPolicy(costs, self.sources, tokens=longest, syntax=syntax)
-        return UserCapped(rule, config.caps) if config.caps else rule
+        return CostPolicy(costs, self.sources, tokens=longest, syntax=syntax)
 
 
 class OwnFamily(Family):

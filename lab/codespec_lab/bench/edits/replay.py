@@ -54,7 +54,7 @@ def replay_answer(
         accepted = next((n for n, (a, b) in pairs if a != b), min(len(candidates.ids), len(coming)))
         commit(sequence, candidates, Verdict(accepted, tuple(coming[: accepted + 1])), drafts[0], tokenizer.token_bytes)
         rounds, drafted = rounds + 1, drafted + len(candidates.ids)
-    proposer.release(sequence)
+    proposer.release(sequence, sequence.finish_reason)
     return Replay(len(ids), rounds, drafted)
 
 

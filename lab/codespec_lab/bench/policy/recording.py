@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from codespec.api.types import CompletionRequest
+from codespec.api.types import CompletionRequest, FinishReason
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.slots import common_prefix
 from codespec.engine.candidates import to_candidates
@@ -70,26 +70,25 @@ class RecordingProposer(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Record the drafts of all sequences that have room for one."""
-        drafting = [sequence for sequence in sequences if sequence.room]
-        for sequence in drafting:
+        """Record the drafts of all sequences."""
+        for sequence in sequences:
             recording, position = self.recordings[sequence], sequence.num_generated
             sequence.follow_syntax()
             recording.contexts[position] = sequence.outlook.context
             recording.drafts[position] = {}
-        full = [Cap(min(LONGEST, sequence.room)) for sequence in drafting]
-        for part in self.parts if drafting else ():
-            for sequence, cap, draft in zip(drafting, full, part.propose(drafting, full), strict=True):
+        full = [Cap(min(LONGEST, sequence.room)) for sequence in sequences]
+        for part in self.parts:
+            for sequence, cap, draft in zip(sequences, full, part.propose(sequences, full), strict=True):
                 if draft.text:
                     recorded = RecordedDraft(draft, self._all_candidates(sequence, cap, draft))
                     self.recordings[sequence].drafts[sequence.num_generated][part.name] = recorded
         return [NOTHING] * len(sequences)
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
         """Notify the proposers that hold slots, but not the lookup: it would find this text in later ones."""
         for part in self.parts:
             if part.name != SuffixProposer.name:
-                part.release(sequence)
+                part.release(sequence, reason)
 
     def _all_candidates(self, sequence: Sequence, cap: Cap, draft: Draft) -> list[tuple[int, ...]]:
         """Return the candidates of the draft and of every shorter draft."""
@@ -117,7 +116,7 @@ def record(
     sites without any possible draft.
     """
     proposer = RecordingProposer(pair)
-    engine = Engine(pair.target, proposer, FixedLength(0), context=pair.context, max_batch=BATCH, warmup=pair.warmup)
+    engine = Engine(pair.target, [proposer], FixedLength(1), context=pair.context, max_batch=BATCH, warmup=pair.warmup)
     sequences = []
     for site in sites:
         request = site.request(tokens)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.proposers.base import NOTHING, ChainProposer, Proposer, budget_bytes
-from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
-from codespec.proposers.drafter_text import REFILL
+from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, REFILL, DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.speculation.policy import DraftPlan, DraftPolicy, StepResults
@@ -156,7 +156,7 @@ class ReplayLookup(Proposer):
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """Return the recorded drafts."""
-        drafts = [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+        drafts = [self._draft(sequence, cap) for sequence, cap in zip(sequences, caps, strict=True)]
         self._trace.current.drafts += sum(bool(draft.text) for draft in drafts)
         return drafts
 
@@ -183,8 +183,6 @@ class ReplayDrafter(Proposer):
         """Return the recorded drafts."""
         drafts, lengths, unread = [NOTHING] * len(sequences), [], 0
         for number, (sequence, cap) in enumerate(zip(sequences, caps, strict=True)):
-            if not cap.tokens:
-                continue
             recording, position = self._trace.recordings[sequence], sequence.num_generated
             units, forwards = self._units(recording, sequence, cap)
             unread += pending(recording, position, self._cached.get(sequence, 0))
@@ -198,7 +196,7 @@ class ReplayDrafter(Proposer):
         self._trace.current.drafts += sum(bool(draft.text) and draft.ids is None for draft in drafts)
         return drafts
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Sequence, reason: FinishReason | None) -> None:
         """Forget the sequence."""
         self._cached.pop(sequence, None)
 
@@ -250,10 +248,10 @@ def replay(
     parts: list[Proposer] = [ReplayLookup(trace)] if SuffixProposer.name in sources else []
     if pair.drafter is not None and DraftModel.name in sources:
         parts.append(ReplayDrafter(trace, pair.drafter_context))
-    target, proposer = ReplayTarget(pair.target, trace), ChainProposer(parts)
+    target = ReplayTarget(pair.target, trace)
     for policy, recordings in groups:
         engine = Engine(
-            target, proposer, TracedPolicy(policy, trace), context=pair.context, max_batch=batch,
+            target, parts, TracedPolicy(policy, trace), context=pair.context, max_batch=batch,
             prefill_chunk=USUAL_CHUNK, warmup=pair.warmup,
         )  # fmt: skip
         _run(engine, trace, recordings)

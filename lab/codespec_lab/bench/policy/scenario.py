@@ -12,7 +12,6 @@ from typing import Any
 
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.proposers.base import ChainProposer
 from codespec.store.processor import processor
 from codespec_lab.bench.harness import Figures, Scenario, first_difference
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
@@ -212,8 +211,8 @@ def _measured(
 
 def _complete(pair: Pair, row: PolicyRow, recording: Recording, found: Timed) -> None:
     """Complete one prompt under one policy, in a new engine with new proposers."""
-    proposer = ChainProposer([part for part in pair.proposers() if part.name in row.sources])
-    engine = Engine(pair.target, proposer, row.make([recording]), context=pair.context, warmup=pair.warmup)
+    proposers = [part for part in pair.proposers() if part.name in row.sources]
+    engine = Engine(pair.target, proposers, row.make([recording]), context=pair.context, warmup=pair.warmup)
     done = engine.complete([recording.request])[0]
     times, stats = found.ms.setdefault(row.name, []), done.stats
     if len(times) == len(found.texts):

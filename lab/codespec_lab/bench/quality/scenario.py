@@ -15,7 +15,6 @@ from codespec import __version__
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.backends.loader import model_facts, weights_folder
-from codespec.engine.build import build_engine
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.store.processor import processor
@@ -238,7 +237,7 @@ def _engine_writer(
     bench: QualityBench, config: EngineConfig, bar: ProgressBar, label: str
 ) -> tuple[dict[str, Any], Writer]:
     """Load a target. Return its facts and its writer, which adds the engine's notes to the facts."""
-    engine = build_engine(config)
+    engine = Engine.build(config)
     kernel = [f"multiplied by {engine.kernel}"] if engine.kernel else []
     facts = model_facts(engine.target) | {
         "name": label,

@@ -18,7 +18,6 @@ import torch
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import Completion
 from codespec.backends.torch.model import TorchModel
-from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
@@ -92,7 +91,7 @@ def measuring_engine(target: TorchModel, drafter: TorchModel | None, threads: in
         learn=False,
         threads=threads,
     )
-    engine = assemble(target, drafter, fixed)
+    engine = Engine.assemble(target, drafter, fixed)
     engine.policy = FixedLength(LENGTH)
     return engine
 

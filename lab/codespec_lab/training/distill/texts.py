@@ -16,7 +16,6 @@ from pathlib import Path
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest
 from codespec.backends.torch.model import TorchModel
-from codespec.engine.build import assemble
 from codespec.engine.engine import Engine
 from codespec.errors import TrainingError
 from codespec_lab.corpus.documents import write_atomically
@@ -43,7 +42,7 @@ def distillation_engine(writer: TorchModel, threads: int = 0) -> Engine:
     settings = EngineConfig(
         proposers="suffix", warmup=0, max_batch=BATCH, first_answer_ms=0, learn=False, threads=threads
     )
-    return assemble(writer, None, settings)
+    return Engine.assemble(writer, None, settings)
 
 
 def generate_examples(

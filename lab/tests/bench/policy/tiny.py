@@ -13,7 +13,6 @@ from codespec_lab.bench.sites import Site
 from codespec.api.types import RoundEvent
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
-from codespec.proposers.base import ChainProposer
 from codespec.speculation.policy import DraftPolicy
 from tests.kin import cousin, sibling
 from tests.pairs import model, prompts
@@ -79,7 +78,7 @@ def real_rounds(kind: str, policy: DraftPolicy) -> list[Rounds]:
     made, found = pair(kind), []
     allocate(made)
     for recording in recordings(kind):
-        engine = Engine(made.target, ChainProposer(made.proposers()), policy, context=CONTEXT, warmup=0)
+        engine = Engine(made.target, made.proposers(), policy, context=CONTEXT, warmup=0)
         events = list(engine.stream(recording.request))
         assert events[-1].completion.token_ids == recording.ids  # type: ignore[union-attr]
         played = [event for event in events if isinstance(event, RoundEvent)]

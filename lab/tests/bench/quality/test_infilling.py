@@ -23,7 +23,7 @@ from codespec_lab.corpus.gaps import Gap
 from codespec_lab.corpus.held_out import HeldOut, Task
 
 from codespec.api.engine_config import EngineConfig
-from codespec.engine.build import build_engine
+from codespec.engine.engine import Engine
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from lab.tests.bench.fake_llama import FakeLlama, llama
@@ -56,7 +56,7 @@ def test_prompts_are_ids_in_the_targets_layout(models: Models) -> None:
     assert tokenizer.decode_bytes(left) == b"def f(x):\n"
     request = infilling_request(site("single-line"), left_only=False)
     assert (request.shape, request.heal, request.stop, request.max_tokens) == ("raw", False, ("\n",), 64)
-    engine = build_engine(engine_settings(EngineConfig(threads=1), str(models.target)))
+    engine = Engine.build(engine_settings(EngineConfig(threads=1), str(models.target)))
     written = engine.submit(request)[0].prompt_ids
     engine.close()
     assert written == prompt_ids(tokenizer, site("single-line"), left_only=False, context=engine.context)

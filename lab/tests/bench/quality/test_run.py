@@ -209,7 +209,7 @@ def test_without_tests_nothing_runs(
 def test_mistakes_are_one_sentence_before_anything_is_measured(
     words: list[str], message: str, models: Models, command: Command, problems: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "build_engine", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(run.Engine, "build", lambda *_: pytest.fail("measured"))
     untested = problems.with_name("untested.jsonl")
     untested.write_text(json.dumps({"prompt": "def f():\n", "canonical_solution": SOLUTION}) + "\n")
     known = {"TARGET": models.target, "PROBLEMS": problems, "UNTESTED": untested}
