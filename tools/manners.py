@@ -175,7 +175,7 @@ async def suggest(place: Place, client: DaemonClient, number: int = 0) -> Judged
     session.use(EditorSettings(budget_ms=MAX_MS))
     uri = f"file:///places/{number}/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
-    session.opened(uri, language, 1, place.before + place.after)
+    session.opened({"uri": uri, "languageId": language, "version": 1, "text": place.before + place.after})
     row, column = place.before.count("\n"), len(place.before.rpartition("\n")[2])
     request = session.receive(uri, types.Position(row, column), explicit=False)
     suggestions = await session.answer(request) if request is not None else []

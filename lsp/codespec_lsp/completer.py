@@ -7,6 +7,7 @@ and `tell_more` notifies the client.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -70,28 +71,15 @@ class PendingRequest:
 
 
 @dataclass(eq=False, slots=True)
-class Generation:
-    """A completion that is being streamed for a document."""
-
-    completion: CachedCompletion
-    task: asyncio.Task[None]
-    typed_prefix: TypedPrefix
-    linger: asyncio.TimerHandle | None = None
-
-    def keep(self) -> None:
-        """Cancel the pending stop because a request waits for this completion."""
-        if self.linger is not None:
-            self.linger.cancel()
-            self.linger = None
-
-
-@dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests, generations and last answer of one document."""
+    """The requests, streams and last answer of one document. `typed_prefix` follows the `streamed` completion."""
 
     newest: PendingRequest | None = None
     answering: list[PendingRequest] = field(default_factory=list)
-    generation: Generation | None = None
+    streamed: CachedCompletion | None = None
+    typed_prefix: TypedPrefix = field(default_factory=lambda: TypedPrefix(0))
+    task: asyncio.Task[None] | None = None
+    linger: asyncio.TimerHandle | None = None
     alternatives: list[CachedCompletion] = field(default_factory=list)
     alternatives_task: asyncio.Task[None] | None = None
     answered: PendingRequest | None = None
@@ -113,47 +101,43 @@ class DocumentState:
 
     def let_linger(self, seconds: float) -> None:
         """Let a completion without a waiting request continue for some time."""
-        generation = self.generation
-        if generation is None or generation.task.done():
-            return
-        generation.keep()
-        generation.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
+        if self.task is not None and not self.task.done():
+            self.keep()
+            self.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
+
+    def keep(self) -> None:
+        """Let the completion continue because a request waits for it."""
+        if self.linger is not None:
+            self.linger.cancel()
 
     def stop(self) -> None:
-        """Stop all generation."""
-        generation, self.generation = self.generation, None
-        if generation is not None:
-            generation.keep()
-            generation.task.cancel()
+        """Stop all streams."""
+        self.keep()
+        if self.task is not None:
+            self.task.cancel()
+        self.streamed = self.task = None
         self.stop_alternatives()
 
     def stop_alternatives(self) -> None:
-        """Stop the generation of alternatives."""
+        """Stop the stream of alternatives."""
         if self.alternatives_task is not None:
             self.alternatives_task.cancel()
         self.alternatives, self.alternatives_task = [], None
 
 
+# Starts to stream completions. The last argument is the number of alternatives, or 0 for the best one.
 Generate = Callable[[PendingRequest, list[CachedCompletion], int], "asyncio.Task[None]"]
 
 
 class Completer:
     """Answers the requests of one client.
 
-    `generate` starts to stream completions; its last argument is the number of alternatives, or 0 for the best one.
     `tell_more` notifies the client that a document's answer has grown, and returns whether it did.
     """
 
-    def __init__(
-        self,
-        generate: Generate,
-        tell_more: Callable[[Document], bool],
-        counters: Counters,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, tell_more: Callable[[Document], bool], counters: Counters, clock: Callable[[], float]) -> None:
         self.from_cache = False  # whether the last answer was
         self.cache = CompletionCache()
-        self._generate = generate
         self._tell_more = tell_more
         self._counters = counters
         self._clock = clock
@@ -165,15 +149,27 @@ class Completer:
         state.supersede(request)
         state.newest = request
 
+    def prompt_at(self, document: Document, offset: int) -> TextAround | None:
+        """Return the prompt at an offset up to which the user typed along what is streamed, else None.
+
+        It continues the prompt of what is streamed, which saves reading the document again.
+        """
+        state = self._state(document)
+        if state.streamed is None or state.typed_prefix.tip != offset:
+            return None
+        return state.streamed.prompt.extended(
+            state.streamed.text[: state.typed_prefix.typed] + state.typed_prefix.ahead
+        )
+
     def edited(self, document: Document, edit: Edit) -> None:
         """Handle an edit. A completion that doesn't continue from the new text stops at once."""
         state = self._state(document)
         for request in state.answering:
             request.wake.set()
         state.stop_alternatives()
-        if state.generation is not None:
-            state.generation.typed_prefix.follow(edit, state.generation.completion.text, MAX_AHEAD)
-            if state.generation.typed_prefix.lost:
+        if state.streamed is not None:
+            state.typed_prefix.follow(edit, state.streamed.text, MAX_AHEAD)
+            if state.typed_prefix.lost:
                 state.stop()
             else:
                 state.let_linger(AFTER_EDIT)
@@ -186,8 +182,13 @@ class Completer:
             state.stop()
         self.cache.forget(document.uri)
 
-    async def answer(self, request: PendingRequest, budget: float, alternatives: int) -> list[Suggestion]:
-        """Return the suggestions to show, the best first. Raises ContentModified."""
+    async def answer(
+        self, request: PendingRequest, generate: Generate, budget: float, alternatives: int
+    ) -> list[Suggestion]:
+        """Return the suggestions to show, the best first. `generate` is used within `budget` seconds.
+
+        Raises ContentModified.
+        """
         state = self._state(request.document)
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
             # Second condition: of two equivalent requests, a newer one elsewhere in the document superseded only one.
@@ -198,12 +199,16 @@ class Completer:
         state.notified = False
         try:
             cached = self._find_cached(state, request)
-            completion = self._find_or_generate(state, request, cached)
-            if several > max(1, len(cached)) and not _is_nothing(completion):
-                self._generate_alternatives(state, request, several - max(1, len(cached)))
+            completion = self._find_or_generate(state, request, generate, cached)
+            missing = several - max(1, len(cached))
+            if missing > 0 and not (completion.done and not completion.text):
+                state.stop_alternatives()
+                state.alternatives = [CachedCompletion(request.prompt) for _ in range(missing)]
+                state.alternatives_task = generate(request, state.alternatives, missing)
+                self.cache.add(state.alternatives)
             await self._wait(state, request, completion, budget, several)
             if not completion.fits(request.prompt):  # the user typed ahead of it, and it went another way
-                completion = self._find_or_generate(state, request, self._find_cached(state, request))
+                completion = self._find_or_generate(state, request, generate, self._find_cached(state, request))
                 await self._wait(state, request, completion, budget, several)
             before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
             suggestions = self._suggestions(state, request, completion, several)
@@ -220,57 +225,58 @@ class Completer:
     def _state(self, document: Document) -> DocumentState:
         return self._states.setdefault(document.uri, DocumentState())
 
-    def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[tuple[CachedCompletion, str]]:
+    def _find_cached(self, state: DocumentState, request: PendingRequest) -> list[CachedCompletion]:
         """Return the cached completions that fit, the one that was shown last first."""
         cached = self.cache.find(request.prompt)
-        return sorted(cached, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
+        return sorted(cached, key=lambda each: state.shown is None or each is not state.shown.completion)
 
     def _find_or_generate(
-        self, state: DocumentState, request: PendingRequest, cached: list[tuple[CachedCompletion, str]]
+        self, state: DocumentState, request: PendingRequest, generate: Generate, cached: list[CachedCompletion]
     ) -> CachedCompletion:
         """Return a cached or growing completion for the request, or start a new one."""
+        streamed, self.from_cache = state.streamed, bool(cached)
         if cached:
-            completion, rest = cached[0]
+            completion = cached[0]
             self._counters.from_memory += 1
-            self.from_cache = True
-            if not completion.growing and not completion.done and completion.resumed < 1:
-                self._resume(state, request, completion, rest)
-            elif state.generation is not None and state.generation.completion is completion:
-                state.generation.keep()
+            if not completion.growing and not completion.done and not completion.resumed:
+                self._resume(state, request, generate, completion)
+            elif streamed is completion:
+                state.keep()
             return completion
-        generation = state.generation
-        if generation is not None and generation.completion.growing and generation.completion.fits(request.prompt):
-            generation.keep()
-            self.from_cache = False
-            return generation.completion
+        if streamed is not None and streamed.growing and streamed.fits(request.prompt):
+            state.keep()
+            return streamed
         state.stop()
         completion = CachedCompletion(request.prompt)
-        self.from_cache = False
-        self._counters.from_daemon += 1
-        task = self._generate(request, [completion], 0)
-        state.generation = Generation(completion, task, TypedPrefix(request.offset))
+        self._stream(state, request, completion, generate(request, [completion], 0))
         completion.listeners.append(lambda: self._grown(request.document, completion))
-        self.cache.add(completion)
+        self.cache.add([completion])
         return completion
 
-    def _resume(self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, rest: str) -> None:
-        """Continue a stopped completion after its current text."""
+    def _resume(
+        self, state: DocumentState, request: PendingRequest, generate: Generate, completion: CachedCompletion
+    ) -> None:
+        """Continue a stopped completion after its current text, if a prompt can hold that."""
         state.stop()
-        completion.resumed += 1
-        typed = len(completion.text) - len(rest)
-        prompt = replace(request.prompt, prefix=request.prompt.prefix + rest)
-        onward = replace(request, prompt=prompt, offset=request.offset + len(rest), explicit=False, resumes=True)
-        self._counters.from_daemon += 1
-        task = self._generate(onward, [completion], 0)
-        state.generation = Generation(completion, task, TypedPrefix(request.offset - typed, typed))
+        completion.resumed = True
+        suggestion = Suggestion.of(completion, request.prompt)
+        if (prompt := request.prompt.extended(suggestion.rest)) is not None:
+            offset = request.offset + len(suggestion.rest)
+            onward = replace(request, prompt=prompt, offset=offset, explicit=False, resumes=True)
+            self._stream(state, request, completion, generate(onward, [completion], 0), suggestion.typed)
 
-    def _generate_alternatives(self, state: DocumentState, request: PendingRequest, count: int) -> None:
-        state.stop_alternatives()
-        state.alternatives = [CachedCompletion(request.prompt) for _ in range(count)]
-        state.alternatives_task = self._generate(request, state.alternatives, count)
-        for completion in state.alternatives:
-            completion.listeners.append(request.wake.set)
-            self.cache.add(completion)
+    def _stream(
+        self,
+        state: DocumentState,
+        request: PendingRequest,
+        completion: CachedCompletion,
+        task: asyncio.Task[None],
+        typed: int = 0,
+    ) -> None:
+        self._counters.from_daemon += 1
+        state.streamed, state.task = completion, task
+        # No edit of the document can follow a prompt that contains a selected item.
+        state.typed_prefix = TypedPrefix(-1) if request.selected else TypedPrefix(request.offset - typed, typed)
 
     async def _wait(
         self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, budget: float, several: int
@@ -284,43 +290,34 @@ class Completer:
         end = (request.document.changed if recent else request.received) + budget
         alternatives = state.alternatives if several > 1 else []
         any_text = request.grows or (state.shown is not None and state.shown.completion is completion)
-
-        def listen() -> None:
-            if any_text or not (completion.growing and completion.fits(request.prompt)):  # else a piece changes nothing
-                request.wake.set()
-
-        completion.listeners.append(listen)
-        for alternative in alternatives:
-            alternative.listeners.append(request.wake.set)
+        awaited = [completion, *alternatives]
+        for each in awaited:
+            each.listeners.append(request.wake.set)
         try:
-            while not self._enough(request, completion, alternatives, any_text):
+            while True:
+                if request.stale:
+                    raise ContentModified
+                enough = not (completion.growing and completion.fits(request.prompt)) or (
+                    any_text and Suggestion.of(completion, request.prompt).shown
+                )
+                if enough and not any(alternative.growing for alternative in alternatives):
+                    return
                 left = end - self._clock()
                 if left <= 0:
                     self._counters.cut_by_the_clock += 1
                     return
                 request.wake.clear()
-                await _sleep_until(request.wake, left)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await request.wake.wait()
         finally:
-            completion.listeners.remove(listen)
-            for alternative in alternatives:
-                alternative.listeners.remove(request.wake.set)
-
-    @staticmethod
-    def _enough(
-        request: PendingRequest, completion: CachedCompletion, alternatives: list[CachedCompletion], any_text: bool
-    ) -> bool:
-        if request.stale:
-            raise ContentModified
-        if any(alternative.growing for alternative in alternatives):
-            return False
-        if not completion.growing or not completion.fits(request.prompt):
-            return True
-        return any_text and bool(Suggestion.of(completion, request.prompt).shown)
+            for each in awaited:
+                each.listeners.remove(request.wake.set)
 
     def _suggestions(
         self, state: DocumentState, request: PendingRequest, completion: CachedCompletion, most: int
     ) -> list[Suggestion]:
-        others = (other for other, _ in self._find_cached(state, request) if other is not completion)
+        others = (other for other in self._find_cached(state, request) if other is not completion)
         suggestions: list[Suggestion] = []
         for each in (completion, *others):
             suggestion = Suggestion.of(each, request.prompt)
@@ -358,16 +355,3 @@ class Completer:
 def _is_longer(shown: Suggestion | None, before: Suggestion) -> bool:
     """Return whether `shown` is the same completion as `before` with more text shown."""
     return shown is not None and shown.completion is before.completion and len(shown.shown) > len(before.shown)
-
-
-def _is_nothing(completion: CachedCompletion) -> bool:
-    """Return whether the completion has finished without any text."""
-    return completion.done and not completion.text
-
-
-async def _sleep_until(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

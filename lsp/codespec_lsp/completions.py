@@ -46,7 +46,7 @@ class CachedCompletion:
     text: str = ""
     done: bool = False
     growing: bool = False
-    resumed: int = 0
+    resumed: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
@@ -82,15 +82,14 @@ class CompletionCache:
     def __init__(self) -> None:
         self._completions: OrderedDict[int, CachedCompletion] = OrderedDict()
 
-    def add(self, completion: CachedCompletion) -> None:
-        """Add a completion."""
-        self._completions[completion.number] = completion
-        self._completions.move_to_end(completion.number)
+    def add(self, completions: Sequence[CachedCompletion]) -> None:
+        """Add new completions."""
+        self._completions |= {each.number: each for each in completions}
         while len(self._completions) > MAX_CACHED:
             self._completions.popitem(last=False)
 
-    def find(self, prompt: TextAround) -> list[tuple[CachedCompletion, str]]:
-        """Return the completions that fit a prompt, each with its remaining text, the latest first.
+    def find(self, prompt: TextAround) -> list[CachedCompletion]:
+        """Return the completions that fit a prompt, the latest first.
 
         A completion that was typed to its end does not fit. One that finished empty does, and means that there is
         nothing to complete.
@@ -98,10 +97,10 @@ class CompletionCache:
         matches = []
         for completion in reversed(self._completions.values()):
             rest = completion.prompt.rest(prompt, completion.text)
-            if rest is None or (not rest and not self._may_be_empty(completion)):
-                continue
-            matches.append((completion, rest))
-        for completion, _ in reversed(matches):
+            may_be_empty = completion.growing or (completion.done and not completion.text)
+            if rest or (rest == "" and may_be_empty):
+                matches.append(completion)
+        for completion in reversed(matches):
             self._completions.move_to_end(completion.number)
         return matches
 
@@ -109,10 +108,6 @@ class CompletionCache:
         """Drop the completions of a document."""
         for number in [number for number, each in self._completions.items() if each.prompt.uri == uri]:
             del self._completions[number]
-
-    @staticmethod
-    def _may_be_empty(completion: CachedCompletion) -> bool:
-        return completion.growing or (completion.done and not completion.text)
 
 
 @dataclass(slots=True)

@@ -3,26 +3,28 @@
 Editors spell a document's URI in several ways, and some escape nothing. In a file URI, a `?` or `#` is part of the
 name: the protocol gives files neither queries nor fragments, and without that part a secret file could look harmless.
 
-`Newest` delays work for the document that was opened or visited last. Offsets are in code points.
+Offsets are in code points.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 from urllib.parse import quote, unquote_to_bytes
 
 from codespec_grammars import Place, find_language, find_place
 
+from codespec.api.limits import MAX_SIDE
+from codespec.api.types import Snippet
 from codespec_lsp.buffer import Buffer, Deletions, Edit, TextPosition
+from codespec_lsp.syntax import DocumentSyntax
 
 NEAR = 12  # rows: edits closer than this count as one
 MAX_EDITED_ROWS = 4
@@ -38,6 +40,17 @@ _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
 _MARK = re.compile(rb"[?#]")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 _OLD_FRAGMENT = re.compile(rb"ch\d{7,}")  # followed by the notebook's scheme, unless that is file
+
+Cells = Sequence[Mapping[str, Any]]  # of a notebook, as messages name them
+TEXTS = ("markdown", "raw")  # the languages of text cells
+WITH_MAGICS = "python"  # the language whose cells may contain magics
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
+# A line magic, a shell command, a question about a name, or the output of one of these as a value. A line that
+# continues an expression with `% b` is Python.
+_MAGIC = re.compile(
+    r"^[ \t]*(?:%{1,2}[A-Za-z_]|!|\?{1,2}[A-Za-z_]|[\w.]+\?{1,2}[ \t]*$|[\w.]+[ \t]*=[ \t]*(?:%[A-Za-z_]|!)).*\n?",
+    re.MULTILINE,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +77,8 @@ class Document:
     warmed_up: tuple[int, int] | None = None
     lost: bool = False
     deletions: Deletions = field(default_factory=Deletions)
+    syntax: DocumentSyntax = field(init=False)
+    snippets: tuple[object, Sequence[Snippet]] | None = None
 
     def __post_init__(self) -> None:
         self.file = self.file or self.uri
@@ -147,44 +162,119 @@ class Documents:
             self._open[document.uri] = document
 
 
-class Newest:
-    """Delayed work for one document at a time: a user who clicks through many documents needs it for the last only.
+@dataclass(slots=True)
+class Notebook:
+    """One notebook with its cells from top to bottom.
 
-    `start` begins the work. It returns the work's task, or None if there is none.
+    `one_by_one`: the client doesn't support notebook messages and opens each cell separately.
     """
 
-    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
-        self._start = start
-        self._uri = ""
-        self._waiting: asyncio.TimerHandle | None = None
-        self._running: asyncio.Task[None] | None = None
+    uri: str
+    cells: list[str] = field(default_factory=list)
+    one_by_one: bool = False
 
-    def plan(self, document: Document, delay: float) -> None:
-        """Plan the work for a document in `delay` seconds, after cancelling anything planned or running."""
-        self.stop()
-        self._uri = document.uri
-        self._waiting = asyncio.get_running_loop().call_later(delay, self._begin, document)
 
-    def stop(self) -> None:
-        """Cancel the planned or running work."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if self._running is not None:
-            self._running.cancel()
-        self._waiting = self._running = None
+class Notebooks:
+    """The open notebooks of one client.
 
-    def keep_only(self, uri: str) -> None:
-        """Cancel the work unless it is for this document."""
-        if uri != self._uri:
-            self.stop()
+    A cell is a document whose file is the notebook; the code of the cells above it is its context. Text cells, and
+    magics, which other programs interpret, are not code.
+    """
 
-    def close(self, uri: str) -> None:
-        """Cancel the work for a closed document, if it is the current one."""
-        if uri == self._uri:
-            self.stop()
+    def __init__(self) -> None:
+        self._open: dict[str, Notebook] = {}
+        self._of: dict[str, Notebook] = {}  # by cell
+        self._texts: set[str] = set()  # cells that the client calls text, whatever their language
 
-    def _begin(self, document: Document) -> None:
-        self._running = self._start(document)
+    def open(self, uri: str, cells: Cells) -> None:
+        """Add an opened notebook."""
+        self.close(uri)
+        self._open[uri] = Notebook(uri)
+        self.splice(uri, 0, 0, cells)
+
+    def splice(self, uri: str, start: int, count: int, cells: Cells) -> None:
+        """Replace `count` cells from `start` on."""
+        notebook = self._open.get(uri)
+        if notebook is None:
+            return
+        new = {canonical(cell["document"]): cell.get("kind") == 1 for cell in cells}
+        self._texts.difference_update(new)
+        self._texts.update(name for name, is_text in new.items() if is_text)
+        removed = notebook.cells[start : start + count]
+        notebook.cells[start : start + count] = new
+        for cell in set(removed).difference(notebook.cells):  # a client may insert a moved cell before it removes it
+            self._drop(cell)
+        self._of |= dict.fromkeys(new, notebook)
+
+    def close(self, uri: str) -> list[str]:
+        """Remove a closed notebook and return its cells, without those that are in another one by now."""
+        notebook = self._open.pop(uri, None) or Notebook(uri)
+        own = [cell for cell in dict.fromkeys(notebook.cells) if self._of.get(cell) is notebook]
+        for cell in own:
+            self._drop(cell)
+        return own
+
+    def settle(self, cells: Cells, documents: Documents) -> list[Document]:
+        """Give cells that were opened before their notebook named them its file, and return them."""
+        changed = []
+        for document in map(documents.get, (canonical(cell["document"]) for cell in cells)):
+            if document is not None and document.uri in self._of and document.file != self._of[document.uri].uri:
+                document.file = self._of[document.uri].uri
+                changed.append(document)
+        return changed
+
+    def is_text(self, document: Document) -> bool:
+        """Return whether a document is a text cell: by its language, or because the client calls it one."""
+        return document.is_cell and (document.language_id.lower() in TEXTS or document.uri in self._texts)
+
+    def opened(self, document: str) -> str:
+        """Register an opened document and return the URI of its file: for a cell its notebook, else itself."""
+        uri = notebook_of(document)
+        if document not in self._of and uri:
+            notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
+            self.splice(uri, len(notebook.cells), 0, [{"document": document}])
+        return self._of[document].uri if document in self._of else document
+
+    def closed(self, document: str) -> None:
+        """Handle a closed document. A cell that was opened separately is removed."""
+        notebook = self._of.get(document)
+        if notebook is not None and notebook.one_by_one:
+            self.splice(notebook.uri, notebook.cells.index(document), 1, ())
+            if not notebook.cells:
+                del self._open[notebook.uri]
+
+    def above(self, document: Document, documents: Documents) -> str:
+        """Return the code of the cells above one in the same language, at least as much as a prompt can hold."""
+        notebook = self._of.get(document.uri)
+        if notebook is None:
+            return ""
+        pieces: list[str] = []
+        for uri in reversed(notebook.cells[: notebook.cells.index(document.uri)]):
+            cell = documents.get(uri)
+            same = cell is not None and cell.language_id.lower() == document.language_id.lower()
+            if cell is not None and same and not cell.lost and not self.is_text(cell):
+                pieces.append(code_of(cell.language_id, cell.buffer.text))
+                if sum(map(len, pieces)) > MAX_SIDE:
+                    break
+        return "".join(reversed(pieces))
+
+    def _drop(self, cell: str) -> None:
+        self._of.pop(cell, None)
+        self._texts.discard(cell)
+
+
+def code_of(language: str, text: str) -> str:
+    """Return a cell's text without magics, ending with a line break."""
+    if language.lower() == WITH_MAGICS:
+        text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
+    return text if text.endswith("\n") or not text else text + "\n"
+
+
+def is_magic(language: str, buffer: Buffer, row: int) -> bool:
+    """Return whether a row of a cell is a magic, or part of a cell whose magic passes it to another program."""
+    if language.lower() != WITH_MAGICS:
+        return False
+    return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
 
 
 class UriParts(NamedTuple):

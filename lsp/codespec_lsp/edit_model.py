@@ -15,12 +15,11 @@ from codespec.api.limits import MAX_CHANGE, MAX_COUNT, MAX_NAME, MAX_PATH, MAX_P
 from codespec.errors import Absent, DaemonError
 from codespec.exclusions.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document
 from codespec_lsp.edit_history import Change
 from codespec_lsp.hunks import Hunk, split_hunk
-from codespec_lsp.prompt import clean
+from codespec_lsp.prompt import RequestContext, clean
 
 CHECK_AFTER = 60.0  # seconds after which a daemon without edits is looked at again
 ROWS, STEP = 400, 100  # rows sent on each side of the places; their start moves in steps

@@ -110,25 +110,25 @@ class Rules:
 
 
 class Exclusions:
-    """The exclusion decisions for one client."""
+    """The exclusion decisions for one client. `rules` are the current ones; changed rules are a new object."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
-        self._deciding: dict[str, _Decision] = {}
+        self._deciding: dict[str, tuple[asyncio.Task[None], float]] = {}  # and the time when it began
         self._use(Rules(frozenset(), NONE, IgnoreFiles()))
 
     def set_roots(self, roots: Sequence[str]) -> None:
         """Set the folders that are open in the editor."""
-        self._use(replace(self._rules, roots=frozenset(map(Path, roots))))
+        self._use(replace(self.rules, roots=frozenset(map(Path, roots))))
 
     def set_globs(self, globs: Sequence[str], secrets: Sequence[str], not_secrets: Sequence[str]) -> None:
         """Set the user's globs of excluded files, of files with secrets, and of files without."""
         theirs = Patterns(globs)
-        self._use(replace(self._rules, globs=theirs, secrets=Patterns(secrets), not_secrets=Patterns(not_secrets)))
+        self._use(replace(self.rules, globs=theirs, secrets=Patterns(secrets), not_secrets=Patterns(not_secrets)))
 
     async def end(self) -> None:
         """End the git processes, after all documents are closed."""
-        await asyncio.to_thread(self._rules.ignore_files.close)
+        await asyncio.to_thread(self.rules.ignore_files.close)
 
     def known(self, uri: str) -> str | None:
         """Return the last known reason why a document is excluded, "" if it isn't, or None while undecided."""
@@ -141,8 +141,9 @@ class Exclusions:
     async def refresh(self, uris: Iterable[str]) -> None:
         """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""
         now = time.monotonic()
-        waited = [self._begin(uri, now) for uri in uris if self._is_old(uri, now)]
-        left = {decision.task: decision.began + PATIENCE - now for decision in waited}
+        old = [uri for uri in uris if uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN]
+        waited = [self._begin(uri, now) for uri in old]
+        left = {task: began + PATIENCE - now for task, began in waited}
         if left and max(left.values()) > 0:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
@@ -150,55 +151,36 @@ class Exclusions:
         """Refresh a decision. Yields after `refresh`, and again when a decision that took longer is known."""
         await self.refresh([uri])
         yield
-        late = self._deciding.get(uri)
-        if late is not None:
-            await asyncio.wait([late.task])
+        if uri in self._deciding:
+            await asyncio.wait([self._deciding[uri][0]])
             yield
-
-    @property
-    def rules(self) -> Rules:
-        """The current rules. Changed rules are a new object."""
-        return self._rules
 
     def forget(self, uri: str) -> None:
         """Drop the decision for a closed document."""
         self._known.pop(uri, None)
-        decision = self._deciding.pop(uri, None)
-        if decision is not None:
-            decision.task.cancel()
+        if uri in self._deciding:
+            self._deciding.pop(uri)[0].cancel()
 
     def _use(self, rules: Rules) -> None:
         """Replace the rules, drop all decisions by the old ones, and begin those anew that somebody waits for."""
         running = list(self._deciding)
         for uri in running:
             self.forget(uri)
-        self._rules = rules
+        self.rules = rules
         self._known.clear()
         for uri in running:
             self._begin(uri, time.monotonic())
 
-    def _is_old(self, uri: str, now: float) -> bool:
-        return uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN
-
-    def _begin(self, uri: str, now: float) -> _Decision:
+    def _begin(self, uri: str, now: float) -> tuple[asyncio.Task[None], float]:
         """Return the running decision for a document, or start one."""
-        decision = self._deciding.get(uri)
-        if decision is None:
-            decision = self._deciding[uri] = _Decision(asyncio.get_running_loop().create_task(self._decide(uri)), now)
-        return decision
+        if uri not in self._deciding:
+            self._deciding[uri] = asyncio.get_running_loop().create_task(self._decide(uri)), now
+        return self._deciding[uri]
 
     async def _decide(self, uri: str) -> None:
-        reason = await asyncio.to_thread(self._rules.reason, uri)
+        reason = await asyncio.to_thread(self.rules.reason, uri)
         self._known[uri] = (time.monotonic(), reason)
         del self._deciding[uri]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """A running decision."""
-
-    task: asyncio.Task[None]
-    began: float
 
 
 def _possible_paths(uri: str) -> list[str]:

@@ -277,12 +277,11 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """The imports of a document under some rules. `files` is set when the search that started at `began` ends."""
+    """The imports of a document under some rules, which a search finds that started at `began`."""
 
     rules: Rules
     began: float
-    looking: asyncio.Task[None]
-    files: tuple[File, ...] = ()
+    looking: asyncio.Task[tuple[File, ...]]
 
 
 class ImportedFiles:
@@ -305,7 +304,7 @@ class ImportedFiles:
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
-        closed = [file for file in imports.files if file.path not in opened and file.target not in opened]
+        closed = [file for file in imports.looking.result() if file.path not in opened and file.target not in opened]
         return tuple((file.path, self._outlines.get(file, ())) for file in closed)
 
     async def look(self, document: Document) -> None:
@@ -318,7 +317,7 @@ class ImportedFiles:
         if imports is None or old or imports.rules is not self._exclusions.rules:
             if imports is not None:
                 imports.looking.cancel()
-            task = asyncio.get_running_loop().create_task(self._look(document))
+            task = asyncio.get_running_loop().create_task(self._look(document, self._exclusions.rules))
             imports = self._imports[document.uri] = _Imports(self._exclusions.rules, now, task)
         left = imports.began + PATIENCE - now
         if left > 0 and not imports.looking.done():
@@ -342,17 +341,14 @@ class ImportedFiles:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
-    async def _look(self, document: Document) -> None:
+    async def _look(self, document: Document, rules: Rules) -> tuple[File, ...]:
         """Find the imported files, and start reading those without an outline."""
-        await asyncio.sleep(0)  # let the caller store this search first
-        imports = self._imports[document.uri]
-        rows = import_rows(document.buffer.lines)
-        if rows:
-            loop, uri = asyncio.get_running_loop(), document.file
-            imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
-        unread = [file for file in imports.files if file not in self._outlines]
+        loop, rows = asyncio.get_running_loop(), import_rows(document.buffer.lines)
+        files = await loop.run_in_executor(self._thread, _find, rows, document.file, rules) if rows else ()
+        unread = [file for file in files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.get_running_loop().create_task(self._read(unread))
+            self._reading = loop.create_task(self._read(unread))
+        return files
 
     async def _read(self, files: Sequence[File]) -> None:
         """Read each file in a process. A file that breaks the process or takes too long has an empty outline."""

@@ -14,17 +14,17 @@ import re
 import signal
 import stat
 import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from codespec_grammars.workers import start_fork_server
-from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE, ResponseError
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+from lsprotocol.types import EXIT, INITIALIZE, TEXT_DOCUMENT_DID_CHANGE
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams, JsonRpcInvalidRequest
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
 from codespec.errors import ConfigError
 from codespec.files import TooLarge, parse_json
 from codespec_lsp.daemon import Daemons
-from codespec_lsp.editor_process import wait_for_end
 from codespec_lsp.protocol import LspProtocol
 from codespec_lsp.server import Server
 from codespec_lsp.settings import EditorSettings
@@ -36,6 +36,7 @@ MAX_LINE = 16 << 20
 HOST = "127.0.0.1"
 MAX_HEADER_LINES = 32
 MAX_TOLD = 100  # different sentences on stderr
+LOOK_EVERY = 3.0  # seconds between looks whether a process runs, on systems that don't report its end
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
 _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
@@ -73,11 +74,11 @@ class Messages:
         """Handle one message. Returns True for exit."""
         try:
             data = parse_json(body)
-        except TooLarge as error:
-            self._refuse_unread(body, f"The message can't be read: {error}.")
-            return False
-        except ValueError:
-            self._refuse_unread(body, "The message is not JSON.")
+        except ValueError as error:
+            too_large = isinstance(error, TooLarge)
+            self._refuse_unread(
+                body, f"The message can't be read: {error}." if too_large else "The message is not JSON."
+            )
             return False
         wrong = _what_is_wrong(data)
         if wrong:
@@ -95,32 +96,23 @@ class Messages:
         try:
             message = self._structured(data)
             if is_request and not hasattr(message, "id"):
-                self._refuse(data["id"], INVALID_REQUEST, "The method is a notification, which has no id.")
-                self._protocol.left_out(data)
-            else:
-                self._protocol.handle_message(message)
-                if method == INITIALIZE and message.params.process_id is not None:
-                    self.editor.set_result(message.params.process_id)
+                raise JsonRpcInvalidRequest("The method is a notification, which has no id.")
+            self._protocol.handle_message(message)
+            if method == INITIALIZE and message.params.process_id is not None:
+                self.editor.set_result(message.params.process_id)
+            return False
         except JsonRpcException as error:
-            if is_request:
-                self._protocol._send_response(data["id"], None, error.to_response_error())
-                self._protocol.left_out(data)
-            else:
-                self._leave_out(data, f"{error.message} Please report it to the makers of the editor.")
+            reply, told = error, f"{error.message} Please report it to the makers of the editor."
         except Exception as error:  # one bad message must not end the connection
-            if is_request:
-                self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
-                self._protocol.left_out(data)
-            else:
-                self._leave_out(data, f"a message was left out ({type(error).__name__}): please report it.")
-        return False
-
-    def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
-        """Report a failed notification, which gets no response, on stderr. Each sentence appears once."""
+            reply = JsonRpcInternalError(f"The message failed ({type(error).__name__}).")
+            told = f"a message was left out ({type(error).__name__}): please report it."
+        if is_request:
+            self._protocol._send_response(data["id"], None, reply.to_response_error())
         self._protocol.left_out(data)
-        if sentence not in self._told and len(self._told) < MAX_TOLD:
-            self._told.add(sentence)
-            sys.stderr.write(f"codespec lsp: {sentence}\n")
+        if not is_request and told not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add(told)
+            sys.stderr.write(f"codespec lsp: {told}\n")
+        return False
 
     def _refuse_unread(self, body: bytes, sentence: str) -> None:
         """Refuse a message that can't be parsed. If it may be a change, the documents' texts are unknown from then on.
@@ -161,8 +153,7 @@ class Messages:
         return not wrong
 
     def _refuse(self, number: Any, code: int, sentence: str) -> None:
-        error = ResponseError(code=code, message=sentence)
-        self._protocol._send_data({"jsonrpc": "2.0", "id": number, "error": {"code": error.code, "message": sentence}})
+        self._protocol._send_data({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": sentence}})
 
 
 async def _read_body(reader: Reader) -> bytes | str | None:
@@ -335,3 +326,60 @@ async def _serve_tcp(port: int, defaults: EditorSettings, copilot: bool) -> int:
         await asyncio.gather(*clients)
     await daemons.close()
     return 0
+
+
+async def wait_for_end(pid: int) -> None:
+    """Return once a process has ended, at once if there is none with this id.
+
+    Usually the editor's pipe closes with it, but another process may have inherited the pipe and hold it open.
+    """
+    if sys.platform == "linux":
+        await _wait_by_descriptor(pid)
+    else:
+        runs = _windows_process(pid) if sys.platform == "win32" else lambda: _runs(pid)
+        while runs():
+            await asyncio.sleep(LOOK_EVERY)
+
+
+async def _wait_by_descriptor(pid: int) -> None:
+    """Wait on a descriptor of the process, which a zombie's end makes readable too. Linux only."""
+    assert sys.platform == "linux"
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(process, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process exists. On Windows, `os.kill` would end it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+if sys.platform == "win32":
+
+    def _windows_process(pid: int) -> Callable[[], bool]:
+        """Return a function that reports whether the process runs. Its handle keeps the id from being used again."""
+        import ctypes
+
+        synchronize, access_denied, still_running = 0x00100000, 5, 0x102
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.OpenProcess.restype = ctypes.c_void_p
+        handle = ctypes.c_void_p(kernel.OpenProcess(synchronize, False, pid))
+        if not handle:
+            denied = ctypes.get_last_error() == access_denied
+            return lambda: denied
+        return lambda: bool(kernel.WaitForSingleObject(handle, 0) == still_running)

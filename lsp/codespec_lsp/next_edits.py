@@ -17,11 +17,11 @@ from typing import Literal
 from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer, Edit
-from codespec_lsp.context import RequestContext
 from codespec_lsp.documents import Document, Documents, canonical
 from codespec_lsp.edit_history import MAX_LINE, Change, EditHistory, line_edit
 from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
 from codespec_lsp.hunks import Hunk, Rejected, rebased, why_hidden
+from codespec_lsp.prompt import RequestContext
 from codespec_lsp.settings import OUR_PART, EditorSettings
 
 ALWAYS = ("accepted", "invoked")  # triggers that are answered also when the others are not

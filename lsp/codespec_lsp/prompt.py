@@ -1,25 +1,26 @@
 """Build the daemon request for a cursor: the text around it, its syntax, and snippets of other files.
 
-Enforces the limits of the request's fields. The caller decides which files may be sent.
+Enforces the limits of the request's fields, and that only files go along that the exclusions let out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-from codespec_grammars import Cursor
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from codespec.api.body import CompletionBody
 from codespec.api.limits import MAX_COUNT, MAX_NAME, MAX_PATH, MAX_SIDE
 from codespec.api.types import Snippet
 from codespec.exclusions.secret_text import key_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.documents import Document
-from codespec_lsp.imports import import_rows, imported_names
+from codespec_lsp.documents import Document, Documents
+from codespec_lsp.exclusions import Exclusions
+from codespec_lsp.imports import ImportedFiles, import_rows, imported_names
 from codespec_lsp.outline import Outline, split_all
-from codespec_lsp.syntax import DocumentSyntax
+from codespec_lsp.settings import EditorSettings
 
 STEPS = 4  # the start of the prefix moves by a quarter of the window
 ROWS_AROUND = 12  # rows above and below an edit
@@ -28,6 +29,23 @@ MAX_IMPORTS = 1024  # characters of one file's imports
 MAX_SNIPPET = 2048  # characters of one snippet
 MAX_SNIPPETS = 12_288  # characters of all snippets
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_ROWS, MAX_ROW, MAX_WORD = 100, 400, 64  # rows searched for a value's type, and characters of a row and a name
+_RECEIVER = re.compile(r"(?<![\w.)\]])([^\W\d]\w*)(?:\?|!)?(?:\.|->)\w*\Z")
+_WRAPPERS = r"(?:(?:Optional|Final|Annotated|Readonly|Box|Arc|Rc)[\[<]\s*)*"  # around the type itself
+_TYPE = r"([^\W\d]\w*(?:(?:\.|::)[^\W\d]\w*)*)"
+# What may come before the type: references, pointers, lifetimes, quotes, `new`, `await`.
+_MARKS = r"""[&*"']*(?:'\w+\s+)?(?:mut\s+|const\s+)*"""
+_FORMS = (
+    r"\b{name}\s*\??\s*:\s*" + _MARKS + _WRAPPERS + _MARKS + _TYPE,  # name: Type
+    r"\b{name}\s*:?=\s*&?(?:await\s+)?(?:new\s+)?" + _TYPE + r"(?:::new)?\s*[({{]",  # name = Type(
+    r"\bisinstance\(\s*{name}\s*,\s*\(?\s*" + _TYPE,
+    r"\b{name}\s+(?:instanceof|is)\s+" + _TYPE,
+    r"\b" + _TYPE + r"(?:<[\w\s,.?]*>)?(?:\s+|\s*[*&]+\s*){name}\s*[=;,):]",  # Type name
+    r"\b{name}\s+\*?" + _TYPE + r"\s*[,)]",  # Go's parameters: name *Type
+)
+_NO_TYPES = frozenset(
+    ("return", "new", "await", "const", "let", "var", "val", "auto", "final", "in", "not", "is", "else", "case", "of")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +72,24 @@ class TextAround:
         """The number of the document's code points before `own_prefix`."""
         return max(0, self.offset - self.above)
 
+    def extended(self, typed: str) -> TextAround | None:
+        """Return the prompt with `typed` at the cursor, or None if its prefix is too long then."""
+        prefix = self.prefix + clean(typed)
+        return replace(self, prefix=prefix) if len(prefix.encode()) <= MAX_SIDE else None
+
     def rest(self, other: TextAround, text: str) -> str | None:
         """Return the rest of `text`, a completion of this prompt, at the other prompt, or None if it does not fit."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
             return None  # the common case, before whole texts are compared
-        if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
-            return None
-        return text[typed:] if other.prefix.startswith(self.prefix) else None
+        return text[typed:] if self._begins(other) else None
 
     def is_behind(self, other: TextAround, text: str, most: int) -> bool:
         """Return whether the user typed `text`, a completion of this prompt, and up to `most` characters more."""
         typed = other.prefix[len(self.prefix) :]
-        if not 0 < len(typed) - len(text) <= most or not typed.startswith(text):
-            return False
+        return 0 < len(typed) - len(text) <= most and typed.startswith(text) and self._begins(other)
+
+    def _begins(self, other: TextAround) -> bool:
         same = (self.uri, self.offset, self.suffix) == (other.uri, other.offset, other.suffix)
         return same and other.prefix.startswith(self.prefix)
 
@@ -122,97 +144,114 @@ def _within(window: Callable[[int], str]) -> str:
     return text
 
 
-def request_body(
-    prompt: TextAround,
-    *,
-    document: str,
-    version: int | None,
-    language: str,
-    path: str,
-    snippets: Sequence[Snippet],
-    cursor: Cursor,
-    trigger: str,
-    max_tokens: int,
-    first_answer_ms: int,
-    returns: int = 0,
-) -> CompletionBody:
-    """Return the request as JSON values. Its line ends are \\n; `returns` is the number of \\r\\n before the prefix."""
-    body: CompletionBody = {
-        "document": document,
-        "language": clean(language)[:MAX_NAME],
-        "path": clean(path)[-MAX_PATH:],
-        "prefix": with_newlines(prompt.prefix),
-        "prefix_offset": prompt.offset - returns,
-        "suffix": with_newlines(prompt.suffix),
-        "snippets": [
-            {"path": clean(snippet.path)[-MAX_PATH:], "text": with_newlines(snippet.text)} for snippet in snippets
-        ],
-        "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
-        "trigger": trigger,
-        "max_tokens": max_tokens,
-        "first_answer_ms": first_answer_ms,
-    }
-    if version is not None and abs(version) <= MAX_COUNT:
-        body["version"] = version
-    return body
+class RequestContext:
+    """What goes along with the requests of one client. `settings` returns its settings."""
 
-
-class SnippetCache:
-    """A cache of the snippets for each document, which stay the same while the other files don't change."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[object, tuple[Snippet, ...]]] = {}
-
-    def find(
+    def __init__(
         self,
-        here: Document,
-        documents: Iterable[Document],
-        may_send: Callable[[Document], bool],
-        syntax: Mapping[str, DocumentSyntax],
-        imported: tuple[tuple[str, Outline], ...] = (),
-        wanted: str = "",
-    ) -> tuple[Snippet, ...]:
-        """Return the snippets for `here`. `imported`: the outlines of files that are not open, `wanted`: a type's name.
+        documents: Documents,
+        exclusions: Exclusions,
+        settings: Callable[[], EditorSettings],
+        clock: Callable[[], float],
+    ) -> None:
+        self._documents, self.exclusions, self._settings = documents, exclusions, settings
+        self.imported = ImportedFiles(exclusions, clock)
+        self._name = secrets.token_hex(4)
 
-        A changed order of use alone doesn't change the result.
+    def request_body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
+        """Return the request as JSON values. Its line ends are \\n, and its offset counts them so.
+
+        `in_document`: the document contains the whole prompt.
         """
-        others = [document for document in documents if document is not here and may_send(document)]
-        state = (
-            frozenset((other.uri, other.revision, syntax[other.uri].tree.parsed) for other in others),
-            imported,
-            wanted,
-        )
-        known = self._known.get(here.uri)
-        if known is None or known[0] != state:
-            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported, wanted))
-        return known[1]
+        settings, before = self._settings(), document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
+        cursor = document.syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document)
+        snippets = self._find_snippets(document, type_before(prompt.prefix))
+        body: CompletionBody = {
+            "document": self.document_name(document),
+            "language": clean(document.language_id)[:MAX_NAME],
+            "path": clean(self.shown(document.path))[-MAX_PATH:],
+            "prefix": with_newlines(prompt.prefix),
+            "prefix_offset": prompt.offset - before.count(b"\r\n"),
+            "suffix": with_newlines(prompt.suffix),
+            "snippets": [
+                {"path": clean(self.shown(each.path))[-MAX_PATH:], "text": with_newlines(each.text)}
+                for each in snippets
+            ],
+            "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
+            "trigger": trigger,
+            "max_tokens": settings.max_tokens,
+            "first_answer_ms": settings.daemon_ms,
+        }
+        if document.version is not None and abs(document.version) <= MAX_COUNT:
+            body["version"] = document.version
+        return body
 
-    def forget(self, uri: str) -> None:
-        """Drop the snippets of a closed document."""
-        self._known.pop(uri, None)
+    @property
+    def sends_others(self) -> bool:
+        """Whether texts of other files may go along."""
+        return self._settings().snippets
+
+    async def look_at_imports(self, document: Document) -> None:
+        """Look for the files that a document imports, if the settings allow it."""
+        if self.sends_others and self._documents.get(document.uri) is document:
+            await self.imported.look(document)
+
+    def open_files(self, document: Document) -> tuple[tuple[str, str], ...]:
+        """Return the paths and texts of the open files that drafts in a document may copy from."""
+        others = [each for each in self.near(document) if each is not document and self.may_send(each)]
+        return tuple((each.path, with_newlines(each.buffer.text)) for each in reversed(others))
+
+    def document_name(self, document: Document) -> str:
+        """Return the daemon's name for a document. The same file in two editors has two names."""
+        return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+
+    def shown(self, path: str) -> str:
+        """Return a path as a model sees it."""
+        return self.exclusions.rules.shown(path)
+
+    def may_send(self, document: Document) -> bool:
+        """Return whether a document's text may go along with a request in another one."""
+        return not document.lost and self.exclusions.may_go_along(document.file)
+
+    def concerned(self, document: Document) -> list[str]:
+        """Return the files of the documents whose text would be sent with a request in this document."""
+        return [each.file for each in self.near(document)]
+
+    def near(self, document: Document) -> list[Document]:
+        """Return the documents whose text may be sent with a request in this document."""
+        return self._documents.near(document) if self.sends_others else [document]
+
+    def _find_snippets(self, document: Document, wanted: str) -> Sequence[Snippet]:
+        """Return snippets of other files, if the settings allow them. `wanted` is a type whose definition helps.
+
+        They stay the same while the files do: a changed order of use alone doesn't change them.
+        """
+        if not self.sends_others:
+            return ()
+        imported = self.imported.known(document, {each.path for each in self._documents})
+        others = [each for each in self.near(document) if each.file != document.file and self.may_send(each)]
+        state = frozenset((each.uri, each.revision, each.syntax.tree.parsed) for each in others), imported, wanted
+        if document.snippets is None or document.snippets[0] != state:
+            document.snippets = state, find_snippets(document, others[::-1], imported, wanted)
+        return document.snippets[1]
 
 
 def find_snippets(
-    here: Document,
-    others: Iterable[Document],
-    syntax: Mapping[str, DocumentSyntax],
-    imported: Sequence[tuple[str, Outline]] = (),
-    wanted: str = "",
+    here: Document, files: Sequence[Document], imported: Sequence[tuple[str, Outline]], wanted: str
 ) -> tuple[Snippet, ...]:
     """Return the snippets for one document, the most useful first: a daemon with little time reads only these.
 
-    First what `here` imports by name from other files, open or not (`imported`), and the definition of the type
+    First what `here` imports by name from other `files`, open or not (`imported`), and the definition of the type
     `wanted`. Then the recently edited places of the open files used last, what else imported files define, and the
     imports of the open files. Nothing comes twice: neither what an edited place shows, nor a definition by two ways.
     """
     rows = import_rows(here.buffer.lines)
     names, joined = imported_names(rows) | {wanted}, "\n".join(rows)
-    files = [document for document in others if document is not here]
     named = [document for document in files if _stem(document) in joined][:MAX_FILES]
     rest = [document for document in files if document not in named][: MAX_FILES - len(named)]
     places = {each.uri: list(_edited(each)) for each in (*named, *rest)}
-    outlines = [(each.path, syntax[each.uri].tree.outline) for each in named]
-    types = [(each.path, [block for block in syntax[each.uri].tree.outline if block.name == wanted]) for each in rest]
+    outlines = [(each.path, each.syntax.tree.outline) for each in named]
+    types = [(each.path, [block for block in each.syntax.tree.outline if block.name == wanted]) for each in rest]
     shown = [text for texts in places.values() for text in texts]
     first, others_defined = split_all(_once([*outlines, *imported, *types], "".join(shown)), names, wanted)
     edited = [Snippet(each.path, text) for each in (*named, *rest) for text in places[each.uri]]
@@ -257,3 +296,30 @@ def _edited(document: Document) -> Iterable[str]:
 def _stem(document: Document) -> str:
     name = document.path.replace("\\", "/").rpartition("/")[2]
     return name.partition(".")[0] or name
+
+
+def type_before(prefix: str) -> str:
+    """Return the type of the value before the dot at the end of a prefix, or ""."""
+    *above, line = prefix.rsplit("\n", MAX_ROWS + 1)
+    return receiver_type(line, above)
+
+
+def receiver_type(line: str, above: Sequence[str]) -> str:
+    """Return the name of the type of the value before the last dot of `line`, or "" if no row `above` says it.
+
+    `line` is the cursor's row up to the cursor. A type in a module is given without the module.
+    """
+    found = _RECEIVER.search(line[-MAX_ROW:])
+    if found is None or len(found[1]) > MAX_WORD or found[1] in ("self", "this", "super"):
+        return ""
+    name = re.escape(found[1])
+    forms = [re.compile(form.format(name=name)) for form in _FORMS]
+    for row in (line[-MAX_ROW:][: found.start()], *reversed(above[-MAX_ROWS:])):
+        if found[1] not in row or len(row) > MAX_ROW:
+            continue
+        for form in forms:
+            for message in form.finditer(row):
+                last = re.split(r"\.|::", message[1].removesuffix("::new"))[-1]
+                if last not in _NO_TYPES and last[:1].isupper():
+                    return last
+    return ""

@@ -129,8 +129,8 @@ def _process(value: Any) -> int | None:
     return int(value) if _is_whole(value) and 0 < value <= MAX_NUMBER else None
 
 
-def _language(value: Any) -> str:
-    """Read a document's language id, or "" if there is none; the file name decides then."""
+def _name(value: Any) -> str:
+    """Read a name or a document's language id, or "" if there is none; the file name decides the language then."""
     return value if isinstance(value, str) else ""
 
 
@@ -183,7 +183,7 @@ def _initialize(value: Any) -> dict[str, Any]:
     read = record(
         processId=_process,
         capabilities=_capabilities,
-        clientInfo=maybe(record(name=lambda name: name if isinstance(name, str) else "")),
+        clientInfo=maybe(record(name=_name)),
         rootUri=maybe(text),
         rootPath=maybe(text),
         workspaceFolders=maybe(items(FOLDER)),
@@ -197,10 +197,10 @@ def _initialize(value: Any) -> dict[str, Any]:
 
 
 POSITION = record(line=number, character=number)
-FOLDER = record(uri=text, name=lambda name: name if isinstance(name, str) else "")
+FOLDER = record(uri=text, name=_name)
 DOCUMENT = record(uri=text)
 
-OPENED = record(uri=text, languageId=_language, version=_version, text=text)
+OPENED = record(uri=text, languageId=_name, version=_version, text=text)
 IDENTIFIED = record(uri=text, version=_version)
 CELLS = items(record(document=text, kind=_kind))
 CHANGED_CELLS = record(
@@ -317,11 +317,9 @@ class LspProtocol(LanguageServerProtocol):
         session = self._server.session
         match method_name:
             case types.TEXT_DOCUMENT_DID_OPEN:
-                item = params["textDocument"]
-                session.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+                session.opened(params["textDocument"])
             case types.TEXT_DOCUMENT_DID_CHANGE:
-                item = params["textDocument"]
-                session.changed(item["uri"], item.get("version"), params["contentChanges"])
+                session.changed(params["textDocument"], params["contentChanges"])
             case types.TEXT_DOCUMENT_DID_CLOSE:
                 session.closed(params["textDocument"]["uri"])
             case types.NOTEBOOK_DOCUMENT_DID_OPEN:

@@ -130,7 +130,7 @@ class Server(LanguageServer):
         offer = read_model_offer(health, settings)
         if offer is not None and not self._offered:
             self._offered = True
-            self.protocol.notify("codespec/offer", offer.as_dict())
+            self.protocol.notify("codespec/offer", offer)
 
     def _tell_more(self, document: Document) -> bool:
         if self.session.settings.more:
@@ -154,13 +154,13 @@ def add_features(server: Server) -> None:
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
     server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(_folders_changed)
-    server.feature("textDocument/didShowCompletion")(_shown)
+    server.feature("textDocument/didShowCompletion")(lambda _params: None)  # every answer already counts as shown
     server.feature("textDocument/didPartiallyAcceptCompletion")(_partly_accepted)
     server.feature("textDocument/didFocus")(_focused)
     server.feature("codespec/status")(_status)
     add_edit_features(server)
     server.command(ACCEPT)(_accepted)
-    server.command("codespec.restart")(_restart)
+    server.command("codespec.restart")(lambda *_: server.try_again())
     server.command("codespec.restartDaemon")(_restart_daemon)
     server.command("codespec.explain")(_explain)
 
@@ -239,51 +239,38 @@ def _accepted(ls: Server, *arguments: Any) -> None:
         ls.session.acceptance.accept(arguments[0])
 
 
-def _restart(ls: Server, *_arguments: Any) -> None:
-    ls.try_again()
-
-
 async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
     return await ls.restart_daemon()
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
     """Return the statistics of the last completion with sentences that explain it."""
-    session = ls.session
-    times = session.counters.milliseconds
-    cached = session.completer.from_cache
-    return explain(session.daemon.last_done, ls.status.reason, times[-1] if times else None, from_cache=cached)
-
-
-def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:
-    """Ignore this notification from Copilot's clients: every answer already counts as shown."""
+    session, done = ls.session, ls.session.daemon.last_done
+    times, cached = session.counters.milliseconds, session.completer.from_cache
+    sentences = explain(done, ls.status.reason, times[-1] if times else None, from_cache=cached)
+    return {**done, "sentences": [sentence for sentence in sentences if sentence]}
 
 
 def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
     """Handle a partial acceptance from Copilot's clients, given in UTF-16 units from the item's start."""
-    item, length = params.get("item"), params.get("acceptedLength")
-    command = item.get("command") if isinstance(item, Mapping) else None
-    arguments = command.get("arguments") if isinstance(command, Mapping) else None
-    text = item.get("insertText") if isinstance(item, Mapping) else None
-    match arguments, text, length:
-        case [str(name), int(lead), int(typed)], str(), int() if length >= 0:
+    match params:
+        case {
+            "item": {"command": {"arguments": [str(name), int(lead), int(typed)]}, "insertText": str(text)},
+            "acceptedLength": int(length),
+        } if length >= 0:
             taken = text.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "ignore")
             ls.session.acceptance.accept_part(name, typed + len(taken) - lead)
 
 
 def _focused(ls: Server, params: Mapping[str, Any]) -> None:
-    document = params.get("textDocument")
-    uri = document.get("uri") if isinstance(document, Mapping) else None
-    if isinstance(uri, str):
-        ls.session.focused(uri, _position(params.get("position")))
-
-
-def _position(value: object) -> types.Position | None:
-    """Return an optional position of a notification that the protocol does not check, or None."""
-    match value:
-        case {"line": int(line), "character": int(character)} if min(line, character) >= 0:
-            return types.Position(line, character)
-    return None
+    """Handle a notification that the protocol does not check. An invalid position counts as none."""
+    match params:
+        case {"textDocument": {"uri": str(uri)}, "position": {"line": int(line), "character": int(character)}} if (
+            min(line, character) >= 0
+        ):
+            ls.session.focused(uri, types.Position(line, character))
+        case {"textDocument": {"uri": str(uri)}}:
+            ls.session.focused(uri)
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:

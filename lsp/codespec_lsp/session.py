@@ -12,28 +12,23 @@ from typing import Any
 
 from lsprotocol import types
 
-from codespec.api.body import CompletionBody
 from codespec_lsp.acceptance import Acceptance, Counters, Dismissals
+from codespec_lsp.ahead import LookupFiles, WarmUps
 from codespec_lsp.buffer import Buffer, Edit, Encoding, TextPosition
 from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
-from codespec_lsp.context import RequestContext
 from codespec_lsp.daemon import Daemon
-from codespec_lsp.documents import Document, Documents, canonical, path_of
+from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, path_of
 from codespec_lsp.edit_history import Change
 from codespec_lsp.edit_model import EditModel
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.hunks import Hunk
-from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.next_edits import NextEdits
-from codespec_lsp.notebooks import Notebooks, is_magic, listed
-from codespec_lsp.prompt import TextAround, build_prompt, clean, request_body, with_newlines
-from codespec_lsp.receiver import type_before
+from codespec_lsp.prompt import RequestContext, build_prompt, clean, with_newlines
 from codespec_lsp.renames import find_repeats
 from codespec_lsp.settings import EditorSettings
 from codespec_lsp.status import StatusLine
-from codespec_lsp.syntax import DocumentSyntax, Trees
-from codespec_lsp.warm_ups import WarmUps
+from codespec_lsp.syntax import DocumentSyntax, DocumentTree
 
 NOT_OPEN = "The editor requested a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} could not be read, so the file is not completed: close it and open it again."
@@ -72,15 +67,14 @@ class Session:
         self.dismissals = Dismissals(self.counters)
         self.daemon = daemon
         self.status = status
-        self.completer = Completer(self._generate, tell_more, self.counters, clock)
+        self.completer = Completer(tell_more, self.counters, clock)
         self._clock, self._warn = clock, warn
         self._warm_ups = WarmUps(self._read_ahead, daemon.spawn)
-        self._lookup_files = LookupFiles(self._files_for, daemon.send_files, daemon.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
-        self._trees = Trees()
-        self._syntax: dict[str, DocumentSyntax] = {}
-        self._context = RequestContext(self.documents, self.exclusions, self._syntax, lambda: self.settings, clock)
+        self._trees: list[DocumentTree] = []
+        self._context = RequestContext(self.documents, self.exclusions, lambda: self.settings, clock)
+        self._lookup_files = LookupFiles(self._context, daemon, self._is_completed)
         self.edits = NextEdits(
             *(self.documents, lambda: self.settings, self.exclusions.refresh, self.why_not, self._find_repeats),
             *(EditModel(daemon, self._context, clock), self._context, self.counters, clock),
@@ -99,28 +93,28 @@ class Session:
         self._folders |= {canonical(uri) for uri in added if uri}
         self.exclusions.set_roots([path_of(uri) for uri in self._folders])
 
-    def opened(self, spelled: str, language: str, version: int | None, text: str) -> None:
+    def opened(self, item: Mapping[str, Any]) -> None:
         """Handle an opened document."""
-        self.closed(spelled)
-        uri = canonical(spelled)
-        buffer, file = Buffer(text, self.encoding, self.vim), self._notebooks.opened(uri)
-        document = Document(uri, language, version, buffer, spelled=spelled, file=file)
+        self.closed(item["uri"])
+        uri, version = canonical(item["uri"]), item.get("version")
+        buffer, file = Buffer(item["text"], self.encoding, self.vim), self._notebooks.opened(uri)
+        document = Document(uri, item["languageId"], version, buffer, spelled=item["uri"], file=file)
         self.documents.open(document)
         self.edits.opened(document)
-        self._syntax[uri] = DocumentSyntax(
+        document.syntax = DocumentSyntax(
             *(document.language, document.locate, lambda: document.buffer.text, self._trees),
             lambda: self._warn(UNPARSED.format(path=document.path)),
         )
         self._went_to(document)
 
-    def changed(self, uri: str, version: int | None, changes: Sequence[Mapping[str, Any]]) -> None:
+    def changed(self, item: Mapping[str, Any], changes: Records) -> None:
         """Apply the changes of a document. Each one refers to the text after the previous one."""
-        uri = canonical(uri)
+        uri = canonical(item["uri"])
         document = self.documents.get(uri)
         if document is None:
             return
         self._warm_ups.changed(document)
-        document.version, document.changed = version, self._clock()
+        document.version, document.changed = item.get("version"), self._clock()
         buffer = document.buffer
         for change in changes:
             span, text = change.get("range"), change["text"]
@@ -133,7 +127,7 @@ class Session:
                 start, end = ((at["line"], at["character"]) for at in (span["start"], span["end"]))
                 edit = buffer.change(start, end, text)
             document.edited(edit)
-            self._syntax[uri].edited(edit)
+            document.syntax.edited(edit)
             self.acceptance.edited(uri, edit)
             self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
@@ -157,32 +151,32 @@ class Session:
         if document is None:
             return
         self._warm_ups.close(uri)
-        self._lookup_files.close(uri)
+        self._lookup_files.close(document)
         self.completer.close(document)
         self.edits.close(document)
         self.acceptance.close(uri)
         self.dismissals.close(uri)
-        self._context.close(uri)
+        self._context.imported.close(uri)
         self._notebooks.closed(uri)
         if all(each.file != document.file for each in self.documents):
             self.exclusions.forget(document.file)
-        self._syntax.pop(uri).close()
+        document.syntax.close()
 
     def notebook_opened(self, spelled: str, cells: Records, texts: Records) -> None:
         """Handle an opened notebook with the texts of its cells."""
-        self._notebooks.open(canonical(spelled), *listed(cells))
+        self._notebooks.open(canonical(spelled), cells)
         self._cells_opened(texts, cells)
 
     def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
         """Apply a notebook change: first the structure of its cells, then their texts."""
         if structure := change.get("structure"):
             array, cells = structure["array"], structure["array"].get("cells", ())
-            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], *listed(cells))
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], cells)
             for item in structure.get("didClose", ()):
                 self.closed(item["uri"])
             self._cells_opened(structure.get("didOpen", ()), cells)
         for each in change.get("textContent", ()):
-            self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
+            self.changed(each["document"], each["changes"])
 
     def notebook_closed(self, spelled: str) -> None:
         """Handle a closed notebook, including its cells."""
@@ -191,7 +185,7 @@ class Session:
 
     def _cells_opened(self, texts: Records, cells: Records) -> None:
         for item in texts:
-            self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+            self.opened(item)
         for document in self._notebooks.settle(cells, self.documents):
             self._went_to(document)
 
@@ -261,20 +255,14 @@ class Session:
         word = self._edit_range(document, here, word_start(buffer, here))
         above = self._notebooks.above(document, self.documents)
         if selected is None:
-            prompt = build_prompt(document.uri, buffer, here, above=above)
+            known = None if document.is_cell else self.completer.prompt_at(document, document.rests)
+            prompt = known or build_prompt(document.uri, buffer, here, above=above)
         else:
             start, end = (buffer.position(at.line, at.character) for at in (selected.range.start, selected.range.end))
             prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = PendingRequest(
-            document,
-            prompt,
-            document.rests,
-            document.revision,
-            self._clock(),
-            edit_range,
-            word,
-            explicit,
+            *(document, prompt, document.rests, document.revision, self._clock(), edit_range, word, explicit),
             selected=selected is not None,
             grows=self.shows_more and self.settings.more and not explicit and not whole,
             in_magic=document.is_cell and is_magic(document.language_id, buffer, here.row),
@@ -294,7 +282,7 @@ class Session:
         settings = self.settings
         budget = settings.invoked_budget_ms if request.explicit else settings.budget_ms
         try:
-            suggestions = await self.completer.answer(request, budget / 1000, settings.alternatives)
+            suggestions = await self.completer.answer(request, self._generate, budget / 1000, settings.alternatives)
         except ContentModified:
             self.counters.superseded += 1
             raise
@@ -312,7 +300,7 @@ class Session:
 
     async def _find_repeats(self, document: Document, changes: Sequence[Change]) -> Sequence[Hunk]:
         """Return where else to make the last of a document's changes."""
-        return await find_repeats(changes, list(document.buffer.lines), self._syntax[document.uri].same_name)
+        return await find_repeats(changes, list(document.buffer.lines), document.syntax.same_name)
 
     def _is_quiet(self, request: PendingRequest) -> bool:
         """Return whether to suppress an automatic request because recent suggestions there were dismissed."""
@@ -336,7 +324,7 @@ class Session:
         """Start to stream completions: the best one if `alternatives` is 0, else that number of alternatives."""
         document = request.document
         trigger = "invoked" if request.explicit else "automatic"
-        body = self._body(document, request.prompt, trigger, request.in_document)
+        body = self._context.request_body(document, request.prompt, trigger, request.in_document)
         at, find = request.prompt, document.deletions.find
         if request.in_document and (draft := find(request.offset, at.prefix, at.suffix)):
             body["draft"] = with_newlines(clean(draft))
@@ -346,37 +334,18 @@ class Session:
 
     async def _read_ahead(self, document: Document) -> None:
         """Have the daemon prefill the prompt at a document's likely position."""
-        await self.exclusions.refresh(self._context.concerned(document))
-        if not self.why_not(document):
+        if await self._is_completed(document):
             await self._context.look_at_imports(document)
             await self._context.imported.read(PATIENCE)  # otherwise the first request would have to wait for them
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, document.likely_position, above=above)
-            await self.daemon.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
+            body = self._context.request_body(document, prompt, "opened", in_document=False)
+            await self.daemon.warm_up(body | {"warm_up": True})
 
-    def _body(self, document: Document, prompt: TextAround, trigger: str, in_document: bool) -> CompletionBody:
-        """Return the body of the daemon request for a prompt in a document."""
-        before = document.buffer.text[: prompt.own_offset].encode("utf-8", "replace")
-        return request_body(
-            prompt,
-            document=self._context.document_name(document),
-            version=document.version,
-            language=document.language_id,
-            path=self._context.shown(document.path),
-            snippets=self._context.find_snippets(document, type_before(prompt.prefix)),
-            cursor=self._syntax[document.uri].find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
-            trigger=trigger,
-            max_tokens=self.settings.max_tokens,
-            first_answer_ms=self.settings.daemon_ms,
-            returns=before.count(b"\r\n"),
-        )
-
-    async def _files_for(self, document: Document) -> Wanted | None:
-        """Return the files that drafts in a document may copy from, or None if the settings don't allow them."""
+    async def _is_completed(self, document: Document) -> bool:
+        """Return whether a document is completed, after looking again whether it is excluded."""
         await self.exclusions.refresh(self._context.concerned(document))
-        if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
-            return None
-        return self._context.lookup_files(document)
+        return not self.why_not(document)
 
     def _went_to(self, document: Document) -> None:
         """Plan a warm-up for the document in focus, and update the status."""

@@ -1,38 +1,48 @@
 """Find the context, open brackets and indent at a document's cursor.
 
 A `ContextTracker` reads a window around the cursor, anew for each request (1 to 2 ms). The tree of the whole file, held
-in a separate process, adds brackets that were opened above that window. If a text breaks that process or exceeds its
-time or memory limit, the document has no tree until it is opened again.
+in a process made by the fork server, adds brackets that were opened above that window, and gives the document's
+outline. If a text breaks that process or exceeds its time or memory limit, the document has no tree until it is opened
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise, takewhile
+from typing import Any, NamedTuple
 
+import tree_sitter
 from codespec_grammars import Context, ContextTracker, Cursor, Place
 from codespec_grammars.contexts import TEXT_LIKE
-from codespec_grammars.grammar import load_grammar
+from codespec_grammars.grammar import load_grammar, nodes_around
+from codespec_grammars.language import load_name_facts
 from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.name_scopes import SameName
-from codespec_lsp.outline import Outline, received
-from codespec_lsp.syntax_tree import Change, Outside
+from codespec_lsp.name_scopes import SameName, find_same_name
+from codespec_lsp.outline import Outline, outline, received
 
 TREE_AFTER = 0.03  # seconds to wait after a change: the completion is answered first
 AFRESH_AFTER = 2.0  # seconds without a change, after which a document is parsed from its text alone
 MAX_AFTER = 8192  # characters of the suffix; the tracker uses fewer
 RETRY_S = 10.0  # seconds without parsing windows of a document, after a text that broke the parser
-SERVICE = "codespec_lsp.syntax_tree:TreeService"
+SERVICE = "codespec_lsp.syntax:TreeService"
 PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
 ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
 RENAMING = 1.0  # the same for a renamed name, whose text may have to be parsed first
 MAX_LOST = 3  # processes that a document may lose to failed requests
 MAX_CHANGED = 1 << 16  # characters of changes that a request may carry
 MAX_TREES = 4  # documents with a tree at the same time
+MAX_BYTES = 4 << 20  # of a document
+MAX_DEPTH = 400
+FIRST_CHILDREN = 8  # children of a node that are searched for an opener
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+STRINGS = ("string", "template_string", "raw_string_literal", "string_literal", "heredoc_body")
 
 
 class DocumentSyntax:
@@ -47,7 +57,7 @@ class DocumentSyntax:
         language: str,
         locate: Callable[[bytes, bytes], Place],
         read: Callable[[], str],
-        trees: Trees,
+        trees: list[DocumentTree],
         report: Callable[[], None],
     ) -> None:
         parsed = language if load_grammar(language) is not None else ""
@@ -56,21 +66,21 @@ class DocumentSyntax:
         self._locate = locate
         self._parse_from = 0.0  # time after which windows are parsed again
         self.tree = DocumentTree(parsed, read, trees, report)
-        self._refreshing: asyncio.Task[None] | None = None
-        self._at_rest: asyncio.TimerHandle | None = None
-        self._refresh_soon()
+        loop = asyncio.get_running_loop()
+        self._refreshing = loop.create_task(self._refresh())
+        self._at_rest = loop.call_later(AFRESH_AFTER, self._parse, self.tree.parse_afresh)
 
     def edited(self, edit: Edit) -> None:
         """Apply an edit and schedule a parse."""
         self.tree.edited(edit)
-        self._refresh_soon()
+        self._at_rest.cancel()
+        self._at_rest = asyncio.get_running_loop().call_later(AFRESH_AFTER, self._parse, self.tree.parse_afresh)
+        self._parse(self._refresh)
 
     def close(self) -> None:
         """Release the tree of a closed document."""
-        if self._at_rest is not None:
-            self._at_rest.cancel()
-        if self._refreshing is not None:
-            self._refreshing.cancel()
+        self._at_rest.cancel()
+        self._refreshing.cancel()
         self.tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
@@ -85,21 +95,12 @@ class DocumentSyntax:
 
     async def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
         """Return the other places of a renamed name, as `DocumentTree.same_name`, once the text is parsed."""
-        if self._refreshing is not None:
-            await asyncio.wait([self._refreshing])  # which cancelling this does not cancel
+        await asyncio.wait([self._refreshing])  # which cancelling this does not cancel
         return await self.tree.same_name(old, new, renamed)
 
-    def _refresh_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._at_rest is not None:
-            self._at_rest.cancel()
-        self._at_rest = loop.call_later(AFRESH_AFTER, self._parse_afresh)
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = loop.create_task(self._refresh())
-
-    def _parse_afresh(self) -> None:
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.get_running_loop().create_task(self.tree.parse_afresh())
+    def _parse(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(work())
 
     async def _refresh(self) -> None:
         await asyncio.sleep(TREE_AFTER)
@@ -110,11 +111,13 @@ class DocumentTree:
     """The tree of one document, held in a worker process.
 
     `parsed` is the number of completed parses. `outline` holds the heads of the document's definitions as of the last
-    one, and nothing before the first.
+    one, and nothing before the first. `trees` are those held in processes, the last one parsed at the end.
     """
 
-    def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
-        self._language, self._read, self.trees, self._report = language, read, trees, report
+    def __init__(
+        self, language: str, read: Callable[[], str], trees: list[DocumentTree], report: Callable[[], None]
+    ) -> None:
+        self._language, self._read, self._trees, self._report = language, read, trees, report
         self._worker: Worker | None = None
         self._changes: list[Change] = []  # not sent to the process yet
         self._lost = 0
@@ -137,7 +140,7 @@ class DocumentTree:
                 await self._parse()
 
     async def _parse(self) -> None:
-        self.trees.hold(self)
+        self._hold()
         self.parsing = self.fresh = True
         try:
             opened = self._worker is None
@@ -202,7 +205,7 @@ class DocumentTree:
             return Outside()
 
     def release(self) -> None:
-        """Release the process and keep the outline. The next parse starts another process."""
+        """Release the process and keep the outline. The next parse starts another one."""
         if self._worker is not None and not self.parsing:  # during a parse, cancelling the parse closes it
             self._worker.close()
         self._worker, self.fresh = None, False
@@ -210,34 +213,24 @@ class DocumentTree:
 
     def close(self) -> None:
         """Release the tree of a closed document. No parse may be running."""
-        self.trees.drop(self)
+        if self in self._trees:
+            self._trees.remove(self)
         self.release()
+
+    def _hold(self) -> None:
+        """Move to the end of the held trees. If there are too many, release the oldest ones."""
+        others = [each for each in self._trees if each is not self]
+        idle = [each for each in others if not each.parsing]
+        oldest = idle[: max(0, len(others) + 1 - MAX_TREES)]
+        self._trees[:] = [*(each for each in others if each not in oldest), self]
+        for each in oldest:
+            each.release()
 
     def _break(self) -> None:
         self.broken, self.outline = True, []
         self.parsed += 1  # the outline has changed
         self.close()
         self._report()
-
-
-class Trees:
-    """The trees that are held in processes, the last one parsed at the end."""
-
-    def __init__(self) -> None:
-        self._held: list[DocumentTree] = []
-
-    def hold(self, tree: DocumentTree) -> None:
-        """Add a tree. If there are too many, release the oldest ones."""
-        self.drop(tree)
-        idle = [each for each in self._held if not each.parsing]
-        for oldest in idle[: max(0, len(self._held) + 1 - MAX_TREES)]:
-            self.drop(oldest)
-            oldest.release()
-        self._held.append(tree)
-
-    def drop(self, tree: DocumentTree) -> None:
-        """Remove a tree."""
-        self._held = [each for each in self._held if each is not tree]
 
 
 def find_cursor(
@@ -247,11 +240,156 @@ def find_cursor(
 
     `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
     """
-    own, lexed = tracker.context(parse=parse), tracker.lexed
-    if tree is None or lexed is None:
+    own = tracker.context(parse=parse)
+    if tree is None or tracker.lexed is None:
         return own
-    window = bytes_before + kept_from(len(prefix)) + lexed.start
+    window = bytes_before + kept_from(len(prefix)) + tracker.lexed.start
     outside = tree.outside(bytes_before + len(prefix), window)
     if outside.text is None or own.context in TEXT_LIKE:
         return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
     return Cursor(Context(outside.text), outside.brackets, own.indent, own.language)
+
+
+class Change(NamedTuple):
+    """A replacement of `removed` code points with `text` at `start`, an offset in code points of the old text."""
+
+    start: int
+    removed: int
+    text: str
+
+
+class TreeService:
+    """Holds the tree of one document."""
+
+    SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
+    MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+        self.tree = SyntaxTree(language, "")
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        """Apply the request's `text` or `changes`. Return what its `outside` or `rename` asks for.
+
+        Without those, parse, from the text alone if it has `afresh`, and return the outline.
+        """
+        if "text" in request:
+            self.tree = SyntaxTree(self._language, request["text"])
+        for change in request.get("changes", ()):
+            self.tree.change(Change(*change))
+        if "outside" in request:
+            return self.tree.outside(*request["outside"])
+        if "rename" in request:
+            self.tree.parse()
+            return self.tree.same_name(*request["rename"])
+        self.tree.parse(afresh=request.get("afresh", False))
+        return self.tree.outline()
+
+
+class Outside(NamedTuple):
+    """The brackets opened before one position and open at another, and the context of a `text` around the latter."""
+
+    brackets: str = ""
+    text: str | None = None
+
+
+class SyntaxTree:
+    """The tree of a text, adjusted at each change and parsed on demand."""
+
+    def __init__(self, language: str, text: str) -> None:
+        grammar = load_grammar(language)
+        assert grammar is not None  # the client checked
+        self._parser = tree_sitter.Parser(grammar.language)
+        self._source = text.encode("utf-8", "replace")
+        self._tree: tree_sitter.Tree | None = None
+        self._facts = load_name_facts(language)
+
+    @property
+    def root(self) -> tree_sitter.Node | None:
+        """The root of the tree, or None before the first parse."""
+        return self._tree.root_node if self._tree else None
+
+    def change(self, change: Change) -> None:
+        """Apply a change to the source and shift the tree's nodes."""
+        old = self._source
+        start = _byte(old, change.start)
+        end = start + _byte(old[start:], change.removed)
+        text = change.text.encode("utf-8", "replace")
+        self._source = old[:start] + text + old[end:]
+        if self._tree is not None:
+            new_end = start + len(text)
+            self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
+
+    def parse(self, *, afresh: bool = False) -> None:
+        """Parse, incrementally or afresh. A text longer than MAX_BYTES has no tree.
+
+        An incremental tree of broken text can differ from a fresh one, also later, when the text is whole again.
+        """
+        old = () if afresh or self._tree is None else (self._tree,)
+        self._tree = self._parser.parse(self._source, *old) if len(self._source) <= MAX_BYTES else None
+
+    def outline(self) -> Outline:
+        """Return the heads of the text's definitions."""
+        return outline(self._tree.root_node, self._source) if self._tree is not None else []
+
+    def same_name(self, old: str, new: str, renamed: Sequence[int]) -> SameName | None:
+        """Return the other places of a name; the `renamed` ones, as those returned, are offsets in code points."""
+        if self._tree is None or self._facts is None:
+            return None
+        starts = [_byte(self._source, offset) for offset in renamed]
+        found = find_same_name(self._tree.root_node, self._source, self._facts, old, new, starts)
+        if found is None:
+            return None
+        starts, shorthands = (_offsets(self._source, places) for places in (found.starts, found.shorthands))
+        return found._replace(starts=starts, shorthands=shorthands)
+
+    def outside(self, tip: int, seen_from: int) -> Outside:
+        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
+        tip = len(self._source[:tip].rstrip())
+        if self.root is None or seen_from <= 0:
+            return Outside()
+        nodes = nodes_around(self.root, max(0, tip - 1), tip)
+        around = deque(takewhile(lambda node: node.start_byte < seen_from, nodes), maxlen=MAX_DEPTH)
+        brackets = "".join(_opener(node, tip, seen_from) for node in around)
+        return Outside(brackets, _kind_of_text(around, tip))
+
+
+def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
+    """Return the node's opening bracket if it is still open at the tip, else ""."""
+    for index in range(min(node.child_count, FIRST_CHILDREN)):
+        child = node.child(index)
+        if child is None or child.start_byte >= seen_from:
+            return ""
+        if child.type in PAIRS:
+            last = node.child(node.child_count - 1)
+            ends = last is not None and not last.is_missing and last.type == PAIRS[child.type]
+            return "" if ends and last.start_byte < tip else child.type
+    return ""
+
+
+def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | None:
+    """Return the context of the innermost comment or string that reaches the tip, or None for code."""
+    for parent, node in reversed([*pairwise([None, *around])]):
+        assert node is not None
+        if node.type.endswith("comment") and node.end_byte >= tip:
+            return Context.COMMENT
+        if node.type in STRINGS and node.end_byte >= tip:
+            alone = parent is not None and parent.type == "expression_statement" and parent.child_count == 1
+            return Context.DOCSTRING if alone else Context.STRING
+    return None
+
+
+def _byte(source: bytes, offset: int) -> int:
+    """Return the byte offset of a code point offset."""
+    if source.isascii():
+        return offset
+    return len(source.decode("utf-8", "replace")[:offset].encode())
+
+
+def _offsets(source: bytes, starts: Sequence[int]) -> list[int]:
+    """Return the code point offsets of byte offsets."""
+    return [len(source[:start].decode("utf-8", "replace")) for start in starts] if not source.isascii() else [*starts]
+
+
+def _point(source: bytes, offset: int) -> tuple[int, int]:
+    return source.count(b"\n", 0, offset), offset - (source.rfind(b"\n", 0, offset) + 1)

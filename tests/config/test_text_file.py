@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lab.bench.sites import read_prompts
-from codespec_lsp.lookup_files import _read
+from codespec_lsp.ahead import _read
 from hypothesis import given
 from hypothesis import strategies as st
 

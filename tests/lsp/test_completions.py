@@ -28,7 +28,7 @@ def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple
     """
     document, typed_prefix = before + "|", TypedPrefix(len(before))
     cache, known = CompletionCache(), CachedCompletion(TextAround("u", before, "|"), text, done=True)
-    cache.add(known)
+    cache.add([known])
     for start, length, inserted in steps:
         start = min(start, len(document) - 1)
         end = min(start + length, len(document) - 1)
@@ -42,7 +42,8 @@ def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple
     found = cache.find(TextAround("u", prefix, "|"))
     typed = prefix[len(before) :]
     stands = prefix.startswith(before) and text.startswith(typed) and (len(typed) < len(text) or not text)
-    assert [rest for _, rest in found] == ([text[len(typed) :]] if stands else [])
+    assert found == ([known] if stands else [])
+    assert not stands or known.prompt.rest(TextAround("u", prefix, "|"), text) == text[len(typed) :]
 
 
 @given(cuts=st.lists(st.integers(1, 6), min_size=1, max_size=10))

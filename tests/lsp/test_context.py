@@ -15,8 +15,7 @@ from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, Edit, TextPosition
 from codespec_lsp.completions import stable_prefix
 from codespec_lsp.prompt import build_prompt
-from codespec_lsp.syntax import MAX_TREES, SERVICE, DocumentSyntax, DocumentTree, Trees
-from codespec_lsp.syntax_tree import Change, SyntaxTree
+from codespec_lsp.syntax import MAX_TREES, SERVICE, Change, DocumentSyntax, DocumentTree, SyntaxTree
 
 from codespec.api.limits import MAX_SIDE
 from tests.lsp.conversation import insertion, run, until
@@ -66,7 +65,7 @@ def test_after_a_text_that_breaks_its_grammar_windows_rest(monkeypatch: pytest.M
         texts: list[str] = []
         look_up = workers.look_up
         monkeypatch.setattr(workers, "look_up", lambda *request: texts.append(request[1]) or look_up(*request))
-        document = DocumentSyntax("yaml", partial(Place, "yaml"), lambda: "", Trees(), lambda: None)
+        document = DocumentSyntax("yaml", partial(Place, "yaml"), lambda: "", [], lambda: None)
         for key in ("", "a", "ab"):
             assert document.find_cursor("- " * 260 + key, "", 0, in_document=False).language == "yaml"
         assert len(texts) == 1
@@ -85,7 +84,7 @@ def test_a_language_without_a_grammar() -> None:
 
 def test_edits_are_not_kept_for_a_tree_that_nobody_looks_at() -> None:
     """An hour of typing in a file without a grammar leaves nothing behind."""
-    tree = DocumentTree("", lambda: "", Trees(), lambda: None)
+    tree = DocumentTree("", lambda: "", [], lambda: None)
     tracemalloc.start()
     for number in range(2000):
         tree.edited(Edit(number, "", f"{number:100}"))
@@ -115,7 +114,7 @@ def brackets_of(tree: DocumentTree, text: str = CLOSED) -> str:
 def test_a_document_is_parsed_in_a_process_and_again_after_an_edit_that_came_meanwhile() -> None:
     async def scenario() -> None:
         buffer = Buffer(CLOSED)
-        tree = DocumentTree("python", lambda: buffer.text, Trees(), lambda: None)
+        tree = DocumentTree("python", lambda: buffer.text, [], lambda: None)
         parsing = asyncio.create_task(tree.refresh())
         await asyncio.sleep(0)
         assert brackets_of(tree, buffer.text) == "", "there is none yet"
@@ -134,7 +133,7 @@ def test_few_documents_hold_a_tree() -> None:
     """The oldest document's tree is dropped, and rebuilt at its next edit."""
 
     async def scenario() -> None:
-        trees, buffers = Trees(), [Buffer(CLOSED) for _ in range(MAX_TREES + 2)]
+        trees, buffers = [], [Buffer(CLOSED) for _ in range(MAX_TREES + 2)]
         held = [DocumentTree("python", lambda text=buffer.text: text, trees, lambda: None) for buffer in buffers]
         for tree in held:
             await tree.refresh()

@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from codespec_lsp import ahead, session
 from codespec_lsp.completer import AFTER_CANCEL
+from codespec_lsp.prompt import build_prompt
 from codespec_lsp.server import Server
 
 from tests.lsp import fake_daemon
@@ -364,5 +366,26 @@ def test_columns_in_every_encoding(encoding: str) -> None:
             behind = {"line": 0, "character": 5 + widths[encoding]}
             assert item["range"] == {"start": behind, "end": {"line": 0, "character": column + 1}}
             assert fake.asked[0].body["prefix"] == "s = '😀' + a"
+
+    run(scenario())
+
+
+def test_the_answer_to_a_key_typed_along_reads_the_document_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = list[Any]()
+    monkeypatch.setattr(
+        session, "build_prompt", lambda *each, **more: built.append(each) or build_prompt(*each, **more)
+    )
+    monkeypatch.setattr(ahead, "IDLE", 60.0)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1 + 2"]
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1 + 2"]
+            built.clear()
+            client.type(2, 0, 4, "1 ")
+            assert await client.texts(0, 6) == ["x = 1 + 2"] and not built
+            client.type(3, 0, 6, "- ")
+            assert await client.texts(0, 8) == ["x = 1 - 1 + 2"] and built
 
     run(scenario())

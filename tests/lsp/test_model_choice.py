@@ -75,7 +75,7 @@ def test_a_daemon_of_another_version_is_a_warning_with_the_fix() -> None:
 
 def test_an_offer_names_this_installations_own_command() -> None:
     offer = read_model_offer(STARTER, EditorSettings())
-    assert offer is not None and offer.as_dict() == {
+    assert offer == {
         **OFFER,
         "message": SENTENCE,
         "command": [sys.executable, "-P", "-m", "codespec", "models", "pull", "smollm2-135m"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codespec_lsp.name_scopes import SameName
-from codespec_lsp.syntax_tree import SyntaxTree
+from codespec_lsp.syntax import SyntaxTree
 
 
 def same(language: str, text: str) -> SameName | None:

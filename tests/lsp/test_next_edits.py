@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from codespec_lsp.settings import EditorSettings
-from codespec_lsp.syntax import DocumentTree, Trees
+from codespec_lsp.syntax import DocumentTree
 
 from tests.lsp.conversation import URI, insertion, replacement, run
 from tests.lsp.edit_conversation import command, next_edit, request_params, rows
@@ -21,7 +21,7 @@ def _parsing() -> None:
     """Start what parses: on a busy machine, that alone takes longer than the budget of an edit."""
 
     async def parse() -> None:
-        tree = DocumentTree("python", lambda: TEXT, Trees(), lambda: None)
+        tree = DocumentTree("python", lambda: TEXT, [], lambda: None)
         await tree.refresh()
         tree.close()
 

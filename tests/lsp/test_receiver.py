@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from codespec_lsp.receiver import receiver_type
+from codespec_lsp.prompt import receiver_type
 
 
 @pytest.mark.parametrize(

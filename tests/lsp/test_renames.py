@@ -12,8 +12,7 @@ from codespec_lsp.edit_history import Change
 from codespec_lsp.hunks import Hunk
 from codespec_lsp.name_scopes import SameName
 from codespec_lsp.renames import MAX_PLACES, find_repeats, merge_last, renamed_name
-from codespec_lsp.syntax import DocumentTree, Trees
-from codespec_lsp.syntax_tree import SyntaxTree
+from codespec_lsp.syntax import DocumentTree, SyntaxTree
 from tree_sitter import Node
 
 Descend = Callable[[Node, int], Iterator[name_scopes.Step]]
@@ -158,7 +157,7 @@ def test_a_renamed_name_of_several_rows_is_merged() -> None:
 def test_the_documents_process_finds_the_places_and_a_cancelled_request_costs_only_the_process() -> None:
     async def scenario() -> None:
         text = AREA
-        tree = DocumentTree("python", lambda: text, Trees(), lambda: None)
+        tree = DocumentTree("python", lambda: text, [], lambda: None)
         assert await tree.same_name("w", "width", [9]) is None  # not parsed yet
         await tree.refresh()
         text = AREA.replace("(w,", "(width,")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from codespec_lsp.buffer import Buffer
-from codespec_lsp.documents import Document, notebook_of
-from codespec_lsp.notebooks import code_of, is_magic
+from codespec_lsp.documents import Document, code_of, is_magic, notebook_of
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import talking

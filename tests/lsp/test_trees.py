@@ -10,8 +10,7 @@ from codespec_grammars import Place
 from codespec_grammars.language import language_names
 from codespec_lsp import syntax
 from codespec_lsp.buffer import Buffer, TextPosition
-from codespec_lsp.syntax import DocumentSyntax, Trees
-from codespec_lsp.syntax_tree import Change, Outside, SyntaxTree, TreeService
+from codespec_lsp.syntax import Change, DocumentSyntax, Outside, SyntaxTree, TreeService
 
 from tests.grammars.fixtures import FOLDER
 from tests.lsp.conversation import run, until
@@ -56,7 +55,7 @@ def test_a_document_at_rest_has_the_tree_of_its_text(monkeypatch: pytest.MonkeyP
 
     async def scenario() -> None:
         buffer = Buffer(BROKEN)
-        document = DocumentSyntax("ruby", partial(Place, "ruby"), lambda: buffer.text, Trees(), lambda: None)
+        document = DocumentSyntax("ruby", partial(Place, "ruby"), lambda: buffer.text, [], lambda: None)
         tree = document.tree
         await until(lambda: tree.parsed == 1)
         document.edited(buffer.replace(END_OF_CODE, END_OF_CODE, '"'))

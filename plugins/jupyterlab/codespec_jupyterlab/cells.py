@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from codespec_lsp.notebooks import code_of
+from codespec_lsp.documents import code_of
 
 from codespec.api.body import CompletionBody
 from codespec.api.limits import MAX_SIDE

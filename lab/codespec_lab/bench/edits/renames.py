@@ -20,7 +20,7 @@ from codespec_lsp.buffer import split_lines
 from codespec_lsp.edit_history import Change
 from codespec_lsp.hunks import Hunk
 from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, tokens
-from codespec_lsp.syntax_tree import SyntaxTree
+from codespec_lsp.syntax import SyntaxTree
 
 from codespec_lab.bench.edits.release_pairs import FilePair, release_pairs
 from codespec_lab.bench.statistics import bootstrap
