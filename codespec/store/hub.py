@@ -135,7 +135,7 @@ def _download(client: Any, repository: str, commit: str, file: HubFile, partial:
     headers = {**client.utils.build_hf_headers(), "Accept-Encoding": "identity"}  # so that byte counts match the file
     with partial.open("ab") as stream:
         if stream.tell() > file.size:
-            stream.truncate(0)
+            stream.truncate(stream.seek(0))
         begun = stream.tell()
         client.file_download.http_get(
             url, stream, resume_size=begun, headers=headers, expected_size=file.size, displayed_filename=file.name

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from codespec.backends.loader import load_model
 from codespec.errors import ModelError
-from codespec.pair.report import read_facts
+from codespec.pair.report import describe, read_facts
 from codespec.store import conversion_cache
 from codespec.store.conversion_cache import Conversion, converted_home
 from codespec.store.conversions import convert_gguf, source_quantization
@@ -62,7 +62,7 @@ def settle(file: Path) -> None:
 def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = write_model(tmp_path / "m.gguf", form="Q8_0")
     facts = read_facts(resolve(str(file)))
-    assert (facts.reasons, facts.stored_as) == ((), "Q8_0")
+    assert " parameters in Q8_0, " in describe("target", facts).message
     for dtype in ("native", "float32"):
         model = load_model(str(file), dtype=dtype, exact=False)
         assert model.spec.name == str(file) and model.tokenizer.model_eos_ids == {0}

@@ -73,6 +73,20 @@ def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, ti
     assert [len(hub.asked_for(name)) for name in sorted(TAKEN - {WEIGHTS})] == [1] * 5
 
 
+def test_a_part_longer_than_the_file_begins_again(
+    hub: SmallHub, models: Command, home: Path, tiny_files: dict[str, bytes]
+) -> None:
+    hub.cut[WEIGHTS] = 15_000_000
+    models("pull", REPOSITORY)
+    (part,) = home.glob(f".part/*/{WEIGHTS}*")
+    part.write_bytes(tiny_files[WEIGHTS] + b"more")
+    hub.cut.clear()
+    hub.broken = False
+    done = models("pull", REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert hub.asked_for(WEIGHTS) == [0, 0] and (home / FOLDER / WEIGHTS).read_bytes() == tiny_files[WEIGHTS]
+
+
 def test_killed_leaves_nothing_half(hub: SmallHub, models: Command, begin: Start, home: Path) -> None:
     hub.hold[WEIGHTS] = 15_000_000
     process = begin("pull", REPOSITORY)
