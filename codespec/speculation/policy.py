@@ -12,14 +12,20 @@
 
         def observe(self, results):  # after the target's verdicts
             accepted = [verdict.accepted for _, candidates, verdict in results.rounds if candidates.ids]
-            self.length = max(1, min(16, 2 + max(accepted, default=self.length)))
+            if accepted:
+                self.length = max(1, min(16, 2 + max(accepted)))
 
-`codespec bench policy --policy-file wide.py` compares it with the others on the same recorded completions. No text
-depends on a policy, because the target verifies all drafts; users' caps hold under any policy.
+`codespec bench policy --policy-file wide.py` (from `pip install ./lab`) compares it with the others on the same
+recorded completions; it wants one policy in the file, made without arguments. To serve with it, name it in
+`choose_policy` (`codespec.startup.tuning`). In exact mode no text depends on a policy, because the target verifies all
+drafts; users' caps hold under any.
 
-The texts of a batch are `codespec.sequence.Sequence`s: `ids` are their tokens, and after `follow_syntax()`
-`outlook.context` is the syntax where they end. A `Cap` limits a draft, by proposer if it has `by_source`. The default
-policy is in `cost_policy`; here are a fixed length and a table by syntax.
+The texts of a batch are `codespec.sequence.Sequence`s. A policy reads `ids` (their tokens), `context` and `known` (bytes
+of the prompt, and those written since), `num_generated`, `room` (False: no draft in this step) and, after
+`follow_syntax()`, `outlook.context`, the syntax where they end. `Cap(n)` limits a draft to n tokens, 0 to none, and by
+proposer if it has `by_source`; `lookup_cap(n)` also refuses unlikely lookups. `trim` leaves sampled drafts whole, so a
+limit that must hold belongs in the cap. The default policy is in `cost_policy`; here are a fixed length and a table by
+syntax.
 """
 
 from __future__ import annotations
