@@ -20,8 +20,8 @@ recorded completions; it wants one policy in the file, made without arguments. T
 `choose_policy` (`codespec.startup.tuning`). In exact mode no text depends on a policy, because the target verifies all
 drafts; users' caps hold under any.
 
-The texts of a batch are `codespec.sequence.Sequence`s. A policy reads `ids` (their tokens), `context` and `known` (bytes
-of the prompt, and those written since), `num_generated`, `room` (False: no draft in this step) and, after
+The texts of a batch are `codespec.sequence.Sequence`s. A policy reads `ids` (their tokens), `context` and `known`
+(bytes of the prompt, and those written since), `num_generated`, `room` (False: no draft in this step) and, after
 `follow_syntax()`, `outlook.context`, the syntax where they end. `Cap(n)` limits a draft to n tokens, 0 to none, and by
 proposer if it has `by_source`; `lookup_cap(n)` also refuses unlikely lookups. `trim` leaves sampled drafts whole, so a
 limit that must hold belongs in the cap. The default policy is in `cost_policy`; here are a fixed length and a table by
