@@ -22,6 +22,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
+from codespec.errors import TokenizerError
+
 # Opening must neither block on a pipe nor acquire a controlling terminal. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
@@ -125,6 +127,22 @@ def parse_json(data: bytes | bytearray, max_values: int = MAX_JSON_VALUES, *, fi
 def read_json_file(file: Path, *, finite: bool = False) -> Any:
     """Parse a regular file with `parse_json`. Also raises OSError."""
     return parse_json(read_regular(file, MAX_JSON_BYTES), finite=finite)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a model's file, {} if there is none. Raises TokenizerError for an unreadable file."""
+    if not file.exists():
+        return {}
+    try:
+        value = read_json_file(file)
+    except (TooLarge, Unreadable) as error:
+        raise TokenizerError(f"{file} can't be read ({error})", "fetch the model again") from error
+    except (OSError, ValueError) as error:
+        fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
+        raise TokenizerError(f"{file} cannot be read as JSON", fix) from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{file} holds no JSON object", "fetch the model again")
+    return value
 
 
 def _demand_bounds(data: bytes | bytearray, max_values: int) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"

@@ -31,7 +31,7 @@ from codespec.backends.torch.cuda.launch import (
     plan_of,
     tile_positions,
 )
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 
 DTYPE = torch.bfloat16
 BEYOND_CACHE = 256 << 20  # bytes of weights read by one timing, more than the cache holds

@@ -7,8 +7,9 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from codespec.errors import ModelError, TokenizerError
+from codespec.files import read_json
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.tokenizer_json import declared_eos_ids, read_json
+from codespec.text.tokenizer_json import declared_eos_ids
 
 _IN_USE: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDictionary()  # by file and its state
 

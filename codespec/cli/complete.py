@@ -118,7 +118,8 @@ def _find_daemon(options: argparse.Namespace) -> Address | str:
     except ConfigError as error:
         return f"no daemon can be used ({error.fault.clause})"
     if found.who == "nobody":
-        return "no daemon runs, which would have them loaded already (`codespec serve`)" * sys.stderr.isatty()
+        hint = "no daemon runs, which would have them loaded already (`codespec serve`)"
+        return hint if sys.stderr.isatty() else ""
     state = REFUSALS[found.who] if found.who != "daemon" else f"is {found.daemon['state']}"
     if state not in ("is ready", "is idle"):
         return f"the daemon at {address.url} can't be used (it {state})"

@@ -36,7 +36,7 @@ from codespec.store.machine import (
     has_native,
     machine_memory,
 )
-from codespec.store.model_config import NATIVE_TYPES, text_config
+from codespec.store.model_folder import NATIVE_TYPES, text_config
 from codespec.store.resolve import resolve
 from codespec.user_folders import cache_folder, state_folder
 

@@ -22,7 +22,7 @@ from codespec.errors import Absent, ConfigError, install_fix
 from codespec.store.choice import ModelChoice, choose
 from codespec.store.disk import say
 from codespec.store.machine import has_native, require_kernels
-from codespec.store.resolve import check_models, open_pair
+from codespec.store.resolve import open_pair, resolve
 from codespec.user_folders import read_token
 
 if TYPE_CHECKING:
@@ -99,8 +99,11 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
     """
     choice = choose_config(options, **overrides)
     say(*choice.notes)
-    check_models(choice.config)
-    return choice.config
+    config = choice.config
+    for name in (config.target, config.drafter if config.asks_drafter else "none"):
+        if name != "none":
+            resolve(name)
+    return config
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:

@@ -11,21 +11,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from codespec.errors import Fault, Finding, ModelError, TokenizerError, as_json, from_fault, warning, well
+from codespec.files import read_json
 from codespec.pair.perfect_drafts import LENGTHS, PerfectDrafts, Sample, TokenizedText, draft_perfectly, tokenize_texts
 from codespec.store.conversions import source_parameters, source_quantization
-from codespec.store.model_config import (
+from codespec.store.model_folder import (
+    Weights,
     architecture,
     check_claims,
     context_length,
-    read_layers,
+    describe_layers,
+    read_weights,
     text_config,
     why_unsuitable,
 )
 from codespec.store.resolve import ModelRef
-from codespec.store.weights import Weights, read_weights
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.tokenizer_json import read_json
 
 NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
 LITTLE_SURVIVES = 0.9  # below this share of a perfect draft, the finding is a warning
@@ -139,13 +140,11 @@ def describe(role: str, facts: ModelFacts) -> Finding:
     """Return a model's architecture, size, layers and context, or the first reason why it can't be used."""
     if facts.reasons:
         return from_fault(role, facts.reasons[0])
-    layers = read_layers(facts.config)
-    experts = f", {layers.experts} experts ({layers.chosen} for each token)" if layers.experts else ""
     context = f"context {facts.context:,}" if facts.context else "context not stated"
     stored_as = source_quantization(facts.config) or facts.weights.dtype  # even if converted floats lie beside the file
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as}"
-    kept = f"layers: {layers}{experts}, a rollback costs {layers.rollback}"
-    return well(role, f"{architecture(facts.config)}, {size}, {context}, {kept}, from {facts.name}")
+    kind, layers = architecture(facts.config), describe_layers(facts.config)
+    return well(role, f"{kind}, {size}, {context}, {layers}, from {facts.name}")
 
 
 def check_fill_in(target: ModelFacts) -> Finding:

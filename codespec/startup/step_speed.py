@@ -16,7 +16,7 @@ from codespec_native.library import Matrix, NativeError, Pool, block_bytes, find
 
 from codespec.startup.timing import turns
 from codespec.store.choice import SLOWEST
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 
 LAYERS, COPIES = 28, 8
 LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) of attention's two and the MLP's two

@@ -23,7 +23,7 @@ from codespec import __version__
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.files import Kept, digest
 from codespec.speculation.cost_model import CostTable, ForwardCost, Point
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.text.align import retokenize_batch
 from codespec.user_folders import cache_folder
 

@@ -35,7 +35,7 @@ from codespec.startup.timing import (
     time_rows,
     turns,
 )
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 
 if TYPE_CHECKING:
     from codespec.proposers.head import HeadProposer

@@ -20,16 +20,13 @@ from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, is_gguf, r
 from codespec.store.conversions import gguf_architecture
 from codespec.store.disk import written
 from codespec.store.machine import computes_bfloat16, has_gpu, has_native, machine_memory, read_step
-from codespec.store.model_config import NATIVE_GGUF
+from codespec.store.model_folder import NATIVE_GGUF
 from codespec.store.pulled import find_pulled
 
 STARTER_NAME = "starter"
 NATIVE = "native"
 LARGER, SMALLER = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"
-DEFAULTS = (
-    LARGER,
-    SMALLER,
-)  # models chosen, downloaded or suggested by default; neither needs torch
+DEFAULTS = (LARGER, SMALLER)  # models chosen, downloaded or suggested by default; neither needs torch
 LARGEST = "qwen2.5-coder-7b-instruct"  # the default of fast machines; the 3B model's licence is non-commercial
 SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
 FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
@@ -38,10 +35,7 @@ ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions wi
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """Target and drafter of a model's name, as EngineConfig takes them.
-
-    `dtype` is the target's recommended number format ("": the default).
-    """
+    """Target and drafter of a model's name; `dtype` is the target's recommended number format ("": the default)."""
 
     target: str
     drafter: str
@@ -50,10 +44,7 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A configuration, and the reason for its target and drafter in a few words.
-
-    `notes` lists settings of earlier versions, which have no effect.
-    """
+    """A configuration, and the reason for its models in a few words. `notes` lists settings that have no effect."""
 
     config: EngineConfig
     why: str
@@ -80,29 +71,24 @@ def resolve_engine(
 
 
 def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
-    """Return the configuration of `resolve_engine` with the reason."""
+    """Return the configuration of `resolve_engine` with the reason.
+
+    The default is the recommended model if pulled, else another pulled default, else the starter pair.
+    """
     notes: list[str] = []
     values, place = _merge(flags, settings, notes)
-    config, why = _configure(values, place)
-    return ModelChoice(config, why, tuple(notes))
-
-
-def _configure(values: Mapping[str, Any], place: str) -> tuple[EngineConfig, str]:
-    name = values.get("model", "")
-    if name:
-        return _with_pair(values, name), f"named by {place}"
+    if name := values.get("model", ""):
+        return ModelChoice(_with_pair(values, name), f"named by {place}", tuple(notes))
     if "target" in values:
-        return make_config(_with_format(values)), "target and drafter are named one by one"
-    name, best = default_model(), recommend()
-    missing = best.why if best.model == STARTER_NAME else f"{best.model} has not been pulled"
+        config, why = make_config(_with_format(values)), "target and drafter are named one by one"
+        return ModelChoice(config, why, tuple(notes))
+    best = recommend()
+    why = best.why if best.model == STARTER_NAME else f"{best.model} has not been pulled"
+    name = next((name for name in (best.model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
     if name == STARTER_NAME:
-        return make_config(_with_starter(values)), missing
-    return _with_pair(values, name), f"the default, since {'it has been pulled' if name == best.model else missing}"
-
-
-def default_model() -> str:
-    """Return the default model: the recommended one if pulled, else another pulled default, else the starter pair."""
-    return next((name for name in (recommend().model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
+        return ModelChoice(make_config(_with_starter(values)), why, tuple(notes))
+    why = f"the default, since {'it has been pulled' if name == best.model else why}"
+    return ModelChoice(_with_pair(values, name), why, tuple(notes))
 
 
 def default_depends_on_speed() -> bool:
@@ -231,39 +217,37 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     pair = named_pair(name)
     settings = {**values, "model": model_name(name)}
     if name == STARTER_NAME and "target" not in values:
-        settings = {**_with_starter(settings)}
+        settings = _with_starter(settings)
     elif "target" in values or not pair.dtype:
-        settings = {**_with_format(settings)}
+        settings = _with_format(settings)
     if "target" not in values:
         settings["target"] = _on_this_machine(pair.target)
-        dtype = _fitting_format(pair.dtype, settings.get("device", "cpu"))
-        if dtype:
+        if dtype := _fitting_format(pair.dtype, settings):
             settings.setdefault("dtype", dtype)
     if "drafter" not in values:
         settings["drafter"] = _on_this_machine(pair.drafter)
     return make_config(settings)
 
 
-def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _on_gpu(values: Mapping[str, Any]) -> bool:
+    device = values.get("device", "cpu")
+    return bool(device.startswith("cuda") or (device == "auto" and has_gpu()))
+
+
+def _with_format(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the number format of a user's own target, unless one is set.
 
     On a GPU it is bfloat16; on a processor a GGUF file that the native kernels compute keeps its own bits.
     """
-    device = values.get("device", "cpu")
-    on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu())
-    if on_gpu:
-        dtype = _fitting_format("bfloat16", device)
-    else:
-        dtype = _fitting_format(NATIVE, device) if is_native(values.get("target", "")) else ""
+    own = NATIVE if is_native(values.get("target", "")) else ""
+    dtype = _fitting_format("bfloat16" if _on_gpu(values) else own, values)
     beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
-    return {"dtype": dtype, **beside, **values} if dtype and "dtype" not in values else values
+    return {"dtype": dtype, **beside, **values} if dtype and "dtype" not in values else dict(values)
 
 
-def _with_starter(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_starter(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the number format of the starter pair, unless one is set."""
-    device = values.get("device", "cpu")
-    on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
-    return {"dtype": NATIVE, **values} if on_cpu and has_native() else values
+    return {"dtype": NATIVE, **values} if not _on_gpu(values) and has_native() else dict(values)
 
 
 def _on_this_machine(name: str) -> str:
@@ -273,12 +257,9 @@ def _on_this_machine(name: str) -> str:
     return name
 
 
-def _fitting_format(dtype: str, device: str) -> str:
-    """Return the recommended number format, or another that is fast on the target's device; "": the default.
-
-    The device `auto` may turn out to be the processor.
-    """
-    on_gpu = device.startswith("cuda")
-    if dtype == NATIVE and (on_gpu or (device == "auto" and has_gpu()) or not has_native()):
+def _fitting_format(dtype: str, values: Mapping[str, Any]) -> str:
+    """Return the recommended number format, or another that is fast on the target's device; "": the default."""
+    if dtype == NATIVE and (_on_gpu(values) or not has_native()):
         dtype = "bfloat16"
-    return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""
+    sure = values.get("device", "cpu").startswith("cuda")  # `auto` may turn out to be the processor
+    return dtype if dtype != "bfloat16" or sure or computes_bfloat16() else ""

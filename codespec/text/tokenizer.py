@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models
 
 from codespec.errors import TokenizerError
-from codespec.files import Unreadable, read_regular
+from codespec.files import Unreadable, read_json, read_regular
 from codespec.text.speller import Speller, any_of, token_bytes_table, trouble_pattern
 from codespec.text.tokenizer_json import (
     Document,
@@ -24,7 +24,6 @@ from codespec.text.tokenizer_json import (
     declared_eos_ids,
     private_copy,
     read_facts,
-    read_json,
     token_content,
     try_out,
 )

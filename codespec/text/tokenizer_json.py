@@ -21,11 +21,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from codespec.errors import TokenizerError
-from codespec.files import TooLarge, Unreadable, parse_json, read_json_file
+from codespec.files import parse_json
 
 Document = Mapping[str, Any]
 Kind = Literal["byte-level", "sentencepiece", "unigram"]
@@ -69,22 +68,6 @@ KNOWN = frozenset(
 )
 END = "\u2028!"  # matches no run, so the expression has to backtrack
 _USUAL = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file, {} if the file is missing; raise TokenizerError if it is unreadable."""
-    if not path.exists():
-        return {}
-    try:
-        value = read_json_file(path)
-    except (TooLarge, Unreadable) as error:
-        raise TokenizerError(f"{path} can't be read ({error})", "fetch the model again") from error
-    except (OSError, ValueError) as error:
-        fix = "fetch the model again, or save the file as UTF-8 without a byte-order mark"
-        raise TokenizerError(f"{path} cannot be read as JSON", fix) from error
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{path} holds no JSON object", "fetch the model again")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

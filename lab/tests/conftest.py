@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from codespec.store import conversion_cache
+from codespec.store import conversions
 from tests.converters import convert_here
 
 
@@ -14,5 +14,5 @@ from tests.converters import convert_here
 def conversions_in_this_process() -> Iterator[None]:
     """Convert models in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion_cache, "run_converter", convert_here)
+        patch.setattr(conversions, "run_converter", convert_here)
         yield

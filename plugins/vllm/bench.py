@@ -246,7 +246,7 @@ def main() -> None:
         return child(json.loads(args.child))
     from codespec.api.engine_config import SHIPPED
     from codespec.backends.text_tokenizer import load_tokenizer
-    from codespec.store.processor import processor
+    from codespec.store.machine import processor
     from codespec.store.resolve import resolve
 
     args.out.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from codespec.store import conversion_cache
+from codespec.store import conversions
 from tests.converters import convert_here
 
 
@@ -22,4 +22,4 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def converters_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run converters without their own process."""
-    monkeypatch.setattr(conversion_cache, "run_converter", convert_here)
+    monkeypatch.setattr(conversions, "run_converter", convert_here)

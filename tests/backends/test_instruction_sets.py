@@ -19,7 +19,7 @@ import torch
 from codespec.backends.torch.call_shape import CallShape
 from codespec.backends.torch.linear import can_pack
 from codespec.startup.calls import FORCED
-from codespec.store.processor import HIDING, processor
+from codespec.store.machine import HIDING, processor
 from tests.cli.conftest import SOURCE, Command, Models, command, write_model
 
 __all__ = ["command"]

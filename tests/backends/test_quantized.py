@@ -17,8 +17,8 @@ from codespec.backends.loader import load_model
 from codespec.backends.torch.model_check import TOLERANCE, gap
 from codespec.errors import ModelError
 from codespec.pair.report import read_facts
+from codespec.store.model_folder import read_weights
 from codespec.store.resolve import resolve
-from codespec.store.weights import read_weights
 from tests.tiny_models import sample_ids, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 

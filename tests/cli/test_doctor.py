@@ -19,10 +19,9 @@ from codespec.cli.machine_checks import needed_bytes, slot_size, weight_size
 from codespec.errors import ConfigError
 from codespec.pair.report import ModelFacts, read_facts
 from codespec.store.catalogue import TORCH_ROOM, read_catalogue
-from codespec.store.machine import IDLE_FACTOR
-from codespec.store.processor import Processor
+from codespec.store.machine import IDLE_FACTOR, Processor
+from codespec.store.model_folder import Weights
 from codespec.store.resolve import resolve
-from codespec.store.weights import Weights
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import fork

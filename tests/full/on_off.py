@@ -19,7 +19,7 @@ from codespec_lab.bench.sites import read_prompts, stdlib_sites
 
 from codespec.api.types import Completion, CompletionRequest, Stats
 from codespec.engine.engine import Engine
-from codespec.store.processor import HIDING
+from codespec.store.machine import HIDING
 from tests.full.report import ROOT
 
 TOKENS = 64

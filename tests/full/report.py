@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ from codespec.backends.torch.loader import wrap
 from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError
 from codespec.startup.calls import find_calls
-from codespec.store.model_config import why_unsuitable
+from codespec.store.model_folder import why_unsuitable
 
 TINY: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim"), 64),

@@ -22,7 +22,7 @@ LAYERS = "Imports run only downwards"
 TORCH_FREE = "Text, pairs, the store, lengths and the interface know no model"
 API_LAYERS = "The imports of api run only downwards"
 STORE = "The store's imports run only downwards"
-DOWNLOADS = "The catalogue and the downloads know no text"
+DOWNLOADS = "The store knows no text"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"
@@ -55,7 +55,7 @@ def make_tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
     light = ("files", "user_folders")
-    store = ("catalogue", "conversion_cache", "disk", "hub", "pull", "pulled", "source", "wheel")
+    store = ("catalogue", "conversions", "disk", "hub", "pull", "pulled", "source", "wheel")
     modules = (*(f"store/{name}" for name in store), *(f"api/{name}" for name in contract))
     for plugin, names in PLUGINS.items():
         for name in names:

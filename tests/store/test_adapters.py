@@ -20,11 +20,10 @@ from codespec.backends.loader import load_model
 from codespec.backends.torch.merge_adapter import merge
 from codespec.errors import ModelError
 from codespec.pair.report import read_facts
-from codespec.store import conversion_cache, conversions
+from codespec.store import conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue
-from codespec.store.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
-from codespec.store.conversions import check_adapter, is_adapter, merge_adapter
+from codespec.store.conversions import BASE_FILE, BASE_WEIGHTS, SOURCE, check_adapter, is_adapter, merge_adapter
 from codespec.store.resolve import resolve
 from codespec.store.source import sha256_of
 from tests.backends.gguf.files import write_model
@@ -76,7 +75,7 @@ def adapter(base: Path, made: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the converters in this process; some tests start real ones."""
-    monkeypatch.setattr(conversion_cache, "run_converter", convert_here)
+    monkeypatch.setattr(conversions, "run_converter", convert_here)
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from filelock import FileLock
 from codespec.backends.loader import load_model
 from codespec.errors import ModelError
 from codespec.pair.report import describe, read_facts
-from codespec.store import conversion_cache
-from codespec.store.conversion_cache import Conversion, converted_home
-from codespec.store.conversions import convert_gguf, source_quantization
+from codespec.store import conversions
+from codespec.store.conversions import Conversion, convert_gguf, converted_home, source_quantization
 from codespec.store.resolve import resolve
 from tests.backends.gguf.files import write_model
 
@@ -35,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def message(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the lines that the user sees."""
     lines: list[str] = []
-    monkeypatch.setattr(conversion_cache, "say", lines.append)
+    monkeypatch.setattr(conversions, "say", lines.append)
     return lines
 
 
@@ -43,13 +42,13 @@ def message(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     """Record the files that the converter was started for."""
     started: list[Path] = []
-    run = conversion_cache.run_converter
+    run = conversions.run_converter
 
     def counted(conversion: Conversion, folder: Path) -> None:
-        started.append(Path(conversion.arguments[0]))
+        started.append(Path(conversion.sources[0]))
         run(conversion, folder)
 
-    monkeypatch.setattr(conversion_cache, "run_converter", counted)
+    monkeypatch.setattr(conversions, "run_converter", counted)
     yield started
 
 
@@ -88,9 +87,9 @@ def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[
 def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, read = write_model(tmp_path / "m.gguf"), []
     settle(file)
-    digest = conversion_cache.hashlib.file_digest
+    digest = conversions.hashlib.file_digest
     monkeypatch.setattr(
-        conversion_cache.hashlib, "file_digest", lambda stream, name: read.append(name) or digest(stream, name)
+        conversions.hashlib, "file_digest", lambda stream, name: read.append(name) or digest(stream, name)
     )
     folder = convert_gguf(file)
     assert convert_gguf(file) == folder and len(read) == 1
@@ -107,8 +106,8 @@ def test_a_file_written_just_now_is_not_trusted_by_its_time(tmp_path: Path, home
 
 
 def test_what_takes_too_long_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion_cache, "STARTUP", 0.001)
-    monkeypatch.setattr(conversion_cache, "SLOWEST", 1e12)
+    monkeypatch.setattr(conversions, "STARTUP", 0.001)
+    monkeypatch.setattr(conversions, "SLOWEST", 1e12)
     with pytest.raises(
         ModelError, match=r"could not be converted \(it took longer than 0 s\): take the model's folder"
     ):
@@ -146,7 +145,7 @@ def test_a_folder_of_an_older_format_or_half_of_one_is_made_again(tmp_path: Path
     file = write_model(tmp_path / "m.gguf")
     folder = convert_gguf(file)
     config = json.loads((folder / "config.json").read_text())
-    config[conversion_cache.SOURCE]["format"] = 0
+    config[conversions.SOURCE]["format"] = 0
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "left.over").touch()
     part = folder.with_suffix(".part")
@@ -173,11 +172,11 @@ def test_a_converter_that_is_killed_is_one_sentence(
 ) -> None:
     file = write_model(tmp_path / "m.gguf")
     killed = (sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})")
-    monkeypatch.setattr(conversion_cache, "START", killed)
+    monkeypatch.setattr(conversions, "START", killed)
     with pytest.raises(ModelError, match=r"could not be converted \(signal 9\): check that memory is free"):
         convert_gguf(file)
     assert [path for path in home.iterdir() if path.is_dir()] == []
-    monkeypatch.setattr(conversion_cache, "START", (sys.executable, "-c", "raise RuntimeError('no')"))
+    monkeypatch.setattr(conversions, "START", (sys.executable, "-c", "raise RuntimeError('no')"))
     with pytest.raises(ModelError, match=r"could not be converted \(RuntimeError: no\)"):
         convert_gguf(file)
 
@@ -201,7 +200,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path, home: Path) -> Non
             [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert other.stderr is not None
-        assert other.stderr.readline() == "codespec: another process converts this file: waiting for it\n"
+        assert other.stderr.readline() == "codespec: another process converts this model: waiting for it\n"
         away.rename(first)
     out, errors = other.communicate()
     assert (out, errors, other.returncode) == (f"{first}\n", "", 0)

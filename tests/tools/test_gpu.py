@@ -13,7 +13,7 @@ from codespec_lab.bench.shapes import SHAPES
 
 from codespec.cli import build_parser
 from codespec.cli.options import engine_config
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.server.daemons import wait_for
 from tools import gpu
 from tools.gpu import Budget, Part, Runner

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.full import report
 from tools import tune_kernels
 

@@ -21,10 +21,9 @@ from codespec.backends.gguf.settings import Json
 from codespec.backends.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.backends.gguf.weights import check_whole, planned_tensors, quantization, weight_parts
 from codespec.errors import CodespecError, ModelError
-from codespec.store.conversion_cache import FORMAT, SOURCE
-from codespec.store.conversions import TEXTS_ONLY
+from codespec.store.conversions import FORMAT, SOURCE, TEXTS_ONLY
 from codespec.store.disk import check_disk
-from codespec.store.weights import StoredTensor
+from codespec.store.model_folder import StoredTensor
 
 
 def convert_to_exit_code(convert: Callable[..., None], arguments: Sequence[str]) -> int:

@@ -21,7 +21,7 @@ from codespec.backends.gguf.header import Header, Tensor, broken
 from codespec.backends.gguf.plan import Weight
 from codespec.backends.gguf.settings import unreadable
 from codespec.errors import ModelError, install_fix
-from codespec.store.weights import StoredTensor
+from codespec.store.model_folder import StoredTensor
 
 PIECE = 1 << 22  # numbers per piece
 HALVED = ("BF16", "MXFP4")  # formats whose numbers bfloat16 represents exactly

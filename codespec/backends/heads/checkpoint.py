@@ -18,7 +18,7 @@ from codespec.backends.heads.config import AGAIN, HeadConfig, read_head_config
 from codespec.backends.heads.networks import DFlash, Eagle3
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
-from codespec.store.weights import read_header
+from codespec.store.model_folder import read_header
 
 Head = Eagle3 | DFlash
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.text.tokenizer_json import read_json
+from codespec.files import read_json
 
 Kind = Literal["eagle3", "dflash"]
 ARCHITECTURES: dict[str, Kind] = {

@@ -18,9 +18,8 @@ from codespec_native.library import Floats
 from codespec.backends.gguf.header import Header
 from codespec.backends.gguf.settings import LONG, Settings
 from codespec.backends.native.weights import BF16, F16, F32, Shape, Stored, broken, refused
-from codespec.store.model_config import NATIVE_TYPES
+from codespec.store.model_folder import NATIVE_TYPES, StoredTensor, read_layout, weight_files
 from codespec.store.resolve import ModelFiles
-from codespec.store.weights import StoredTensor, read_layout, weight_files
 
 
 def _granite(settings: Settings) -> dict[str, float]:
@@ -44,7 +43,7 @@ class Family:
     more: Callable[[Settings], dict[str, float]] = lambda settings: {}
 
 
-# The names are those of `codespec.store.model_config.NATIVE_GGUF`.
+# The names are those of `codespec.store.model_folder.NATIVE_GGUF`.
 FAMILIES = {
     "llama": Family(twisted=True),
     "qwen2": Family(),

@@ -44,9 +44,8 @@ from codespec.backends.torch.recurrent_layers import GatedDeltaNet, RecurrentLay
 from codespec.backends.torch.rotary import replace_rotary
 from codespec.backends.torch.rowwise import replace_activations, replace_norms, steady_gates
 from codespec.errors import ModelError
-from codespec.store.model_config import architecture, quantization_of
+from codespec.store.model_folder import architecture, quantization_of, read_weights
 from codespec.store.resolve import ModelFiles, resolve
-from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "native": torch.float32}

@@ -22,11 +22,10 @@ from transformers import AutoModelForCausalLM
 from codespec.backends.gguf.convert import convert_to_exit_code, write_json
 from codespec.backends.torch.model_check import FAILURES, one_line, read_config
 from codespec.errors import ModelError
-from codespec.store.conversion_cache import FORMAT, SOURCE, base_of
-from codespec.store.conversions import adapted_layers
+from codespec.files import read_json
+from codespec.store.conversions import FORMAT, SOURCE, adapted_layers, base_of
 from codespec.store.disk import check_disk
-from codespec.store.weights import weight_files
-from codespec.text.tokenizer_json import read_json
+from codespec.store.model_folder import weight_files
 
 TOKENIZER = (
     *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),

@@ -32,9 +32,8 @@ from codespec.backends.torch.experts import has_experts
 from codespec.backends.torch.model import TorchModel
 from codespec.backends.torch.recurrent_layers import RecurrentLayer
 from codespec.errors import ModelError
-from codespec.store.model_config import check_claims, not_held, quantization_of, why_unsuitable
-from codespec.store.weights import StoredTensor
-from codespec.text.tokenizer_json import read_json
+from codespec.files import read_json
+from codespec.store.model_folder import StoredTensor, check_claims, not_held, quantization_of, why_unsuitable
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 ROUNDING = 1e-5  # of float32, relative to a row's largest logit; layers that mix sequences change 0.001 and more

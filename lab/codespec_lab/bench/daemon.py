@@ -26,7 +26,7 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient
 from codespec.client.starter import last_line, serve_command
 from codespec.errors import Absent, ConfigError, DaemonError
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.user_folders import read_token
 
 SECONDS = 600.0  # between two events: a long prompt may have to be prefilled first

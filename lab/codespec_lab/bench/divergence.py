@@ -22,10 +22,9 @@ from codespec.backends.torch.loader import DTYPES
 from codespec.backends.torch.model_check import read_config
 from codespec.errors import ConfigError, ModelError
 from codespec.files import NotUtf8, read_text
-from codespec.store.machine import machine_memory
-from codespec.store.processor import processor
+from codespec.store.machine import machine_memory, processor
+from codespec.store.model_folder import read_weights
 from codespec.store.resolve import resolve
-from codespec.store.weights import read_weights
 from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.bench.harness import Figures, Scenario, commit_name
 from codespec_lab.bench.quality.scenario import labels

@@ -31,8 +31,8 @@ from torch import Tensor
 
 from codespec.api.engine_config import SHIPPED, EngineConfig
 from codespec.errors import ModelError
+from codespec.files import read_json
 from codespec.store.resolve import resolve
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")

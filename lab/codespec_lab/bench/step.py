@@ -26,7 +26,7 @@ from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, LENGTH
 from codespec.startup.timing import Shape as Rows
 from codespec.startup.timing import time_forward, time_prompt
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.report import table
 from codespec_lab.bench.settings import StepBench

@@ -22,11 +22,11 @@ from codespec.backends.torch.call_shape import FAST, CallShape
 from codespec.backends.torch.loader import DTYPES, find_device, wrap
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
+from codespec.files import read_json
 from codespec.startup.batch_invariance import SAMPLED, find_variance
 from codespec.startup.calls import settle
 from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.shapes import Shape
 
 LONGEST = 32768

@@ -21,13 +21,13 @@ from codespec.cli.parser import Parser, run_to_exit_code
 from codespec.errors import ModelError
 from codespec.store.catalogue import Entry, find_entry
 from codespec.store.choice import DEFAULTS, STARTER_NAME, named_model, offer, recommend, resolve_engine, takes_larger
-from codespec.store.disk import StageBar, written
-from codespec.store.machine import computes_bfloat16, measure_step
-from codespec.store.processor import processor
+from codespec.store.disk import written
+from codespec.store.machine import computes_bfloat16, measure_step, processor
 from codespec.store.pull import find_sources, pull
 from codespec.store.pulled import find_pulled
 from codespec_lab.bench.harness import refuse_mismatches
 from codespec_lab.bench.sites import CHECKOUT, Site, demo_sites, read_definitions
+from codespec_lab.progress import StageBar
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

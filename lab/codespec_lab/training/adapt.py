@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from codespec.errors import TrainingError
+from codespec.files import read_json
 from codespec.store.catalogue import find_entry
-from codespec.store.conversion_cache import SOURCE
-from codespec.text.tokenizer_json import read_json
+from codespec.store.conversions import SOURCE
 from codespec_lab.corpus.documents import read_documents
 from codespec_lab.training.adapt_samples import AdaptStream
 from codespec_lab.training.export import data_facts

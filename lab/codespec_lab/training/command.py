@@ -14,8 +14,7 @@ import torch
 
 from codespec.backends.torch.loader import load_torch_model
 from codespec.errors import TrainingError
-from codespec.store.disk import StageBar
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.store.resolve import resolve
 from codespec_lab.corpus.build import build_corpus
 from codespec_lab.corpus.documents import read_documents, write_atomically
@@ -29,6 +28,7 @@ from codespec_lab.corpus.sources import (
     npm_packages,
     stdlib_package,
 )
+from codespec_lab.progress import StageBar
 from codespec_lab.training.adapt import run_adapt
 from codespec_lab.training.distill.places import choose_places
 from codespec_lab.training.distill.texts import (

@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy, embedding
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import TrainingError
-from codespec.store.conversion_cache import hash_once
+from codespec.files import read_json
+from codespec.store.conversions import hash_once
 from codespec.store.resolve import resolve
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.adapt_samples import Batch, Sentinels, choose_sentinels, initial_vectors
 

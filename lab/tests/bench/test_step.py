@@ -22,7 +22,7 @@ from codespec.errors import ModelError
 from codespec.startup.calls import SearchResult
 from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.text.tokenizer import TextTokenizer
 from tests.backends.gguf.files import write_model
 from tests.pairs import model

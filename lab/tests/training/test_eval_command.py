@@ -16,7 +16,7 @@ from codespec_lab.corpus.standard_library import held_out_files
 from codespec_lab.training import command, scores
 
 from codespec.errors import ModelError, TrainingError
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.cli.conftest import write_model
 
 HELD_OUT = "held_out.jsonl.gz"

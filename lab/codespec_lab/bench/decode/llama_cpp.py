@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from codespec.api.engine_config import EngineConfig
+from codespec.files import read_json
 from codespec.store.catalogue import is_gguf
-from codespec.store.conversion_cache import SOURCE
-from codespec.store.conversions import base_model_name, source_quantization
+from codespec.store.conversions import SOURCE, base_model_name, source_quantization
 from codespec.store.pulled import pulled
 from codespec.store.resolve import resolve
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.decode.codespec_engine import FAMILY as OWN
 from codespec_lab.bench.decode.contest import (
     Answer,

@@ -24,10 +24,10 @@ from codespec.api.engine_config import EngineConfig
 from codespec.backends.loader import weights_folder
 from codespec.backends.torch.loader import find_device
 from codespec.engine.admission import Admission
+from codespec.files import read_json
 from codespec.store.conversions import source_quantization
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.store.resolve import resolve
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.bench.decode.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec_lab.bench.decode.contest import Cell, Family, Variant, Workload, count_kinds, make_tasks, thread_counts
 from codespec_lab.bench.decode.hugging_face import TransformersFamily, TransformersModels

@@ -12,7 +12,7 @@ from typing import Any
 
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec_lab.bench.harness import Figures, Scenario, first_difference
 from codespec_lab.bench.pair import LONGEST, Pair, load_pair
 from codespec_lab.bench.policy.policies import (

@@ -17,7 +17,7 @@ from codespec.api.types import CompletionRequest
 from codespec.backends.loader import model_facts, weights_folder
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.store.resolve import resolve
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer

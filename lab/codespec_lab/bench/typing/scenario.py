@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec_lab.bench.daemon import connect, own_daemon, run_facts
 from codespec_lab.bench.harness import Deadline, Figures, Results, Scenario, commit_name
 from codespec_lab.bench.report import (

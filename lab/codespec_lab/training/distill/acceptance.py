@@ -19,12 +19,12 @@ from codespec.api.engine_config import EngineConfig
 from codespec.api.types import Completion
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
+from codespec.files import read_json
 from codespec.speculation.policy import FixedLength
 from codespec.store.catalogue import find_entry
-from codespec.store.disk import StageBar
 from codespec.text.tokenizer import TextTokenizer
-from codespec.text.tokenizer_json import read_json
 from codespec_lab.corpus.documents import write_atomically
+from codespec_lab.progress import StageBar
 from codespec_lab.training.distill.lessons import batch, make_lesson
 from codespec_lab.training.distill.places import Place, request_at
 from codespec_lab.training.distill.student import Student

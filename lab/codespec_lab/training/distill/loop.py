@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from codespec.store.disk import StageBar
+from codespec_lab.progress import StageBar
 from codespec_lab.training.distill.lessons import Lesson, LessonBatch, LessonOrder, batch
 from codespec_lab.training.distill.student import Student
 from codespec_lab.training.run import learning_rate_factor, load_checkpoint, save_checkpoint

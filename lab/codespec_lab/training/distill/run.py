@@ -15,8 +15,8 @@ from codespec.backends.torch.loader import load_torch_model
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.errors import PairError
-from codespec.store.disk import StageBar
 from codespec.store.machine import computes_bfloat16
+from codespec_lab.progress import StageBar
 from codespec_lab.training.distill.acceptance import (
     LENGTH,
     Comparison,

@@ -21,11 +21,11 @@ from codespec.exclusions.ignore_files import IgnoreFiles, repository_of
 from codespec.exclusions.secret_files import is_secret
 from codespec.files import NotUtf8, read_text
 from codespec.pair.perfect_drafts import source_files
-from codespec.store.disk import StageBar
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
 from codespec_lab.corpus.standard_library import held_out_files
+from codespec_lab.progress import StageBar
 from codespec_lab.training.distill.lessons import Kind
 from codespec_lab.training.distill.places import FIM_SHARE, Place, choose_places, load_places, request_at, save_places
 from codespec_lab.training.distill.teacher import Expected, Teacher

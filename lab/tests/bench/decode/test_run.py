@@ -14,7 +14,7 @@ from codespec_lab.bench.decode.passes import LATE
 from codespec_lab.bench.harness import Deadline
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 

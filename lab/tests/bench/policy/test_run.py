@@ -12,7 +12,7 @@ from codespec_lab.bench.policy import scenario as run
 from codespec_lab.bench.policy.scenario import Timed
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 

@@ -18,7 +18,7 @@ from codespec_lab.corpus.documents import Document, write_documents
 
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import CompletionRequest
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from tests.cli.conftest import Command, Models, command, light_models, models, plain_environment
 from tests.server import fakes
 from tests.server.daemons import serving

@@ -23,7 +23,7 @@ from codespec_lsp.completions import MAX_AHEAD
 
 from codespec.api.engine_config import EngineConfig
 from codespec.api.types import CompletionRequest
-from codespec.store.processor import processor
+from codespec.store.machine import processor
 from codespec.user_folders import is_own_socket, socket_of
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from codespec.errors import ModelError
-from codespec.store.model_config import check_claims
-from codespec.store.weights import read_header
+from codespec.store.model_folder import check_claims, describe_layers, read_header
 from tests.pair.folders import write_model
 
 
@@ -97,3 +96,25 @@ def test_the_index_names_files_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match="not a file in it"):
         check_claims(tmp_path / "model")
+
+
+QWEN35 = {"model_type": "qwen3_5_text", "num_hidden_layers": 8, "full_attention_interval": 4}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"], "num_local_experts": 32, "num_experts_per_tok": 4}
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "cost"),
+    [
+        ({"num_hidden_layers": 28}, "28 attention", "a length"),
+        ({"num_hidden_layers": 28, "sliding_window": 4096}, "28 sliding", "a length"),
+        ({"num_hidden_layers": 2, "sliding_window": 4, "use_sliding_window": False}, "2 attention", "a length"),
+        (MIXED, "1 attention, 1 sliding, 32 experts (4 for each token)", "a length"),
+        ({"layer_types": ["conv", "conv", "attention"]}, "1 attention, 2 recurrent", "a length and replayed rows"),
+        (QWEN35, "2 attention, 6 recurrent", "a length and replayed rows"),
+        ({"text_config": QWEN35}, "2 attention, 6 recurrent", "a length and replayed rows"),
+        ({"n_layer": 4, "num_local_experts": 0, "num_experts_per_tok": 0}, "4 attention", "a length"),
+        ({}, "", "a length"),
+    ],
+)
+def test_layers(config: dict[str, Any], layers: str, cost: str) -> None:
+    assert describe_layers(config) == f"layers: {layers}, a rollback costs {cost}"

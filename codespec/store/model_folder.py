@@ -1,0 +1,329 @@
+"""Read a model folder: its architecture and layers, and its weights' sizes and formats from their headers.
+
+An architecture that can't be drafted for is refused before anything is loaded; the loader's own ragged check has the
+final say. No number in config.json or a header is trusted until it agrees with the files: sizes are compared before
+anything of that size is allocated. If each is plausible but their product exceeds the files, the loader refuses the
+model (`backends.torch.model_check`). Reads no weights: a safetensors file is eight bytes of length, a JSON header and
+the data.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import Fault, ModelError
+from codespec.files import open_regular, parse_json, read_json
+
+Config = Mapping[str, Any]
+
+_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+# Words in the names of the kinds of layers.
+_RECURRENT = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta", "hybrid", "lightning")
+_SLIDING = ("sliding", "chunked")
+# Model types with recurrent layers, for configurations that do not list their layers.
+_UNLISTED = (
+    "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h", "recurrent_gemma", "rwkv",
+    "xlstm", "zamba", "zamba2",
+)  # fmt: skip
+# Sizes in the configurations of the recurrent layers that `backends.torch.recurrent` computes.
+_GATED_DELTA = ("linear_num_value_heads", "linear_key_head_dim", "linear_conv_kernel_dim")
+_SHORT_CONVOLUTION = ("conv_L_cache",)
+_CODE = "model_unsuitable"
+_QUANTIZED = "quantization_config"
+DEQUANTIZED = ("fp8", "mxfp4")  # forms of quantized weights that transformers turns into plain ones while it loads them
+_OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
+
+# Llama-shaped models, whose whole step the native kernels compute: architectures of a GGUF file, types of a folder.
+NATIVE_GGUF = ("llama", "qwen2", "qwen3", "granite", "phi3")
+NATIVE_TYPES = (*NATIVE_GGUF, "mistral")
+
+HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
+_LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
+_EXPERTS = re.compile(r"(?:\w+_)?experts")
+_SIZE = re.compile(
+    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # not allocated at that size
+    r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
+)
+_NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
+
+_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN_COUNTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k")
+
+_MAX_HEADER = 100_000_000  # bytes; the format's own limit
+_MAX_DIMENSIONS = 64  # of a tensor, torch's own limit; the product of a million sizes takes hours
+# Stored constants of old checkpoints, not learned: rotary frequencies and causal masks.
+_BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
+# Bits per number. Other formats are newer than the libraries that load the files.
+_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    "F4": 4,
+}
+_SCALES = ("_scale_inv", "_scales")  # of weights in fp8 and mxfp4
+_MXFP4 = "_blocks"  # two numbers in each byte
+_HEADS = ("lm_head.weight", "embed_out.weight")
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One entry of a header."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes; -1 for an unknown format."""
+        return self.count * _BITS[self.dtype] // 8 if self.dtype in _BITS else -1
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it is a stored constant. A one-dimensional bias is not, whatever its name."""
+        return _BUFFER.search(self.name) is not None and (len(self.shape) > 1 or not self.name.endswith(".bias"))
+
+
+Layout = list[tuple[int, StoredTensor]]  # tensors, each with the offset of its first byte
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Number of parameters, tied ones counted once, and their most common format ("BF16")."""
+
+    parameters: int
+    dtype: str
+
+
+def read_weights(folder: Path, *, tied: bool) -> Weights:
+    """Count a folder's parameters. Raises ModelError for missing, truncated or corrupt files.
+
+    If `tied`, the output layer is the embedding, so a second copy in the file does not count.
+    """
+    tensors = [tensor for file in weight_files(folder) for tensor in read_header(file) if not tensor.is_buffer]
+    if tied and any(tensor.name.endswith(_EMBEDDINGS) for tensor in tensors):
+        tensors = [tensor for tensor in tensors if not tensor.name.endswith(_HEADS)]
+    by_dtype: Counter[str] = Counter()
+    for tensor in tensors:
+        if not tensor.name.endswith(_SCALES):
+            by_dtype[tensor.dtype] += tensor.count * (2 if tensor.name.endswith(_MXFP4) else 1)
+    if not by_dtype.total():
+        raise ModelError(f"The weights of {folder} are empty", "fetch or export the model again")
+    return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files that transformers would load: those in the index, else model.safetensors, else all."""
+    index = read_json(folder / "model.safetensors.index.json").get("weight_map")
+    if isinstance(index, dict) and index:
+        names = sorted(set(map(str, index.values())))
+        strange = next((name for name in names if Path(name).name != name), None)
+        if strange is not None:
+            what = f"The index of {folder} names {strange!r}, which is not a file in it"
+            raise ModelError(what, "fetch the model again")
+        return [folder / name for name in names]
+    single = folder / "model.safetensors"
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{folder} has no *.safetensors weights", "convert the model (pickled weights are not read)")
+    return files
+
+
+def read_header(file: Path) -> list[StoredTensor]:
+    """Return the tensors of one file. Raises ModelError like `read_layout`."""
+    return [tensor for _, tensor in read_layout(file)]
+
+
+def read_layout(file: Path) -> Layout:
+    """Return the tensors of one file, each with the offset of its first byte.
+
+    Raises ModelError unless they are contiguous, each as long as its shape requires, and end at the end of the file.
+    """
+    try:
+        with open_regular(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            length = int.from_bytes(stream.read(8), "little")
+            if length > min(_MAX_HEADER, size - 8):
+                raise ValueError("the header is longer than the file")
+            header = parse_json(stream.read(length))
+        entries = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    except OSError as error:
+        why = error.strerror or error
+        raise ModelError(f"{file} can't be read ({why})", "fetch or export the model again") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again") from error
+    at = 0
+    for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
+        if start != at or end - start != tensor.size:
+            raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}", "fetch or export the model again")
+        at = end
+    if size != 8 + length + at:
+        raise ModelError(f"{file} is truncated or corrupt", "fetch or export the model again")
+    return [(8 + length + start, tensor) for start, _, tensor in entries]
+
+
+def _entry(name: str, entry: Any) -> tuple[int, int, StoredTensor]:
+    """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
+    start, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ValueError("it has too many dimensions")
+    if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
+        raise ValueError("a size is not a whole number")
+    return start, end, StoredTensor(name, str(entry["dtype"]), shape)
+
+
+def text_config(config: Config) -> Config:
+    """Return the part of a configuration that describes the language model."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
+
+
+def architecture(config: Config) -> str:
+    """Return the class name that a model was saved with, else its model type."""
+    names = config.get("architectures")
+    return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
+
+
+def why_unsuitable(config: Config) -> Fault | None:
+    """Return why a model can neither draft nor be drafted for, or None if no reason is found."""
+    name, text = architecture(config), text_config(config)
+    if config.get("is_encoder_decoder"):
+        return Fault(_CODE, f"{name} is an encoder and a decoder", "choose a causal language model")
+    if config.get("architectures") and not name.endswith(_WRITES_TEXT):
+        return Fault(_CODE, f"{name} does not write text", "choose a causal language model")
+    runs = any(all(name in text for name in names) for names in (_GATED_DELTA, _SHORT_CONVOLUTION))
+    if _has_recurrent(text) and not runs:
+        what = f"{name} has recurrent layers of a kind that can't be rolled back yet"
+        return Fault(_CODE, what, "choose a model of attention, gated delta nets or short convolutions")
+    method = quantization_of(config).get("quant_method", DEQUANTIZED[0])
+    if method not in DEQUANTIZED:
+        return Fault(_CODE, f"its weights are quantized as {str(method)[:40]}", "use the model's GGUF file")
+    if text.get("model_type") in _OWN_ATTENTION:
+        return Fault(_CODE, f"{name} does not use transformers' attention interface", "choose another architecture")
+    return None
+
+
+def quantization_of(config: Config) -> Config:
+    """Return the `quantization_config` of a config.json, or of the language model in it; {} if there is none."""
+    found = text_config(config).get(_QUANTIZED)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _has_recurrent(text: Config) -> bool:
+    """Return whether some layers are recurrent: by the list of layers if there is one, else by the model type."""
+    listed = _listed(text)
+    return text.get("model_type") in _UNLISTED if listed is None else any(map(_is_recurrent, listed))
+
+
+def _is_recurrent(kind: str) -> bool:
+    return any(word in kind for word in _RECURRENT)
+
+
+def _listed(text: Config) -> list[str] | None:
+    """Return the kind of each layer, from whichever setting a family uses; None if it lists none."""
+    lists = (text.get(key) for key in ("layer_types", "layers_block_type", "block_types"))
+    return next(([str(kind) for kind in listed] for listed in lists if isinstance(listed, list) and listed), None)
+
+
+def context_length(config: Config) -> int | None:
+    """Return the maximum context of a model in tokens, or None if not stated."""
+    for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
+        value = text_config(config).get(key)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def check_claims(folder: Path) -> list[StoredTensor]:
+    """Return the tensors of the weight files. Raises ModelError if corrupt or smaller than config.json claims."""
+    tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
+    numbered = _count_numbered(tensor.name for tensor in tensors)
+    widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
+    stacked = max((tensor.shape[0] for tensor in tensors if tensor.count and len(tensor.shape) > 2), default=0)
+    for name, value in _numbers(read_json(folder / "config.json")):
+        if _LAYERS.fullmatch(name):
+            held, what = numbered, f"{numbered} layers"
+        elif _EXPERTS.fullmatch(name):
+            held, what = max(numbered, stacked), f"{max(numbered, stacked)} parts of a kind"
+        elif _SIZE.fullmatch(name):
+            held, what = max(widest, HARMLESS), f"nothing larger than {widest}"
+        else:
+            continue
+        if value > held:
+            raise not_held(folder, f"{name} = {value}", what)
+    return tensors
+
+
+def not_held(folder: Path, claim: str, held: str) -> ModelError:
+    """Return the error for a size that the weights do not have."""
+    what = f"The configuration of {folder} claims {claim}, and its weights hold {held}"
+    return ModelError(what, "fetch or export the model again")
+
+
+def _count_numbered(names: Iterable[str]) -> int:
+    """Return the largest number of parts of one kind, such as layers.
+
+    `model.layers.7.mlp` belongs to the eighth layer.
+    """
+    parts: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        for match in _NUMBERED.finditer(name):
+            parts[name[: match.start()]].add(match[1])
+    return max((len(numbers) for numbers in parts.values()), default=0)
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield every number with its key, from nested tables and lists too."""
+    for name, value in values.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                yield from _numbers(item)
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                yield name, item
+
+
+def describe_layers(config: Config) -> str:
+    """Return the layers and experts that a configuration declares, and the cost of a rejected draft, as a phrase."""
+    text = text_config(config)
+    counts = Counter(map(_kind, _listed(text) or _unlisted(text)))
+    layers = ", ".join(f"{counts[kind]} {kind}" for kind in ("attention", "sliding", "recurrent") if counts[kind])
+    experts, chosen = _number(text, *_EXPERT_COUNTS), _number(text, *_CHOSEN_COUNTS)
+    mixture = f", {experts} experts ({chosen} for each token)" if experts else ""
+    cost = "a length and replayed rows" if counts["recurrent"] else "a length"
+    return f"layers: {layers}{mixture}, a rollback costs {cost}"
+
+
+def _kind(layer: str) -> str:
+    """Return `attention` for unknown layers."""
+    sliding = "sliding" if any(word in layer for word in _SLIDING) else "attention"
+    return "recurrent" if _is_recurrent(layer) else sliding
+
+
+def _unlisted(text: Config) -> list[str]:
+    """Return the kind of each layer of a configuration that does not list them."""
+    count = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    if (every := _number(text, "full_attention_interval")) > 1:
+        return ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]
+    slides = text.get("sliding_window") and text.get("use_sliding_window", True)
+    return ["sliding_attention" if slides else "full_attention"] * count
+
+
+def _number(values: Config, *names: str) -> int:
+    candidates = (values.get(name) for name in names)
+    return next((value for value in candidates if isinstance(value, int) and not isinstance(value, bool)), 0)
