@@ -166,7 +166,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
         (["--port", "99999"], "port = 99999 is too large: it must be at most 65535"),
         (["--token-file", "none"], "can't be read"),
         (["--host", "192.0.2.1", "--token-file", "token"], "can't listen on"),
-        (["--socket", "token", "--port", "0"], "no socket"),
+        (["--socket", "token", "--port", "0"], "is not a socket"),
     ],
 )
 def test_what_can_not_be_served_is_one_sentence(

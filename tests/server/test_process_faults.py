@@ -107,7 +107,7 @@ def test_killed_restarted_damaged_and_without_room(
 def _without_room() -> None:
     """Limit files to a few bytes, like a full disk; sockets and pipes still work."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32, 32))
 
 
 async def _read_until_killed(served: Process) -> str:
