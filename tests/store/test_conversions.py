@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from codespec.backends.torch.converter import write_weights
 
+from codespec.backends.gguf.convert import write_weights
 from codespec.errors import ModelError
 from codespec.store import conversions
 from codespec.store.conversions import Conversion, convert_gguf, hash_once, run_converter
