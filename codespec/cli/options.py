@@ -85,6 +85,8 @@ def load_engine(config: EngineConfig) -> Engine:
 
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
+    if importlib.util.find_spec("torch") is None:
+        require_engine(config)  # before a model is converted for it, which takes minutes
     pair = open_pair(config)
     require_engine(config)
     from codespec.engine.engine import Engine

@@ -46,7 +46,6 @@ CHOSEN = (
     "tests/backends/test_linear.py::test_a_row_does_not_depend_on_the_others",
     "tests/backends/test_linear.py::test_a_depth_that_lets_one_row_reach_another_is_padded",
     "tests/backends/test_seam.py::test_ragged_chunks_equal_eager[llama]",
-    "tests/backends/test_span_groups.py::test_together_says_bit_for_bit_what_apart_does[llama-torch.bfloat16]",
     "tests/startup/test_call_search.py::test_attention_that_changes_below_some_rows",
     "tests/backends/test_exact.py::test_rounds[llama-float32]",
     "tests/backends/test_exact.py::test_rounds[llama-bfloat16]",

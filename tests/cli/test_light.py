@@ -106,7 +106,7 @@ def test_help_fits_a_screen_and_help_all_has_the_rest(
     ],
 )
 def test_without_the_engines_packages(words: str, missing: str, source: Path) -> None:
-    done = fork(*words.format(source=source).split(), before=BLOCK.format(blocked=(missing,)))
+    done = fork(*words.format(source=source).split(), before=ABSENT.format(blocked=(missing,)))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"codespec: {missing} is not installed: {FIX}.\n"
 
