@@ -37,7 +37,7 @@ from codespec_grammars import ContextTracker, read_surroundings
 import codespec_lab.bench.decode.scenario
 from codespec.user_folders import cache_folder
 read_surroundings("python", b"def f():", b"")
-print(ContextTracker("python", b"def f():").note, cache_folder())
+print(ContextTracker("python", b"def f():").context(), cache_folder())
 """
 
 
@@ -55,5 +55,5 @@ def test_it_starts_without_the_editors_packages(bare: dict[str, str]) -> None:
     words = [sys.executable, "-c", EVERYTHING]
     done = subprocess.run(words, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    for printed in ("open  kernels", "--concurrency", "tree-sitter is not installed", "tests/gpu/test_bench.py"):
+    for printed in ("open  kernels", "--concurrency", "Cursor(", "tests/gpu/test_bench.py"):
         assert printed in done.stdout
