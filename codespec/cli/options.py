@@ -85,7 +85,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
-    if importlib.util.find_spec("torch") is None:
+    if not is_installed("torch"):
         require_engine(config)  # before a model is converted for it, which takes minutes
     pair = open_pair(config)
     require_engine(config)
@@ -114,16 +114,24 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> ModelChoice:
     return choose({**flags, **overrides}, options.config)
 
 
+def is_installed(name: str) -> bool:
+    """Return whether a package can be found; it is not imported. A finder that hides packages may raise."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def require_package(name: str) -> None:
     """Raise ConfigError if one of codespec's own dependencies is not installed."""
-    if importlib.util.find_spec(name) is None:
+    if not is_installed(name):
         raise ConfigError(f"{name} is not installed", install_fix())
 
 
 def require_engine(config: EngineConfig) -> None:
     """Raise ConfigError if a package that computes the configured models is not installed or does not load."""
     require_package("numpy")
-    if not config.needs_torch or (not has_native() and importlib.util.find_spec("torch") is None):
+    if not config.needs_torch or (not has_native() and not is_installed("torch")):
         require_kernels()  # without torch too: with them, most models need no torch
     if config.needs_torch:
         require_torch()
@@ -134,7 +142,7 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
 
-        if importlib.util.find_spec("transformers") is None:  # its import takes seconds
+        if not is_installed("transformers"):  # its import takes seconds
             raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", install_fix("torch")) from error
