@@ -2,7 +2,8 @@
 
 A context with few observations borrows from the counts over all contexts, and those start near even odds. Priors
 counted on one pair are wrong by large factors on another, and two texts of observations teach more than such a prior.
-The proposer's confidence shifts the prediction by how far it is from this proposer's usual confidence.
+The proposer's confidence shifts the prediction by how much more often tokens of that confidence were accepted than
+all of its tokens; before observations, by half its log-odds.
 
 `Learned` keeps what was learned about each pair in the user's state folder. A corrupt file is reported once, and
 learning starts over.
@@ -23,8 +24,7 @@ from codespec.user_folders import make_state_folder, state_folder
 POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
 DECAY = 0.995  # of a counter per observation: a window of about 200
 STRENGTH = 8.0  # weight of a prior or a wider key, in observations
-WEIGHT = 0.5  # of a confidence's log-odds beyond the usual ones (lab/LOG.md)
-LEARNING_RATE = 0.02  # of the usual ones
+WEIGHT = 0.5  # of a confidence's log-odds, before observations
 ANYWHERE = ""  # context key for the counts over all contexts
 # Before any observation: the probability of a draft's first token, and of each later one if all before it are accepted.
 NEUTRAL = (0.5, 0.6)
@@ -54,7 +54,7 @@ class AcceptanceModel:
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], DecayedCounts] = {}  # (source, context)
-        self.usual: dict[str, float] = {}  # mean log-odds of the confidence, by source
+        self.by_confidence: dict[str, DecayedCounts] = {}  # by source; "positions" are levels of confidence
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
@@ -69,9 +69,9 @@ class AcceptanceModel:
         Without `confidences` this is the estimate before drafting. With them, the last confidence also applies to later
         tokens. The result never increases.
         """
-        odds, usual, shifts = self._odds_of(source, context), self.usual.get(source, 0.0), [0.0]
+        odds, shifts = self._odds_of(source, context), [0.0]
         if confidences is not None:
-            shifts = [WEIGHT * (logit(confidence) - usual) for confidence in confidences[:count]]
+            shifts = [self._shift(source, confidence) for confidence in confidences[:count]]
         probabilities, survival, last = [], 1.0, len(shifts) - 1
         for number in range(count):
             survival *= sigmoid(odds[min(number, POSITIONS - 1)] + shifts[min(number, last)])
@@ -90,29 +90,27 @@ class AcceptanceModel:
         """
         keys = dict.fromkeys([(source, ANYWHERE), (source, context)])
         counters = [self.counters.setdefault(key, DecayedCounts()) for key in keys]
+        levels = self.by_confidence.setdefault(source, DecayedCounts())
         for number, confidence in enumerate(confidences[: accepted + 1]):
             for counter in counters:
                 counter.count(min(number, POSITIONS - 1), number < accepted)
-            usual = self.usual.get(source, 0.0)
-            self.usual[source] = usual + LEARNING_RATE * (logit(confidence) - usual)
+            levels.count(level(confidence), number < accepted)
         self._odds = {key: cached for key, cached in self._odds.items() if key[0] != source}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the model as plain JSON values."""
         counters = [[*key, counter.right, counter.seen] for key, counter in sorted(self.counters.items())]
-        return {"counters": counters, "usual": self.usual}
+        levels = [[source, counter.right, counter.seen] for source, counter in sorted(self.by_confidence.items())]
+        return {"counters": counters, "by_confidence": levels}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AcceptanceModel:
         """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
         model = cls()
         for source, context, right, seen in values["counters"]:
-            counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
-            if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
-                raise ValueError("a counter has more correct judgements than judgements")
-            model.counters[str(source), str(context)] = counter
-        usual = values.get("usual", {})  # files of earlier versions have none
-        model.usual = dict(zip(usual, _numbers(usual.values(), len(usual)), strict=True))
+            model.counters[str(source), str(context)] = _counts(right, seen)
+        for source, right, seen in values.get("by_confidence", []):  # files of earlier versions have none
+            model.by_confidence[str(source)] = _counts(right, seen)
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
@@ -125,9 +123,22 @@ class AcceptanceModel:
             self._odds[source, context] = tuple(map(logit, rates))
         return self._odds[source, context]
 
+    def _shift(self, source: str, confidence: float) -> float:
+        """Return how far this confidence's acceptance is from that of all tokens, in log-odds."""
+        counter = self.by_confidence.get(source) or DecayedCounts()
+        right, seen = sum(counter.right), sum(counter.seen)
+        usual = logit((right + STRENGTH / 2) / (seen + STRENGTH))
+        prior, number = sigmoid(usual + WEIGHT * logit(confidence)), level(confidence)
+        return logit((counter.right[number] + STRENGTH * prior) / (counter.seen[number] + STRENGTH)) - usual
+
     def _means(self, key: tuple[str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
         return counter.means(priors) if counter else priors
+
+
+def level(confidence: float) -> int:
+    """Return the level of a confidence, from 0: its log-odds, rounded."""
+    return round(logit(confidence)) + POSITIONS // 2
 
 
 def logit(chance: float) -> float:
@@ -139,6 +150,13 @@ def logit(chance: float) -> float:
 def sigmoid(log_odds: float) -> float:
     """Return the probability for these log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
+
+
+def _counts(right: Any, seen: Any) -> DecayedCounts:
+    counter = DecayedCounts(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
+    if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
+        raise ValueError("a counter has more correct judgements than judgements")
+    return counter
 
 
 def _numbers(values: Any, count: int) -> list[float]:
