@@ -1,7 +1,6 @@
 """Resolve settings by precedence: defaults < TOML file < environment < flags.
 
-Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored. Keys that only earlier
-versions had are reported in a note and skipped.
+Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,6 @@ from codespec.files import NotUtf8, read_text
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
-# Settings of earlier versions by table, with what to do instead. They have no effect.
-REMOVED: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "tensor_parallel": "remove it; for a model on several GPUs, use vLLM with plugins/vllm",
-        "target_shape": "remove it; the benchmarks have --shape",
-        "min_confidence": "remove it; the default policy learns how sure a drafter is",
-    },
-    "serve": dict.fromkeys(("memory_mb", "gather_places", "audit_every"), "remove it")
-    | {"audit_log": "remove it; a proxy in front logs the requests"},
-}
-# Values of earlier versions by setting, up to a colon. They have no effect either.
-REMOVED_VALUES: Mapping[str, tuple[str, ...]] = {"policy": ("confidence", "plus2minus1")}
-# Old names of values by setting, for one version: old -> new.
-RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {name: {"int8": "native"} for name in ("dtype", "drafter_dtype")}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -69,26 +55,20 @@ class Settings:
     def _values(self) -> Mapping[str, Any]:
         return _parse(self.file) if self.file else {}
 
-    def levels(
-        self, schema: type, flags: Mapping[str, Any], table: str = "", notes: MutableSequence[str] | None = None
-    ) -> tuple[Level, Level, Level]:
+    def levels(self, schema: type, flags: Mapping[str, Any], table: str = "") -> tuple[Level, Level, Level]:
         """Return the values set at each level for the fields of `schema`, which must all have defaults.
 
         The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that
-        are not None. `notes` collects settings of earlier versions. Raises ConfigError.
+        are not None. Raises ConfigError.
         """
-        messages: MutableSequence[str] = [] if notes is None else notes
         variables = os.environ if self._environment is None else self._environment
         set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
         place = str(self.file or "")
-        levels = (
-            Level(place, _from_file(schema, self._values, place, table, messages)),
-            Level("the environment", _from_environment(schema, variables, table, messages)),
+        return (
+            Level(place, _from_file(schema, self._values, place, table)),
+            Level("the environment", _from_environment(schema, variables, table)),
             Level("the command line", set_by_flags),
         )
-        for level in levels:
-            messages.extend(_rename(level))
-        return levels
 
 
 def user_file() -> Path | None:
@@ -121,48 +101,22 @@ def _parse(file: Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error})", "fix that line") from error
 
 
-def _from_file(
-    schema: type, values: Mapping[str, Any], place: str, table: str, notes: MutableSequence[str]
-) -> dict[str, Any]:
+def _from_file(schema: type, values: Mapping[str, Any], place: str, table: str) -> dict[str, Any]:
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {place} must be a table", f"write [{table}] and its settings below")
-    labels = _without_removed({key: f"{key} in {place}" for key in own}, own, table, notes)
-    return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
+    return {key: _typed(schema, key, value, f"{key} in {place}") for key, value in own.items()}
 
 
-def _from_environment(
-    schema: type, environment: Mapping[str, str], table: str, notes: MutableSequence[str]
-) -> dict[str, Any]:
+def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
     prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
-    labels = {
+    names = {
         name[len(prefix) :].lower(): name
         for name in environment
         if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
     }
-    names = _without_removed(labels, {key: environment[name] for key, name in labels.items()}, table, notes)
-    read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
-    return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
-
-
-def _without_removed(
-    labels: Mapping[str, str], values: Mapping[str, Any], table: str, notes: MutableSequence[str]
-) -> dict[str, str]:
-    """Return the labels by key without settings and values that only earlier versions had. `notes` lists those."""
-    removed = dict(REMOVED.get(table, {}))
-    for key in labels:
-        if str(values[key]).partition(":")[0] in REMOVED_VALUES.get(key, ()):
-            removed[key] = "remove it; `codespec bench policy` compares it with the others"
-    notes.extend(f"{label} has no effect any more: {removed[key]}" for key, label in labels.items() if key in removed)
-    return {key: label for key, label in labels.items() if key not in removed}
-
-
-def _rename(level: Level) -> Iterator[str]:
-    """Replace old names of values in a level, and yield a note for each."""
-    for key, names in RENAMED_VALUES.items():
-        if new := names.get(level.values.get(key, "")):
-            yield f"{key} = {level.values[key]!r} of {level.place} is an old name: write {new!r}"
-            level.values[key] = new
+    read = {key: (name, _read_text(schema, key, environment[name], name)) for key, name in names.items()}
+    return {key: _typed(schema, key, value, name) for key, (name, value) in read.items()}
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
@@ -197,7 +151,9 @@ def _kind(schema: type, key: str, label: str) -> type:
     """Return a setting's type, taken from its default. Raises ConfigError for an unknown setting."""
     known = [item.name for item in fields(schema)]
     if key not in known:
-        raise ConfigError(f"Unknown setting {label}", f"known are {', '.join(known)}")
+        near = get_close_matches(key, known, 1)
+        fix = f"the closest is {near[0]}" if near else f"known are {', '.join(known)}"
+        raise ConfigError(f"Unknown setting {label}", fix)
     return type(getattr(schema(), key))
 
 

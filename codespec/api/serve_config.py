@@ -5,7 +5,7 @@ This module defines names and ranges, and checks whether other machines can reac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,20 +118,13 @@ class ServeConfig:
             raise ConfigError(f"host {shown!r} is invalid", "write it as 127.0.0.1, ::1 or a name, without a port")
 
 
-def resolve_serve(
-    flags: Mapping[str, Any],
-    settings: Settings,
-    notes: MutableSequence[str] | None = None,
-    *,
-    on_demand: bool = False,
-) -> ServeConfig:
-    """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
+def resolve_serve(flags: Mapping[str, Any], settings: Settings, *, on_demand: bool = False) -> ServeConfig:
+    """Return the daemon's settings; with `on_demand`, idle models are freed by default.
 
-    With `on_demand`, idle models are freed by default. Raises ConfigError for the first key or variable that can't be
-    used.
+    Raises ConfigError for the first key or variable that can't be used.
     """
     values: dict[str, Any] = {"idle_unload": EDITOR_IDLE_UNLOAD} if on_demand else {}
-    for level in settings.levels(ServeConfig, flags, "serve", notes):
+    for level in settings.levels(ServeConfig, flags, "serve"):
         values.update(level.values)
     return ServeConfig(**values)
 

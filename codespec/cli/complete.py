@@ -95,7 +95,6 @@ def complete(options: argparse.Namespace, request: CompletionRequest) -> Iterato
     if isinstance(found, Address):
         return _events(found, request)
     choice = choose_config(options, **(PLAIN if options.no_speculation else {}))
-    say(*choice.notes)
     if found:
         say(f"loading the models here: {found}")
     return load_and_complete(choice.config, request)

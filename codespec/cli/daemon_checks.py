@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,15 +50,14 @@ STATES: dict[str, tuple[State, str]] = {
 }
 
 
-def check_serve(seen: Seen) -> Iterator[Finding]:
+def check_serve(seen: Seen) -> Iterable[Finding]:
     """Check the daemon's settings, and find its address."""
-    notes: list[str] = []
     names, options = ("token_file", "upstream", "upstream_token_file", "upstream_model"), seen.options
-    serve = resolve_serve({name: getattr(options, name) for name in names}, options.config, notes)
+    serve = resolve_serve({name: getattr(options, name) for name in names}, options.config)
     seen.serve, seen.address = serve, address_of(options.url, serve.host, serve.port, "")
     if serve.upstream:
         seen.config = None
-    yield from (Finding("serve", "warning", note) for note in notes)
+    return ()
 
 
 def check_token(seen: Seen) -> Iterator[Finding]:

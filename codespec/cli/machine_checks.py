@@ -83,10 +83,8 @@ def check_settings(seen: Seen) -> Iterator[Finding]:
     yield well("python", f"{platform.python_version()} on {platform.machine()}, codespec {__version__}")
     settings, choice = seen.options.config, choose_config(seen.options)
     seen.config = choice.config
-    yield from (Finding("settings", "warning", note) for note in choice.notes)
-    if not choice.notes:
-        own = " (your own)" if settings.is_own else ""
-        yield well("settings", f"read from {settings.file}{own}" if settings.file else "defaults, variables and flags")
+    own = " (your own)" if settings.is_own else ""
+    yield well("settings", f"read from {settings.file}{own}" if settings.file else "defaults, variables and flags")
     note, model = offer_note(choice.config), choice.config.model
     starter = f"starter, since {choice.why}; {note}" if note else ""
     yield well("model", starter or (f"{model}, {choice.why}" if model else choice.why))

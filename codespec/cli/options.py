@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.api.declared import declared, plain
 from codespec.api.engine_config import EngineConfig
-from codespec.api.levels import RENAMED_VALUES, Settings, read_caps
+from codespec.api.levels import Settings, read_caps
 from codespec.api.limits import is_host
 from codespec.api.serve_config import resolve_serve
 from codespec.cli.parser import Parser
@@ -20,7 +20,6 @@ from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent
 from codespec.errors import Absent, ConfigError, install_fix
 from codespec.store.choice import ModelChoice, choose
-from codespec.store.disk import say
 from codespec.store.machine import has_native, require_kernels
 from codespec.store.resolve import open_pair, resolve
 from codespec.user_folders import read_token
@@ -72,8 +71,7 @@ def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, na
     if kind is bool:
         words["action"] = argparse.BooleanOptionalAction
     elif facts.choices:
-        words["choices"] = (*facts.choices, *RENAMED_VALUES.get(name, ()))
-        words["metavar"] = "{" + ",".join(facts.choices) + "}"
+        words["choices"] = facts.choices
     else:
         words |= {"metavar": facts.metavar, "type": count if facts.automatic else {dict: read_caps}.get(kind, kind)}
     short = text.partition("; ")[0] if facts.common else argparse.SUPPRESS
@@ -95,13 +93,11 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """Return the engine's settings for the given flags, and print a note for each setting of an earlier version.
+    """Return the engine's settings for the given flags.
 
     Raise ModelError for a missing model before torch is imported, which takes seconds.
     """
-    choice = choose_config(options, **overrides)
-    say(*choice.notes)
-    config = choice.config
+    config = choose_config(options, **overrides).config
     for name in (config.target, config.drafter if config.asks_drafter else "none"):
         if name != "none":
             resolve(name)

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
-from codespec.api.levels import REMOVED
 from codespec.errors import CodespecError, MismatchError
 
 MISMATCH, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -54,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does, but let a sub-command refuse unknown arguments itself and refer to its own help."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(_removed(unknown[0]) or f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -69,13 +68,6 @@ class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         sys.stdout.write(argparse.ArgumentParser.format_help(parser))
         parser.exit()
-
-
-def _removed(flag: str) -> str:
-    """Return the sentence for a flag of an earlier version, or "" for another."""
-    name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
-    fix = next((settings[name] for settings in REMOVED.values() if name in settings), "")
-    return f"{flag} has no effect any more: {fix}" if fix else ""
 
 
 def run_to_exit_code(command: Callable[[], int]) -> int:

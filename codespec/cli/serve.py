@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from codespec.api.declared import declared
-from codespec.api.levels import REMOVED
 from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_engine, require_package
 from codespec.cli.parser import Parser
@@ -31,8 +30,6 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("address and access (also CODESPEC_SERVE_* variables and [serve] in --config)")
     for name in declared(ServeConfig):
         add_flag(parser, group, ServeConfig, name)
-    for name in REMOVED["serve"]:
-        parser.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="", help=argparse.SUPPRESS)
     parser.add_short(
         argparse.SUPPRESS,
         group,
@@ -48,10 +45,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal arrives; return 0."""
     flags = {name: getattr(options, name) for name in declared(ServeConfig)}
-    removed = [(name, fix) for name, fix in REMOVED["serve"].items() if getattr(options, name) is not None]
-    notes = [f"--{name.replace('_', '-')} has no effect any more: {fix}" for name, fix in removed]
-    settings = resolve_serve(flags, options.config, notes=notes, on_demand=options.on_demand)
-    say(*notes)
+    settings = resolve_serve(flags, options.config, on_demand=options.on_demand)
     source = find_back_end().connect(options, settings) if settings.upstream else _engine_source(options, settings)
     from codespec.server.app import UNUSED_SECONDS, serve
 
@@ -64,7 +58,6 @@ def _engine_source(options: argparse.Namespace, settings: ServeConfig) -> Source
     if default_depends_on_speed() and not named_model(named, options.config):
         measure_step(say)
     choice = choose_config(options)
-    say(*choice.notes)
     require_package("aiohttp")
     from codespec.server.engine_thread import EngineThread, loader
 

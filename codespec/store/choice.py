@@ -7,7 +7,7 @@ catalogue's advice. Downloads and measures nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -44,11 +44,10 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A configuration, and the reason for its models in a few words. `notes` lists settings that have no effect."""
+    """A configuration, and the reason for its models in a few words."""
 
     config: EngineConfig
     why: str
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +74,18 @@ def choose(flags: Mapping[str, Any], settings: Settings) -> ModelChoice:
 
     The default is the recommended model if pulled, else another pulled default, else the starter pair.
     """
-    notes: list[str] = []
-    values, place = _merge(flags, settings, notes)
+    values, place = _merge(flags, settings)
     if name := values.get("model", ""):
-        return ModelChoice(_with_pair(values, name), f"named by {place}", tuple(notes))
+        return ModelChoice(_with_pair(values, name), f"named by {place}")
     if "target" in values:
-        config, why = make_config(_with_format(values)), "target and drafter are named one by one"
-        return ModelChoice(config, why, tuple(notes))
+        return ModelChoice(make_config(_with_format(values)), "target and drafter are named one by one")
     best = recommend()
     why = best.why if best.model == STARTER_NAME else f"{best.model} has not been pulled"
     name = next((name for name in (best.model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
     if name == STARTER_NAME:
-        return ModelChoice(make_config(_with_starter(values)), why, tuple(notes))
+        return ModelChoice(make_config(_with_starter(values)), why)
     why = f"the default, since {'it has been pulled' if name == best.model else why}"
-    return ModelChoice(_with_pair(values, name), why, tuple(notes))
+    return ModelChoice(_with_pair(values, name), why)
 
 
 def default_depends_on_speed() -> bool:
@@ -98,7 +95,7 @@ def default_depends_on_speed() -> bool:
 
 def named_model(flags: Mapping[str, Any], settings: Settings) -> str:
     """Return the model or target that the settings name, pulled or not, or "" if they name none."""
-    values, _ = _merge(flags, settings, [])
+    values, _ = _merge(flags, settings)
     return str(values.get("model") or values.get("target") or "")
 
 
@@ -193,15 +190,15 @@ def predict_step(entry: Entry, step: float | None) -> float | None:
     return step * entry.read / read_catalogue()[LARGER].read
 
 
-def _merge(flags: Mapping[str, Any], settings: Settings, notes: MutableSequence[str]) -> tuple[dict[str, Any], str]:
-    """Return all levels merged, and the place that set `model`. `notes` collects settings of earlier versions.
+def _merge(flags: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any], str]:
+    """Return all levels merged, and the place that set `model`.
 
     A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same
     level both hold: the target as given, the drafter of the model. A drafter replaces only a drafter.
     """
     values: dict[str, Any] = {}
     place = ""
-    for level in settings.levels(EngineConfig, flags, notes=notes):
+    for level in settings.levels(EngineConfig, flags):
         if "model" in level.values:
             place = level.place
             values.pop("target", None)

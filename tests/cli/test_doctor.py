@@ -120,10 +120,6 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
     )
     assert found["cache"].startswith("ok") and "port" not in found
     assert "http://HOST:PORT" in look("--url", "x")["serve"]
-    file.write_text("tensor_parallel = 2\n[serve]\ngather_places = true\n")
-    found = look("--config", file)
-    assert found["serve"] == f"warning: gather_places in {file} has no effect any more: remove it"
-    assert found["settings"].startswith(f"warning: tensor_parallel in {file} has no effect any more: remove it; ")
 
 
 @pytest.mark.parametrize(("free", "state"), [(0.1, "failed"), (1.1, "warning"), (10, "ok"), (None, "ok")])

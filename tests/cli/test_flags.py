@@ -42,9 +42,3 @@ def test_a_flag_sets_it(schema: type, name: str) -> None:
 def test_auto_is_zero(name: str) -> None:
     options = PARSER.parse_args(["serve", f"--{name.replace('_', '-')}", "auto"])
     assert getattr(options, name) == 0
-
-
-def test_a_flag_of_an_earlier_version_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        PARSER.parse_args(["serve", "--tensor-parallel", "2"])
-    assert capsys.readouterr().err.startswith("codespec: --tensor-parallel has no effect any more: remove it; for a ")

@@ -13,7 +13,7 @@ from codespec.api.serve_config import ServeConfig, resolve_serve
 from codespec.cli import main
 from codespec.errors import ConfigError
 from codespec.server.engine_thread import public_name
-from codespec.store.choice import choose, resolve_engine
+from codespec.store.choice import resolve_engine
 
 
 @pytest.fixture
@@ -55,28 +55,12 @@ def test_what_is_refused(flags: dict[str, Any], environment: dict[str, str], wor
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[serve]\nprot = 1\n", "prot in .* known are host"), ("serve = 1\n", "must be a table")]
+    ("text", "words"), [("[serve]\nprot = 1\n", "prot in .*: the closest is port"), ("serve = 1\n", "must be a table")]
 )
 def test_what_is_refused_in_a_file(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(ConfigError, match=words):
         resolve_serve({}, Settings(tmp_path / "c.toml", {}))
-
-
-def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Path) -> None:
-    file, notes = tmp_path / "c.toml", list[str]()
-    file.write_text("[serve]\nmemory_mb = 0\nqueue = 2\ngather_places = true\n")
-    environment = {"CODESPEC_SERVE_MEMORY_MB": "many"}
-    with_notes = resolve_serve({}, Settings(file, environment), notes)
-    assert with_notes == resolve_serve({}, Settings(file, {})) == ServeConfig(queue=2)
-    names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
-    assert notes == [f"{name} has no effect any more: remove it" for name in names]
-    file.write_text("tensor_parallel = 2\ncontext = 512\n")
-    choice = choose({}, Settings(file, {}))
-    assert choice.config.context == 512 and choice.notes[0].startswith(f"tensor_parallel in {file} has no effect any")
-    file.write_text("memory_mb = 0\n")
-    with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
-        resolve_engine({}, file, {})
 
 
 def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:

@@ -136,15 +136,6 @@ def test_a_signal_while_loading_ends_it() -> None:
     assert code == 0 and "Traceback" not in err
 
 
-def test_it_starts_with_a_setting_of_an_earlier_version_and_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("[serve]\nmemory_mb = 0\n")
-    with daemon("--config", file, "--audit-every", "200") as served:
-        code, _, err = served.end(signal.SIGTERM)
-    names = ("--audit-every", f"memory_mb in {file}")
-    assert code == 0 and all(f"codespec: {name} has no effect any more: remove it\n" in err for name in names)
-
-
 def test_models_that_do_not_load_are_one_sentence(tmp_path: Path) -> None:
     with daemon("--target", tmp_path / "none") as served:
         code, _, err = served.end()
