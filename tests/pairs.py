@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, FinishReason, Stats
 from codespec.backends.heads.checkpoint import LoadedHead
 from codespec.backends.torch.loader import wrap

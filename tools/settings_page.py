@@ -13,9 +13,8 @@ from typing import Any
 
 from codespec_lsp.settings import EditorSettings, camel
 
-from codespec.api.declared import declared
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import EngineConfig, ServeConfig
+from codespec.api.settings import declared
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = (DOCS / "settings.md", DOCS / "editors.md")

@@ -26,7 +26,6 @@ from typing import (
 
 from codespec_grammars import Context
 
-from codespec.api.declared import ValueSpec
 from codespec.api.limits import (
     MAX_BRACKETS,
     MAX_CHANGE,
@@ -41,6 +40,7 @@ from codespec.api.limits import (
     MAX_SIDE,
     MAX_SNIPPETS,
     MAX_STOPS,
+    ValueSpec,
 )
 from codespec.api.types import (
     Choices,

@@ -1,14 +1,18 @@
 """Rules that the daemon and its clients share: limits of a request, hosts of this machine, edits nobody wants to see.
 
-Text lengths are in characters, so a client that counts bytes stays within them.
+A field of a request is annotated with its `ValueSpec` in `api.body` and `api.types`. Text lengths are in characters, so
+a client that counts bytes stays within them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from ipaddress import ip_address
+from typing import Any, get_args
 
 MAX_BODY = 8 << 20  # bytes of a request body; each field has its own limit
 MAX_SEPARATORS = 1 << 18  # JSON values per body: an empty list takes three bytes there, but seventy in memory
@@ -33,6 +37,49 @@ MAX_SEED = (1 << 63) - 1
 NEAR_ROWS = 3  # a revert may stand this far from the change
 Lines = Sequence[str]
 _HOST = re.compile(r"[^\x00-\x20\x7f/:@\[\]?#]{1,253}")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSpec:
+    """Description and range of a value.
+
+    choices    the allowed values; (): any
+    least      the smallest allowed number; None: no bound
+    most       the largest allowed number, or the greatest length of a text or list; None: no bound
+    """
+
+    help: str
+    _: KW_ONLY
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
+
+    def contains(self, value: float) -> bool:
+        """Return whether a number is within the bounds; NaN is not."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def allows(self, value: str | float) -> bool:
+        """Return whether a value is one of the choices, or within the bounds."""
+        if self.choices:
+            return value in self.choices
+        return self.contains(len(value) if isinstance(value, str) else value)
+
+    @property
+    def range(self) -> str:
+        """The values that it allows, for a sentence: "must be …"."""
+        if self.choices:
+            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+        return f"at most {self.most} characters long" if self.least is None else f"between {self.least} and {self.most}"
+
+
+def declared_range(hint: Any) -> ValueSpec | None:
+    """Return the description in an annotation, also of an optional value; None if there is none."""
+    nested = (declared_range(item) for item in (*getattr(hint, "__metadata__", ()), *get_args(hint)))
+    return hint if isinstance(hint, ValueSpec) else next(filter(None, nested), None)
 
 
 def is_host(host: str) -> bool:

@@ -12,8 +12,15 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from codespec_grammars import Cursor
 
-from codespec.api.declared import ValueSpec, declared_range
-from codespec.api.limits import MAX_CHOICES, MAX_COUNT, MAX_LOGPROBS, MAX_PREDICTION, MAX_SEED
+from codespec.api.limits import (
+    MAX_CHOICES,
+    MAX_COUNT,
+    MAX_LOGPROBS,
+    MAX_PREDICTION,
+    MAX_SEED,
+    ValueSpec,
+    declared_range,
+)
 from codespec.errors import FIELD, Fault, RequestError
 
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]

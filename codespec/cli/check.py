@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.cli.options import PAIR, add_config_option, add_flag
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, PairError

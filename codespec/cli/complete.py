@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent, event_from_json
 from codespec.cli.options import SETTINGS, Address, add_engine_options, choose_config, find_address, load_engine
 from codespec.cli.parser import Parser

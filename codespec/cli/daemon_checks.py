@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec import __version__
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import check_bind, resolve_serve
+from codespec.api.config import EngineConfig, check_bind, resolve_serve
 from codespec.api.types import CompletionRequest
 from codespec.cli.machine_checks import Seen, needed_bytes
 from codespec.cli.options import Address, address_of

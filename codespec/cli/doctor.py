@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
 from codespec.cli.options import add_address_options, add_engine_options, add_flag
 from codespec.cli.parser import Parser
 from codespec.errors import CodespecError, Finding, as_json, from_fault

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from codespec.api.serve_config import resolve_serve
+from codespec.api.config import resolve_serve
 from codespec.cli.options import add_config_option
 from codespec.errors import ConfigError
 from codespec.store.disk import say

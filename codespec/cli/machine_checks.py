@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec import __version__
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import EngineConfig, ServeConfig
 from codespec.cli.options import Address, choose_config, require_engine
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well

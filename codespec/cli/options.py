@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codespec.api.declared import declared, plain
-from codespec.api.engine_config import EngineConfig
-from codespec.api.levels import Settings, read_caps
+from codespec.api.config import EngineConfig, resolve_serve
 from codespec.api.limits import is_host
-from codespec.api.serve_config import resolve_serve
+from codespec.api.settings import Settings, declared, plain, read_caps
 from codespec.cli.parser import Parser
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import DaemonClient, Found, RawEvent

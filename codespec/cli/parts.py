@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codespec.errors import ConfigError, install_fix
 
 if TYPE_CHECKING:
-    from codespec.api.serve_config import ServeConfig
+    from codespec.api.config import ServeConfig
     from codespec.errors import Finding
     from codespec.server.daemon import Source
 

@@ -6,8 +6,8 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from codespec.api.declared import declared
-from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.api.config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.api.settings import declared
 from codespec.cli.options import add_engine_options, add_flag, choose_config, require_engine, require_package
 from codespec.cli.parser import Parser
 from codespec.cli.parts import find_back_end

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.slots import CacheUse, SlotPool

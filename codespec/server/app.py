@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from codespec.api.serve_config import ServeConfig, check_bind
+from codespec.api.config import ServeConfig, check_bind
 from codespec.client import proof
 from codespec.errors import CodespecError, ServeError
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates

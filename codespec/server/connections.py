@@ -28,7 +28,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
 from codespec.errors import CodespecError, ConfigError, ServeError
 from codespec.server.logs import log
 from codespec.server.wire import route_of

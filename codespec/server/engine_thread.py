@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.errors import CodespecError, ServeError
 from codespec.server.daemon import Loaded, Progress, Result, Source, stopping
 from codespec.server.dispatcher import Delivery, Dispatcher, RequestHandle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.language_model import CAPACITY_UNIT, LanguageModel
 from codespec.backends.loader import load_files
 from codespec.backends.memory_plan import Need, make_room

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from codespec.api.engine_config import EngineConfig, split_policy
+from codespec.api.config import EngineConfig, split_policy
 from codespec.api.types import PREDICTION
 from codespec.backends.language_model import LanguageModel
 from codespec.files import Kept, digest

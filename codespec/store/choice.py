@@ -13,8 +13,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from codespec.api.engine_config import SHIPPED, EngineConfig, make_config
-from codespec.api.levels import Settings
+from codespec.api.config import SHIPPED, EngineConfig, make_config
+from codespec.api.settings import Settings
 from codespec.errors import ConfigError
 from codespec.store.catalogue import OWN_DRAFTERS, Entry, find_entry, is_gguf, read_advice, read_catalogue
 from codespec.store.conversions import gguf_architecture

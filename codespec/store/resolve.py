@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.errors import ModelError, first_line
 from codespec.files import read_json
 from codespec.store.catalogue import Entry, find_entry, is_gguf, is_hub_id

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from codespec.api.serve_config import EDIT_FORMATS
+from codespec.api.config import EDIT_FORMATS
 from codespec.text.tokenizer import TextTokenizer
 
 Part = str | int  # text, or the id of a control token

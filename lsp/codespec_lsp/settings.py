@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from codespec.api.declared import Setting, declared, setting
 from codespec.api.limits import is_host, is_loopback
+from codespec.api.settings import Setting, declared, setting
 
 OUR_PART = 60  # milliseconds from a change to the daemon and back: the server, syntax, HTTP
 

@@ -244,7 +244,7 @@ def main() -> None:
     args = parse()
     if args.child:
         return child(json.loads(args.child))
-    from codespec.api.engine_config import SHIPPED
+    from codespec.api.config import SHIPPED
     from codespec.backends.text_tokenizer import load_tokenizer
     from codespec.store.machine import processor
     from codespec.store.resolve import resolve

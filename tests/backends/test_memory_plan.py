@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.backends import loader, memory_plan
 from codespec.backends.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
 from codespec.backends.torch import loader as torch_loader

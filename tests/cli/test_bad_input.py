@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from tests.cli.conftest import Command, Models
 
 PLACE = "a.py:1:1"

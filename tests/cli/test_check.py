@@ -99,7 +99,7 @@ def test_bad_input_is_one_sentence_and_2(
 
 
 def test_a_missing_starter_pair_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from codespec.api.engine_config import SHIPPED
+    from codespec.api.config import SHIPPED
 
     assert main(["check", "--target", str(SHIPPED / "no such part"), "--drafter", "drafter"]) == 2
     assert "that ships with codespec is not installed: run `pip install ./weights`" in capsys.readouterr().err

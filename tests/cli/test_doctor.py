@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from codespec import __version__
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.loader import load_model
 from codespec.backends.torch.linear import TiledLinear
 from codespec.cli import machine_checks

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.cli.daemon_checks import check_prompts
 from codespec.engine.engine import Engine
 from codespec.startup.tuning import ReadingSpeed

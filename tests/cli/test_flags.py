@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from codespec.api.declared import declared
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import EngineConfig, ServeConfig
+from codespec.api.settings import declared
 from codespec.cli import build_parser
 
 PARSER = build_parser()

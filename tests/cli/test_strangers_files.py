@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codespec.api.levels import Settings
-from codespec.api.serve_config import resolve_serve
+from codespec.api.config import resolve_serve
+from codespec.api.settings import Settings
 from codespec.cli.complete import read_source
 from codespec.cli.parser import run_to_exit_code
 from codespec.errors import ConfigError, RequestError

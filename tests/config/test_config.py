@@ -16,10 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.api.declared import declared
-from codespec.api.engine_config import POLICIES, SHIPPED, EngineConfig
-from codespec.api.levels import Settings, user_file
-from codespec.api.serve_config import ServeConfig, resolve_serve
+from codespec.api.config import POLICIES, SHIPPED, EngineConfig, ServeConfig, resolve_serve
+from codespec.api.settings import Settings, declared, user_file
 from codespec.errors import ConfigError
 from codespec.store.choice import resolve_engine
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from codespec.api.engine_config import EngineConfig
-from codespec.api.levels import Settings
-from codespec.api.serve_config import ServeConfig, resolve_serve
+from codespec.api.config import EngineConfig, ServeConfig, resolve_serve
+from codespec.api.settings import Settings
 from codespec.cli import main
 from codespec.errors import ConfigError
 from codespec.server.engine_thread import public_name
@@ -91,7 +90,7 @@ def test_a_command_reads_the_file_once(words: list[str], tmp_path: Path, monkeyp
         return file.read_text()
 
     served: list[ServeConfig] = []
-    monkeypatch.setattr("codespec.api.levels.read_text", read)
+    monkeypatch.setattr("codespec.api.settings.read_text", read)
     monkeypatch.setattr("codespec.cli.serve.default_depends_on_speed", lambda: True)
     monkeypatch.setattr("codespec.cli.serve.measure_step", lambda say: 0.0)
     monkeypatch.setattr("codespec.server.app.serve", lambda source, settings, *_: served.append(settings) or 0)  # type: ignore[func-returns-value]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from codespec_lsp.settings import EditorSettings, read_settings
 
-from codespec.api.levels import Settings
+from codespec.api.config import resolve_serve
 from codespec.api.limits import is_host
-from codespec.api.serve_config import resolve_serve
+from codespec.api.settings import Settings
 from codespec.cli.options import address_of
 from codespec.errors import ConfigError
 from tests.server.forked import run_forked

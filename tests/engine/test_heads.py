@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.api.types import Completion, FinishReason
 from codespec.backends.heads.config import Kind
 from codespec.backends.heads.drafting import HeadRunner, make_runner

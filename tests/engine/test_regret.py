@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.api.types import CompletionRequest
 from codespec.backends.loader import load_drafter, load_model
 from codespec.backends.torch.model import TorchModel

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.admission import reserve

@@ -10,7 +10,7 @@ from codespec_lab.bench.decode.contest import GPU_DTYPES
 from codespec_lab.bench.decode.scenario import run_decode_bench
 from codespec_lab.bench.settings import DecodeBench
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from tests.gpu.models import gpu
 
 pytestmark = gpu

@@ -53,7 +53,7 @@ def make_tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    contract = ("limits", "types", "declared", "body", "engine_config", "levels", "serve_config")
+    contract = ("limits", "types", "body", "settings", "config")
     light = ("files", "user_folders")
     store = ("catalogue", "conversions", "disk", "hub", "pull", "pulled", "source", "wheel")
     modules = (*(f"store/{name}" for name in store), *(f"api/{name}" for name in contract))
@@ -94,7 +94,7 @@ ALLOWED = (
     ("codespec_lab/commands/a.py", "import codespec.cli, codespec_lab.bench, codespec_lab.training"),
     (
         "codespec_lsp/a.py",
-        "import codespec.api.types, codespec.errors, codespec.api.declared, codespec_grammars",
+        "import codespec.api.types, codespec.errors, codespec.api.settings, codespec_grammars",
     ),
 )
 PLANTED: list[Case] = [
@@ -121,8 +121,8 @@ PLANTED: list[Case] = [
     ("codespec/text/a.py", "import codespec.store", LAYERS),
     ("codespec/store/pulled.py", "import codespec.text", DOWNLOADS),
     ("codespec/store/disk.py", "import codespec.store.pulled", STORE),
-    ("codespec/api/engine_config.py", "import codespec.store", LAYERS),
-    ("codespec/api/types.py", "import codespec.api.levels", API_LAYERS),
+    ("codespec/api/config.py", "import codespec.store", LAYERS),
+    ("codespec/api/types.py", "import codespec.api.settings", API_LAYERS),
     ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", TORCH_FREE),
     ("codespec/speculation/a.py", "from torch.nn import Module", TORCH_FREE),
     ("codespec/speculation/a.py", "import codespec.verify", CONTROL),

@@ -27,9 +27,8 @@ from typing import Any
 import pytest
 import yaml
 
-from codespec.api.declared import declared
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import EngineConfig, ServeConfig
+from codespec.api.settings import declared
 from codespec.cli import build_parser
 from tests.server.daemons import wait_for
 from tests.server.fakes import FakeEngine

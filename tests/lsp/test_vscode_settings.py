@@ -9,7 +9,7 @@ from typing import Any
 
 from codespec_lsp.settings import EditorSettings, camel
 
-from codespec.api.declared import declared
+from codespec.api.settings import declared
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
 from codespec.server.app import build_app, drain, follow_keys, make_runner
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon, Loaded, Progress

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from codespec.api.levels import Settings
-from codespec.api.serve_config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.api.config import EDITOR_IDLE_UNLOAD, ServeConfig, resolve_serve
+from codespec.api.settings import Settings
 from codespec.api.types import CompletionRequest
 from codespec.errors import ConfigError, ModelError
 from codespec.server.app import stop_unused

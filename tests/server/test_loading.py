@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.server.daemon import Loaded
 from codespec.server.engine_thread import model_names, public_name
 from codespec.store.pulled import Pulled, folder_of

@@ -31,7 +31,7 @@ from codespec.cli.parser import run_to_exit_code
 from codespec.server.engine_thread import EngineThread
 from codespec.server.app import serve
 from codespec.server.daemon import Loaded
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
 from tests.server.fakes import FakeEngine
 
 class Panic(BaseException):

@@ -27,7 +27,7 @@ LOUD = """
 from codespec.server import app, wire
 from codespec.server.engine_thread import EngineThread
 from codespec.server.daemon import Loaded
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
 from codespec.api.types import TextEvent
 from tests.server.fakes import FakeEngine
 

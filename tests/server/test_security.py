@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from codespec.api.config import check_bind
 from codespec.api.limits import is_loopback
-from codespec.api.serve_config import check_bind
 from codespec.errors import ConfigError
 from codespec.exclusions.secret_files import is_secret
 from codespec.user_folders import read_token

@@ -19,7 +19,7 @@ def note(event, arguments):
         opened[str(arguments[0])] += 1
 sys.addaudithook(note)
 from codespec.cli import options
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.server.daemon import Progress
 from codespec.server.engine_thread import loader
 from codespec.store import resolve

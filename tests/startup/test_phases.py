@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.startup.parts import MEASURING, SEARCHING, prepare
 from tests.engine.test_warm_ups import filling_model
 

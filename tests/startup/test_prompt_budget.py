@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.startup import tuning as module

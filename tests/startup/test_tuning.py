@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.store import catalogue
 from codespec.store.catalogue import (
     BYTES,

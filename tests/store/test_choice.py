@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
-from codespec.api.levels import Settings
+from codespec.api.config import SHIPPED, EngineConfig
+from codespec.api.settings import Settings
 from codespec.errors import ConfigError
 from codespec.store import choice
 from codespec.store.catalogue import read_catalogue

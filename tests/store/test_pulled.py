@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.errors import ConfigError
 from codespec.store.choice import named_pair
 from codespec.store.pulled import Pulled, find_pulled, folder_name, models_home, name_of, pulled

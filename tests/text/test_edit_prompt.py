@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from tokenizers import Tokenizer
 
-from codespec.api.serve_config import EDIT_FORMATS
+from codespec.api.config import EDIT_FORMATS
 from codespec.text.edit_formats import EditFormat, edit_formats, find_format
 from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
 from codespec.text.tokenizer import TextTokenizer

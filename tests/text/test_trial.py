@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.backends.gguf.tokenizer import FAMILIES
 from codespec.errors import TokenizerError
 from codespec.text.tokenizer_json import KNOWN, try_out

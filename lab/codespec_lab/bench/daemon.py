@@ -20,8 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from codespec.api.engine_config import EngineConfig
-from codespec.api.levels import PREFIX
+from codespec.api.config import EngineConfig
+from codespec.api.settings import PREFIX
 from codespec.client.connections import ProvenConnections
 from codespec.client.daemon_client import STATS, DaemonClient
 from codespec.client.starter import last_line, serve_command

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 
 
 def count(text: str, least: int = 1) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.loader import load_drafter, load_model
 from codespec.backends.memory_plan import Need, make_room

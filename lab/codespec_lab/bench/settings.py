@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from codespec.api.engine_config import DTYPES
-from codespec.api.serve_config import EDIT_FORMATS
+from codespec.api.config import DTYPES, EDIT_FORMATS
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import Bench, command_line, count_or_zero, flag, number, numbers, one_of, path, switch
 from codespec_lab.bench.shapes import OWN, SHAPES

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codespec.api.engine_config import EngineConfig
-from codespec.api.levels import Settings
+from codespec.api.config import EngineConfig
+from codespec.api.settings import Settings
 from codespec.api.types import CompletionRequest, DoneEvent, RoundEvent
 from codespec.cli.complete import FAINT, RESET, Painter
 from codespec.cli.options import require_engine

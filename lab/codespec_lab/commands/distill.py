@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from codespec.api.engine_config import MAX_THREADS
+from codespec.api.config import MAX_THREADS
 from codespec.cli.options import require_torch
 from codespec.errors import ConfigError
 

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from codespec.api.engine_config import MAX_THREADS, SHIPPED
+from codespec.api.config import MAX_THREADS, SHIPPED
 from codespec.cli.options import require_torch
 from codespec.errors import ConfigError
 from codespec_lab.bench.flags import count

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.loader import model_facts
 from codespec.backends.torch.loader import load_torch_model
 from codespec.backends.torch.model import TorchModel

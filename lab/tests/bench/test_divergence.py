@@ -10,7 +10,7 @@ from codespec_lab.bench import divergence
 from codespec_lab.bench.divergence import WINDOW, cut_windows, read_texts, weight_bytes
 from codespec_lab.corpus.standard_library import held_out_files
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 

@@ -15,7 +15,7 @@ from codespec_lab.bench.enlarge import Axes, enlarged, write_enlarged
 from codespec_lab.bench.shapes import OWN, SHAPES, Shape
 from torch import Tensor
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_model

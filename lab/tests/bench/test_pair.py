@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codespec_lab.bench.pair import load_pair
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from tests.cli.conftest import Models, models
 
 __all__ = ["models"]

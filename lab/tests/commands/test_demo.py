@@ -17,7 +17,7 @@ from codespec_lab.bench.sites import CHECKOUT
 from codespec_lab.commands import demo
 from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.torch.call_shape import FAST
 from codespec.startup.calls import SearchResult
 from codespec.store import choice

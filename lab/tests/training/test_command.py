@@ -20,7 +20,7 @@ from codespec_lab.training.tokenizer_training import SPECIALS
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.errors import TrainingError
 
 

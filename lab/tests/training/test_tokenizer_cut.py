@@ -22,7 +22,7 @@ from codespec_lab.training.tokenizer_training import (
 )
 from tokenizers import Tokenizer, models
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.errors import TrainingError
 
 TEXTS = [f"def area_{n}(width, height):\n    return width * height + {n}\n" for n in range(40)] + ["rare: zygote\n"]

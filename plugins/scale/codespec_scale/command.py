@@ -6,8 +6,8 @@ import argparse
 import importlib.util
 from typing import Any
 
-from codespec.api.declared import declared
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import ServeConfig
+from codespec.api.settings import declared
 from codespec.cli.options import SETTINGS, add_engine_options, add_flag, engine_config, require_package
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, install_fix

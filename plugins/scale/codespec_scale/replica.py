@@ -23,7 +23,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from codespec.api.levels import PREFIX
+from codespec.api.settings import PREFIX
 from codespec.client import proof
 from codespec.client.connections import as_object
 from codespec.errors import ConfigError

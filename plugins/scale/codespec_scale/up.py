@@ -16,7 +16,7 @@ os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")  # its logs stay in Ray's 
 import ray
 from ray import serve
 
-from codespec.api.serve_config import check_bind
+from codespec.api.config import check_bind
 from codespec.client.starter import absolute_environment
 from codespec.errors import ConfigError
 from codespec.user_folders import read_token

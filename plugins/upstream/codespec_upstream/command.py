@@ -6,8 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 
-from codespec.api.engine_config import EngineConfig
-from codespec.api.serve_config import ServeConfig
+from codespec.api.config import EngineConfig, ServeConfig
 from codespec.cli.options import PAIR
 from codespec.errors import CodespecError, ConfigError, Finding, from_fault, warning, well
 from codespec.store.disk import say

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.backends.loader import load_drafter
 from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ModelError, TokenizerError

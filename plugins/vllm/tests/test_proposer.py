@@ -11,7 +11,7 @@ from codespec_vllm.drafting import Drafting
 from codespec_vllm.rows import Rows
 from codespec_vllm.settings import Settings, read_settings
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.api.types import FinishReason
 from codespec.errors import ConfigError
 from codespec.proposers.base import NOTHING

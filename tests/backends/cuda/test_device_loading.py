@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.language_model import Rows
 from codespec.backends.torch import loader
 from codespec.backends.torch import loader as torch_loader

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from codespec_native.library import Pool, paths
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_model
 from codespec.backends.native.model import NativeModel

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import FinishReason
 from codespec.backends.language_model import LanguageModel
 from codespec.backends.loader import load_drafter, load_model

@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.torch.loader import DTYPES as TORCH_DTYPES
 from codespec.backends.torch.model_check import FAILURES, one_line, quiet
 from codespec.store.resolve import resolve

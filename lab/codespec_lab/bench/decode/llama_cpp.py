@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.files import read_json
 from codespec.store.catalogue import is_gguf
 from codespec.store.conversions import SOURCE, base_model_name, source_quantization

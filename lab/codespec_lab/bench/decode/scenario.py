@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.loader import weights_folder
 from codespec.backends.torch.loader import find_device
 from codespec.engine.admission import Admission

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ConfigError
 from codespec.store.resolve import resolve

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from codespec import __version__
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.backends.loader import model_facts, weights_folder
 from codespec.engine.engine import Engine

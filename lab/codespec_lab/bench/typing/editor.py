@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from codespec.api.levels import PREFIX
+from codespec.api.settings import PREFIX
 from codespec.client.connections import EventReader, HttpReply, ProvenConnections, as_object
 from codespec.client.daemon_client import COMPLETE, STATS
 from codespec.errors import ConfigError

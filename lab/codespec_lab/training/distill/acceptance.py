@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import Completion
 from codespec.backends.torch.model import TorchModel
 from codespec.engine.engine import Engine

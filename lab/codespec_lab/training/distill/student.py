@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging as transformers_logging
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.backends.torch.model_check import quiet
 from codespec.errors import ModelError, TrainingError
 from codespec.store.resolve import resolve

@@ -14,7 +14,7 @@ from codespec_lab.bench.decode.hugging_face import (
 )
 from codespec_lab.bench.sites import PROMPTS, Site
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.sequence import Draft
 from tests.cli.conftest import Models, models

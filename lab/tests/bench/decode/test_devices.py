@@ -15,7 +15,7 @@ from codespec_lab.bench.decode.llama_cpp import LlamaFamily, Original
 from codespec_lab.bench.decode.scenario import _machine, _weights
 from codespec_lab.bench.llama_server import Program
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.memory_plan import Need
 from codespec.backends.torch import loader as torch_loader
 from codespec.store.catalogue import find_entry

@@ -25,7 +25,7 @@ from codespec_lab.bench.llama_server import (
 )
 from codespec_lab.bench.sites import PROMPTS, Site
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.store.conversions import SOURCE
 from codespec.store.pulled import Pulled, folder_of
 from codespec.store.resolve import ModelRef

@@ -14,7 +14,7 @@ from codespec_lab.bench.edits import llama, scenario
 from codespec_lab.bench.edits.cases import read_scenarios
 from codespec_lab.bench.llama_server import Completion, Program
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server.daemons import serving

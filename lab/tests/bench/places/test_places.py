@@ -22,7 +22,7 @@ from codespec_lab.bench.quality.execution import Executor
 from codespec_lab.corpus.fetch import STARTER_LIST, read_package_list
 from codespec_lab.corpus.sources import HELD_OUT_PROJECTS
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.errors import ConfigError, TrainingError
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server.daemons import serving

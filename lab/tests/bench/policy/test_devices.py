@@ -12,7 +12,7 @@ from codespec_lab.bench.policy import scenario as run
 from codespec_lab.bench.policy.scenario import run_policy_bench
 from codespec_lab.bench.settings import PolicyBench
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
 from tests.backends.cuda.fake_graphs import FakeRecorder, recorder

@@ -22,7 +22,7 @@ from codespec_lab.bench.statistics import wilson_interval
 from codespec_lab.corpus.gaps import Gap
 from codespec_lab.corpus.held_out import HeldOut, Task
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer

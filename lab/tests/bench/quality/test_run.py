@@ -18,7 +18,7 @@ from codespec_lab.corpus import gaps
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap
 
-from codespec.api.engine_config import SHIPPED, EngineConfig
+from codespec.api.config import SHIPPED, EngineConfig
 from codespec.store.machine import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 

@@ -16,7 +16,7 @@ from codespec_lab.bench.statistics import percentiles
 from codespec_lab.bench.typing_sites import TypingSite, keystroke_bodies, keystroke_sites
 from codespec_lab.corpus.documents import Document, write_documents
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.store.machine import processor
 from tests.cli.conftest import Command, Models, command, light_models, models, plain_environment

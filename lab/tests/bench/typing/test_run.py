@@ -21,7 +21,7 @@ from codespec_lab.bench.typing_sites import TypingSite
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lsp.completions import MAX_AHEAD
 
-from codespec.api.engine_config import EngineConfig
+from codespec.api.config import EngineConfig
 from codespec.api.types import CompletionRequest
 from codespec.store.machine import processor
 from codespec.user_folders import is_own_socket, socket_of

@@ -26,7 +26,7 @@ from codespec_lab.training.distill.work import Settings
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.api.engine_config import SHIPPED
+from codespec.api.config import SHIPPED
 from codespec.api.types import CompletionRequest
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError

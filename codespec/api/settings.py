@@ -1,6 +1,8 @@
-"""Resolve settings by precedence: defaults < TOML file < environment < flags.
+"""Settings: each declared once, with its range and its description, and resolved by precedence.
 
-Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored.
+A setting is a dataclass field. Its declaration determines the value checks, the flags of every command (`cli.options`)
+and the tables of docs/settings.md and docs/editors.md (`python -m tools.settings_page`). Levels: defaults < TOML file <
+environment < flags. Unknown keys are errors, never ignored.
 """
 
 from __future__ import annotations
@@ -9,20 +11,70 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codespec.api.declared import declared
+from codespec.api.limits import ValueSpec
 from codespec.errors import ConfigError
 from codespec.files import NotUtf8, read_text
+from codespec.user_folders import config_folder
 
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_NATIVE_PATH", "CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")
 TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
+_KEY = "setting"
+_ASIDE, _LINK = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)"), re.compile(r"\[([^\]]*)\]\([^)]*\)")  # of Markdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(ValueSpec):
+    """Metadata of a setting, apart from its name, type and default. `help` is Markdown, for pages and `--help`.
+
+    shown      its default, in Markdown ("": the value itself)
+    metavar    placeholder for its value in `--help`
+    automatic  whether 0, also spelled `auto`, means that the value is measured
+    common     whether `--help` shows the flag, not only `--help-all`
+    """
+
+    shown: str = ""
+    metavar: str | None = None
+    automatic: bool = False
+    common: bool = False
+
+
+def plain(help: str) -> str:
+    """Return a text in Markdown without its marks: links keep their text, those in brackets of their own go."""
+    return _LINK.sub(r"\1", _ASIDE.sub("", help)).replace("`", "")
+
+
+def setting(default: Any, help: str, **facts: Any) -> Any:
+    """Return a dataclass field with this metadata. A callable default is used as the field's `default_factory`."""
+    metadata = {_KEY: Setting(help, **facts)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def declared(schema: type) -> dict[str, Setting]:
+    return {item.name: item.metadata[_KEY] for item in fields(schema)}
+
+
+def check_values(settings: Any) -> None:
+    """Raise ConfigError for the first value outside its setting's choices or range."""
+    for name, facts in declared(type(settings)).items():
+        value = getattr(settings, name)
+        if facts.choices and value not in facts.choices:
+            raise ConfigError(f"{name} = {value!r} is unknown", f"choose one of {', '.join(facts.choices)}")
+        if facts.automatic and value == 0:
+            continue
+        if facts.least is not None and not value >= facts.least:  # written so that NaN fails
+            raise ConfigError(f"{name} = {value} is too small", f"it must be at least {facts.least}")
+        if facts.most is not None and not value <= facts.most:
+            raise ConfigError(f"{name} = {value} is too large", f"it must be at most {facts.most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +128,6 @@ def user_file() -> Path | None:
 
     A file that exists but can't be read is returned, so the error is reported when it is read.
     """
-    from codespec.user_folders import config_folder
-
     file = config_folder() / "config.toml"
     try:
         file.lstat()
