@@ -18,7 +18,7 @@ from codespec.store.choice import choose
 from codespec.store.resolve import resolve
 
 if TYPE_CHECKING:
-    from codespec.pair.report import PairReport
+    from codespec.pair import PairReport
 
 
 def add_parser(commands: Any) -> None:
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
     config = choose(named, options.config).config
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check", "name one with --drafter")
-    from codespec.pair.perfect_drafts import find_sample, named_sample
-    from codespec.pair.report import check_pair, read_facts
+    from codespec.pair import check_pair, find_sample, named_sample, read_facts
 
     target, drafter = (read_facts(resolve(name)) for name in (config.target, config.drafter))
     sample = named_sample(options.files) if options.files else find_sample(Path.cwd())

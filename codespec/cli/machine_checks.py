@@ -21,7 +21,7 @@ from codespec.api.config import EngineConfig, ServeConfig
 from codespec.cli.options import Address, choose_config, require_engine
 from codespec.client.daemon_client import Found
 from codespec.errors import ConfigError, Finding, failed, from_fault, install_fix, warning, well
-from codespec.pair.report import ModelFacts, check_fill_in, describe, read_facts
+from codespec.pair import ModelFacts, check_fill_in, describe, read_facts
 from codespec.store.catalogue import BYTES, room
 from codespec.store.choice import offer_note
 from codespec.store.machine import (

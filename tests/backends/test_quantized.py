@@ -16,7 +16,7 @@ from codespec.backends.language_model import Rows
 from codespec.backends.loader import load_model
 from codespec.backends.torch.model_check import TOLERANCE, gap
 from codespec.errors import ModelError
-from codespec.pair.report import read_facts
+from codespec.pair import read_facts
 from codespec.store.model_folder import read_weights
 from codespec.store.resolve import resolve
 from tests.tiny_models import sample_ids, tiny_network

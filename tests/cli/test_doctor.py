@@ -17,7 +17,7 @@ from codespec.backends.torch.linear import TiledLinear
 from codespec.cli import machine_checks
 from codespec.cli.machine_checks import needed_bytes, slot_size, weight_size
 from codespec.errors import ConfigError
-from codespec.pair.report import ModelFacts, read_facts
+from codespec.pair import ModelFacts, read_facts
 from codespec.store.catalogue import TORCH_ROOM, read_catalogue
 from codespec.store.machine import IDLE_FACTOR, Processor
 from codespec.store.model_folder import Weights

@@ -41,7 +41,7 @@ def test_models_need_and_cost_what_the_catalogue_says() -> None:
 
 def test_what_doctor_is_quoted_with_it_says() -> None:
     """A quotation that no check contains is one that the doctor never prints."""
-    checks = [*(ROOT / "codespec/cli").glob("*_checks.py"), *(ROOT / "codespec/pair").glob("*.py")]
+    checks = [*(ROOT / "codespec/cli").glob("*_checks.py"), ROOT / "codespec/pair.py"]
     message = "".join(path.read_text(encoding="utf-8") for path in checks)
     quoted = [row[1] for row in table("docs/troubleshooting.md", 3) if row[0].startswith("`")]
     assert len(quoted) >= 20

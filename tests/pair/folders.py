@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from codespec.pair.perfect_drafts import Sample
-from codespec.pair.report import ModelFacts, read_facts
+from codespec.pair import ModelFacts, Sample, read_facts
 from codespec.store.resolve import resolve
 from tests.toy_tokenizers import held_out_texts, toy_backend
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from codespec import pair
 from codespec.errors import ConfigError, TokenizerError
-from codespec.pair import perfect_drafts
-from codespec.pair.perfect_drafts import (
+from codespec.pair import (
     PerfectDrafts,
     Sample,
     draft_perfectly,
@@ -59,7 +59,7 @@ def test_different_kinds_lose_a_little_at_a_drafts_end(target: str, drafter: str
 
 
 def test_a_longer_draft_shares_the_loss_at_its_end() -> None:
-    short, middle, long = (share("unigram", "gpt2", tokens) for tokens in perfect_drafts.LENGTHS)
+    short, middle, long = (share("unigram", "gpt2", tokens) for tokens in pair.LENGTHS)
     assert short < middle < long
 
 
@@ -79,7 +79,7 @@ def forgetting_the_first(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[in
 def test_a_fault_in_retokenization_is_seen(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a dummy prefix each fault puts something before the draft, and almost nothing is accepted."""
     assert share("llama2", "gpt2") > 0.8
-    monkeypatch.setattr(perfect_drafts, "retokenize_batch", fault)
+    monkeypatch.setattr(pair, "retokenize_batch", fault)
     assert share("llama2", "gpt2") < 0.35
 
 
@@ -90,7 +90,7 @@ def test_a_wrong_cut_between_tokens_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         single = [[draft[n : n + 1] for n in range(len(draft))] for _, draft in pairs]
         return [[number for ids in tokenizer.spell(pieces) for number in ids] for pieces in single]
 
-    monkeypatch.setattr(perfect_drafts, "retokenize_batch", bytewise)
+    monkeypatch.setattr(pair, "retokenize_batch", bytewise)
     assert share("llama3", "gpt2") < 0.2
 
 
@@ -143,8 +143,8 @@ def test_many_and_large_files_are_bounded(tmp_path: Path) -> None:
         (tmp_path / f"m{number:03}.py").write_text("value = 'é'\n" * 3000)
     found = folder_sample(tmp_path, "files here")
     sizes = [len(text.encode()) for _, text in found.texts]
-    assert found.size <= perfect_drafts.MAX_BYTES and max(sizes) <= perfect_drafts.MAX_OF_ONE
-    assert len(sizes) == perfect_drafts.MAX_FILES and all(text.endswith("\n") for _, text in found.texts)
+    assert found.size <= pair.MAX_BYTES and max(sizes) <= pair.MAX_OF_ONE
+    assert len(sizes) == pair.MAX_FILES and all(text.endswith("\n") for _, text in found.texts)
     assert names(found)[:3] == ["m000.py", "m003.py", "m006.py"]  # evenly spaced over all files
     assert found == folder_sample(tmp_path, "files here")
 
@@ -158,9 +158,9 @@ def test_what_is_no_text_is_left_out_of_files_found(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_the_bound_is_cut_at_a_character(tmp_path: Path) -> None:
-    (tmp_path / "min.js").write_text("é" * perfect_drafts.MAX_OF_ONE)
+    (tmp_path / "min.js").write_text("é" * pair.MAX_OF_ONE)
     text = folder_sample(tmp_path, "files here").texts[0][1]
-    assert set(text) == {"é"} and len(text.encode()) <= perfect_drafts.MAX_OF_ONE
+    assert set(text) == {"é"} and len(text.encode()) <= pair.MAX_OF_ONE
 
 
 def test_named_files_are_taken_as_they_are(tmp_path: Path) -> None:

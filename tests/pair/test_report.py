@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 
 from codespec.errors import CodespecError, Finding, ModelError
-from codespec.pair.report import PairReport, check_pair, read_facts
+from codespec.pair import PairReport, check_pair, read_facts
 from codespec.store.model_folder import context_length, why_unsuitable
 from codespec.store.resolve import resolve
 from tests.pair.folders import TEXT, toy_facts, toy_sample, write_model

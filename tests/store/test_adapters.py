@@ -19,7 +19,7 @@ from codespec.backends.gguf.convert import convert
 from codespec.backends.loader import load_model
 from codespec.backends.torch.merge_adapter import merge
 from codespec.errors import ModelError
-from codespec.pair.report import read_facts
+from codespec.pair import read_facts
 from codespec.store import conversions
 from codespec.store import resolve as resolving
 from codespec.store.catalogue import read_catalogue

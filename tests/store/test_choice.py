@@ -221,7 +221,6 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
         ({"model": LARGE, "drafter_dtype": "native"}, ("bfloat16", "native")),
-        ({"model": LARGE, "dtype": "int8"}, ("native", "native")),
         ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # recommended only for the model's own target
         ({"model": "starter"}, ("native", "native")),
         ({"drafter": "a/folder"}, ("native", "native")),

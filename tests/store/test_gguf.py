@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from codespec.backends.loader import load_model
 from codespec.errors import ModelError
-from codespec.pair.report import describe, read_facts
+from codespec.pair import describe, read_facts
 from codespec.store import conversions
 from codespec.store.conversions import Conversion, convert_gguf, converted_home, source_quantization
 from codespec.store.resolve import resolve

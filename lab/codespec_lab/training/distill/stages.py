@@ -20,7 +20,7 @@ from codespec.errors import TrainingError
 from codespec.exclusions.ignore_files import IgnoreFiles, repository_of
 from codespec.exclusions.secret_files import is_secret
 from codespec.files import NotUtf8, read_text
-from codespec.pair.perfect_drafts import source_files
+from codespec.pair import source_files
 from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
