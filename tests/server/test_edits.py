@@ -181,14 +181,16 @@ def read(connection: http.client.HTTPConnection) -> Answer:
 
 
 def test_a_newer_request_for_edits_ends_the_older_one_and_no_completion() -> None:
-    engine = FakeEngine(pause=0.002, answer=lambda request: (request.prediction or "text ") * 10)
+    engine = FakeEngine(
+        pause=0.002, answer=lambda request: ((request.prediction or "text ") * 10)[: request.max_tokens]
+    )
     with serving(engine, context=4096, edit_format="sweep-card") as served:
         older = served.open(PATH, body(places=[5, 20]))
         assert wait_for(lambda: len(engine.running) == 2)
         complete = {"document": "mine", "prefix": "x", "max_tokens": 100}
         completion = served.open("/v1/codespec/complete", complete)
         assert wait_for(lambda: len(engine.running) == 3)
-        newer = served.open(PATH, body(text=TEXT + "more\n"))
+        newer = served.open(PATH, body(text=TEXT + "more\n", max_tokens=20))
         replies = [read(connection) for connection in (older, completion, newer)]
     assert ends_of(replies[0]) == [(n, False, "A newer request for this document replaced this one.") for n in (0, 1)]
     assert replies[1].events[-1][1]["finish_reason"] == "length"
@@ -206,7 +208,7 @@ def test_completions_go_first() -> None:
         engine.gate.set()
         assert read(second).status == 200
         assert served.daemon.num_open == 1
-        read(first)
+        first.close()
 
 
 def test_a_client_that_leaves_stops_the_work() -> None:
