@@ -17,10 +17,10 @@ from codespec.exclusions.secret_text import secret_rows, without_secrets
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document
-from codespec_lsp.edit_history import Change
-from codespec_lsp.hunks import Hunk, split_hunk
+from codespec_lsp.line_edits import Change, Hunk, split_hunk
 from codespec_lsp.prompt import RequestContext, clean
 
+NEXT_EDIT, INLINE_EDIT = "codespec/nextEdit", "textDocument/copilotInlineEdit"  # requests for edits
 CHECK_AFTER = 60.0  # seconds after which a daemon without edits is looked at again
 ROWS, STEP = 400, 100  # rows sent on each side of the places; their start moves in steps
 MAX_EVENTS = 256  # of one answer

@@ -18,9 +18,8 @@ from codespec.exclusions.secret_text import secret_rows
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer, Edit
 from codespec_lsp.documents import Document, Documents, canonical
-from codespec_lsp.edit_history import MAX_LINE, Change, EditHistory, line_edit
 from codespec_lsp.edit_model import EditModel, EditRequest, may_be_sent
-from codespec_lsp.hunks import Hunk, Rejected, rebased, why_hidden
+from codespec_lsp.line_edits import MAX_LINE, Change, EditHistory, Hunk, Rejected, line_edit, rebased, why_hidden
 from codespec_lsp.prompt import RequestContext
 from codespec_lsp.settings import OUR_PART, EditorSettings
 

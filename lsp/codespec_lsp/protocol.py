@@ -20,8 +20,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
 from codespec_lsp.completer import PendingRequest
-from codespec_lsp.edit_features import INLINE_EDIT, NEXT_EDIT
-from codespec_lsp.edit_model import EditRequest
+from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT, EditRequest
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server

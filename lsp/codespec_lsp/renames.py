@@ -13,8 +13,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from codespec_lsp.edit_history import Change
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Change, Hunk
 from codespec_lsp.name_scopes import SameName
 
 MAX_ROWS = 8  # of a change

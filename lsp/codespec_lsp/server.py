@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any, cast
@@ -21,7 +21,8 @@ from codespec_lsp.completer import ContentModified, PendingRequest
 from codespec_lsp.completions import ACCEPT, Suggestion, completion_list, fitting, inline_item
 from codespec_lsp.daemon import Daemon, Daemons
 from codespec_lsp.documents import CELL, NAMES_FILES, Document
-from codespec_lsp.edit_features import add_copilot_features, add_edit_features
+from codespec_lsp.edit_model import INLINE_EDIT, NEXT_EDIT, EditRequest
+from codespec_lsp.line_edits import as_whole_lines, without_kept_words
 from codespec_lsp.protocol import LspProtocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import EditorSettings, read_settings
@@ -31,6 +32,9 @@ CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready an
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 VIMS = ("Neovim", "Vim", "vim-lsp")  # the names of clients that count and display a \r as a character of its line
+ACCEPT_EDIT, DISMISS_EDIT = "codespec.acceptEdit", "codespec.dismissEdit"
+SIGN_IN = ("checkStatus", "signIn", "signInInitiate", "signInConfirm", "signInWithGithubToken")
+ACKNOWLEDGED = ("signOut", "setEditorInfo", "notifyShown", "notifyAccepted", "notifyRejected")
 _converter = cache(default_converter)  # one for all connections: it compiles a function for each type of message
 
 
@@ -158,11 +162,25 @@ def add_features(server: Server) -> None:
     server.feature("textDocument/didPartiallyAcceptCompletion")(_partly_accepted)
     server.feature("textDocument/didFocus")(_focused)
     server.feature("codespec/status")(_status)
-    add_edit_features(server)
-    server.command(ACCEPT)(_accepted)
+    server.feature(NEXT_EDIT)(_next_edit)
+    server.feature(INLINE_EDIT)(_inline_edit)
+    server.feature("codespec/didShowEdit")(_edit_shown)
+    server.feature("textDocument/didShowInlineEdit")(_inline_edit_shown)
+    server.command(ACCEPT_EDIT)(lambda *arguments: _report(server.session.edits.accepted, arguments))
+    server.command(DISMISS_EDIT)(lambda *arguments: _report(server.session.edits.dismissed, arguments))
+    server.command(ACCEPT)(lambda *arguments: _report(server.session.acceptance.accept, arguments))
     server.command("codespec.restart")(lambda *_: server.try_again())
     server.command("codespec.restartDaemon")(_restart_daemon)
     server.command("codespec.explain")(_explain)
+
+
+def add_copilot_features(server: Server) -> None:
+    """Register what clients of Copilot's server ask for besides: there is no account to sign in to."""
+    for method in SIGN_IN:
+        server.feature(method)(lambda _params: {"status": "OK", "user": "codespec"})
+    for method in ACKNOWLEDGED:
+        server.feature(method)(lambda _params: "OK")
+    server.feature("getVersion")(lambda _params: {"version": VERSION})
 
 
 def _initialize(ls: Server, params: types.InitializeParams) -> None:
@@ -233,12 +251,6 @@ async def _answer(ls: Server, request: PendingRequest) -> list[Suggestion]:
         raise modified() from None
 
 
-def _accepted(ls: Server, *arguments: Any) -> None:
-    """Handle an item's command, which the client runs when the whole item was accepted."""
-    if arguments and isinstance(arguments[0], str):
-        ls.session.acceptance.accept(arguments[0])
-
-
 async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
     return await ls.restart_daemon()
 
@@ -271,6 +283,49 @@ def _focused(ls: Server, params: Mapping[str, Any]) -> None:
             ls.session.focused(uri, types.Position(line, character))
         case {"textDocument": {"uri": str(uri)}}:
             ls.session.focused(uri)
+
+
+async def _next_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
+    edit = await ls.session.edits.answer(request)
+    if isinstance(edit, str) or request is None:
+        return {"edits": [], "reason": edit}
+    shown = {
+        "id": edit.id,
+        "textDocument": {"uri": request.document.spelled, "version": edit.version},
+        "source": edit.source,
+        "hunks": [as_whole_lines(hunk, request.document.buffer, vim=ls.session.vim) for hunk in edit.hunks],
+    }
+    return {"edits": [shown], "reason": ""}
+
+
+async def _inline_edit(ls: Server, request: EditRequest | None) -> dict[str, Any]:
+    """Return the first hunk alone: of several, clients apply either all or the first."""
+    edit = await ls.session.edits.answer(request)
+    if isinstance(edit, str) or request is None:
+        return {"edits": []}
+    buffer = request.document.buffer
+    shown = {
+        **without_kept_words(as_whole_lines(edit.hunks[0], buffer, vim=ls.session.vim), buffer),
+        "textDocument": {"uri": request.document.spelled, "version": edit.version},
+        "command": {"title": "codespec", "command": ACCEPT_EDIT, "arguments": [edit.id, 0]},
+    }
+    return {"edits": [shown]}
+
+
+def _edit_shown(ls: Server, params: Mapping[str, Any]) -> None:
+    ls.session.edits.shown(str(params.get("id", "")))
+
+
+def _inline_edit_shown(ls: Server, params: Mapping[str, Any]) -> None:
+    match params:
+        case {"item": {"command": {"arguments": [str(name), *_]}}}:
+            ls.session.edits.shown(name)
+
+
+def _report(report: Callable[[str], None], arguments: Sequence[Any]) -> None:
+    """Pass the first argument of a command, the name of a suggestion or an edit, to `report`."""
+    if arguments and isinstance(arguments[0], str):
+        report(arguments[0])
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:

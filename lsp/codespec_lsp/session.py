@@ -19,10 +19,9 @@ from codespec_lsp.completer import Completer, ContentModified, PendingRequest
 from codespec_lsp.completions import REPEATED, CachedCompletion, EditRange, Suggestion, repeats_from, word_start
 from codespec_lsp.daemon import Daemon
 from codespec_lsp.documents import Document, Documents, Notebooks, canonical, is_magic, path_of
-from codespec_lsp.edit_history import Change
 from codespec_lsp.edit_model import EditModel
 from codespec_lsp.exclusions import PATIENCE, Exclusions
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Change, Hunk
 from codespec_lsp.next_edits import NextEdits
 from codespec_lsp.prompt import RequestContext, build_prompt, clean, with_newlines
 from codespec_lsp.renames import find_repeats

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from codespec_lsp import name_scopes
 from codespec_lsp.buffer import Buffer, Edit
-from codespec_lsp.edit_history import Change
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Change, Hunk
 from codespec_lsp.name_scopes import SameName
 from codespec_lsp.renames import MAX_PLACES, find_repeats, merge_last, renamed_name
 from codespec_lsp.syntax import DocumentTree, SyntaxTree

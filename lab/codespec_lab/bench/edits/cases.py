@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from codespec_grammars import find_language
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Hunk
 
 from codespec.api.body import ChangeBody, EditBody
 from codespec_lab.bench.edits.release_pairs import hunks_between

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from codespec_grammars import find_language
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Hunk
 
 from codespec.errors import TrainingError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Hunk
 
 from codespec_lab.bench.edits.cases import MAX_HISTORY, Case, Made, apply, end_of
 from codespec_lab.bench.edits.release_pairs import FilePair, release_pairs

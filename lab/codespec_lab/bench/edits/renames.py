@@ -17,8 +17,7 @@ from pathlib import Path
 
 from codespec_grammars.language import load_name_facts
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.edit_history import Change
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Change, Hunk
 from codespec_lsp.renames import Renamed, hunks_of, is_offered, renamed_name, tokens
 from codespec_lsp.syntax import SyntaxTree
 

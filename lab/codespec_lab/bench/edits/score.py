@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from codespec_lsp.buffer import split_lines
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Hunk
 
 from codespec_lab.bench.edits.cases import Case, apply
 from codespec_lab.bench.edits.release_pairs import hunks_between

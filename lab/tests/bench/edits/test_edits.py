@@ -13,7 +13,7 @@ from codespec_lab.bench.edits.release_pairs import hunks_between
 from codespec_lab.bench.edits.release_places import NEAR, release_cases
 from codespec_lab.bench.edits.score import chrf, delta_chrf, edits_of, score
 from codespec_lab.bench.edits.summary import summarize
-from codespec_lsp.hunks import Hunk
+from codespec_lsp.line_edits import Hunk
 
 ABOVE, BELOW = 2, 5  # lines of the smallest window around the row in focus
 NOW = "def area(width, height):\n    return width * height\n\n\ndef twice(w):\n    return 2 * w\n"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from codespec_lsp.buffer import Buffer, TextPosition
 from codespec_lsp.documents import Document
-from codespec_lsp.edit_history import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, line_edit
-from codespec_lsp.hunks import is_typed_along
+from codespec_lsp.line_edits import MAX_AGE, MAX_CHANGES, MAX_ROWS, EditHistory, is_typed_along, line_edit
 
 from codespec.api.limits import is_revert
 from tests.lsp.conversation import URI
