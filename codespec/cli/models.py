@@ -27,10 +27,10 @@ from codespec.store.choice import (
     takes_larger,
 )
 from codespec.store.disk import say, written
+from codespec.store.download import provenance
 from codespec.store.machine import has_gpu, machine_memory, measure_step, read_step
 from codespec.store.pulled import find_pulled, models_home, pulled
 from codespec.store.resolve import resolve
-from codespec.store.wheel import provenance
 
 _COLUMNS = ("name", "here", "use", "download", "memory", "fits", "token", "fim", "drafter", "licence")
 SLOW = "slow"

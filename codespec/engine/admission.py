@@ -11,9 +11,8 @@ from codespec.sequence import Sequence
 from codespec.startup.tuning import ReadingSpeed, prompt_budget
 from codespec.text.ending import begin_endings
 from codespec.text.filters import StopFinder
-from codespec.text.fim import TokenPrompt, build_prompt
+from codespec.text.fim import Layouts, TokenPrompt, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
-from codespec.text.layout import Layouts
 
 COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
 EMPTY = Fault("empty", f"{FIELD} is empty and the model has no begin-of-text token", "give some text", "prefix")

@@ -39,7 +39,7 @@ from codespec.api.types import (
     TextEvent,
 )
 from codespec.sequence import Sequence
-from codespec.text.edit_hunks import AnswerReader
+from codespec.text.edit_formats import AnswerReader
 
 OLDEST_SHARE = 4  # the oldest request owns one slot in four, or one quantum in four, and one prompt row in four
 QUANTUM = 16  # rounds

@@ -21,9 +21,8 @@ from codespec.errors import FIELD, Fault, RequestError, TokenizerError
 from codespec.proposers.base import Guess, UnitProposer, budget_bytes
 from codespec.sequence import Cap, Sequence
 from codespec.text.align import complete_utf8_length, resync
-from codespec.text.fim import build_prompt
+from codespec.text.fim import Layout, Layouts, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
-from codespec.text.layout import Layout, Layouts
 from codespec.text.tokenizer import TextTokenizer
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, SampledRow, Sampler, draw, prepare, probabilities

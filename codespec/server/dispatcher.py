@@ -22,7 +22,7 @@ from codespec.engine.queue import Job, Priority, empty_completions
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.sequence import Sequence
 from codespec.server.logs import log_failure
-from codespec.text.edit_hunks import AnswerReader, Window
+from codespec.text.edit_formats import AnswerReader, Window
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

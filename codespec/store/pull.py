@@ -30,10 +30,9 @@ from codespec.store.disk import (
     watched,
     written,
 )
-from codespec.store.hub import HubSource
+from codespec.store.download import HubSource, IndexSource, converted_size
 from codespec.store.pulled import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
 from codespec.store.source import Fetched, LocalSource, ModelSource, PullPlan
-from codespec.store.wheel import IndexSource, converted_size
 from codespec.user_folders import named_path
 
 _RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from codespec.text.edit_formats import EditFormat, Part, encode_parts
-from codespec.text.edit_hunks import Window
+from codespec.text.edit_formats import EditFormat, Part, Window, encode_parts
 from codespec.text.tokenizer import TextTokenizer
 
 MAX_FILE_LINES = 800  # in {file}

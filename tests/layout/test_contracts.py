@@ -55,7 +55,7 @@ def make_tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     contract = ("limits", "types", "body", "settings", "config")
     light = ("files", "user_folders")
-    store = ("catalogue", "conversions", "disk", "hub", "pull", "pulled", "source", "wheel")
+    store = ("catalogue", "conversions", "disk", "download", "pull", "pulled", "source")
     modules = (*(f"store/{name}" for name in store), *(f"api/{name}" for name in contract))
     for plugin, names in PLUGINS.items():
         for name in names:

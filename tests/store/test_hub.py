@@ -222,7 +222,7 @@ def test_a_bar_on_a_terminal(hub: SmallHub) -> None:
 
 def test_a_revision(hub: SmallHub, home: Path) -> None:
     code = f"""
-from codespec.store.hub import HubSource
+from codespec.store.download import HubSource
 from codespec.store.pull import pull
 pull([HubSource({REPOSITORY!r}, "tiny", "MIT", "refs/pr/3")], print)
 """
@@ -248,7 +248,7 @@ def test_a_pinned_file_arrives_without_a_pinned_size(hub: SmallHub, home: Path) 
     data = b"GGUF" + bytes(70_000)
     hub.files = {"edits.gguf": data}
     file = f"ModelFile('edits.gguf', 0, '{hashlib.sha256(data).hexdigest()}')"
-    code = "from codespec.store.catalogue import ModelFile; from codespec.store.hub import HubSource; "
+    code = "from codespec.store.catalogue import ModelFile; from codespec.store.download import HubSource; "
     code += "from codespec.store.pull import pull; "
     code += f"print(pull([HubSource({REPOSITORY!r}, 'edits', 'MIT', file={file})], print).bytes)"
     process = start_python("-c", code, env=user_environment(HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0"))

@@ -10,7 +10,7 @@ import pytest
 
 from codespec.errors import ModelError
 from codespec.store.catalogue import Part
-from codespec.store.wheel import append_member
+from codespec.store.download import append_member
 
 MODEL = b"GGUF" + bytes(range(256)) * 40
 

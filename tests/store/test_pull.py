@@ -17,11 +17,10 @@ from codespec.errors import CodespecError, ConfigError, ModelError
 from codespec.store import pull as pulling
 from codespec.store.conversions import SOURCE, converted_home
 from codespec.store.disk import MARGIN
-from codespec.store.hub import HubSource
+from codespec.store.download import HubSource, IndexSource
 from codespec.store.pull import find_sources, part_of, partly, pull, remove
 from codespec.store.pulled import pulled, read_pulled
 from codespec.store.source import LocalSource, name_from
-from codespec.store.wheel import IndexSource
 
 GGUF = b"GGUF" + bytes(1000)
 

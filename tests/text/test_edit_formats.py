@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from codespec.text.edit_formats import edit_formats, predict_region, read_edit_prompt
-from codespec.text.edit_hunks import AnswerReader, Window
+from codespec.text.edit_formats import AnswerReader, Window, edit_formats, predict_region, read_edit_prompt
 from codespec.text.edit_prompt import EditPrompt, build_edit_prompt
 from tests.text.test_edit_hunks import applied
 from tests.text.test_edit_prompt import CONTEXT, tokenizer

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from codespec.text.edit_hunks import AnswerReader, LineHunk, Window
+from codespec.text.edit_formats import AnswerReader, LineHunk, Window
 
 OLD = ["def f(a):", "    x = a", "    y = x", "    return y", "", "", "def g(b):", "    return f(b)"]
 

@@ -11,9 +11,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from codespec.errors import RequestError
-from codespec.text.fim import TokenPrompt, build_prompt
+from codespec.text.fim import Layout, TokenPrompt, build_prompt
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
-from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 from tests.toy_tokenizers import KINDS, held_out_texts, toy_backend, toy_tokenizer
 

@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.api.types import Owner
-from codespec.text.fim import TokenPrompt, build_prompt
-from codespec.text.layout import MAX, MAX_TAIL, OLDEST, PAUSE, Layout, Layouts, prefix_window
+from codespec.text.fim import (
+    MAX_DOCUMENTS,
+    MAX_TAIL,
+    OLDEST,
+    PAUSE,
+    Layout,
+    Layouts,
+    TokenPrompt,
+    build_prompt,
+    prefix_window,
+)
 from tests.text.test_fim import template_of
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
@@ -238,9 +247,9 @@ def test_layouts_are_a_documents_own_and_bounded() -> None:
     assert of("a").now > of("b").used
     assert of("a", "another's") is not of("a") and len(layouts) == 3
     kept = of("a")
-    for number in range(MAX - 1):
+    for number in range(MAX_DOCUMENTS - 1):
         of(f"other {number}")
-    assert of("a") is kept and len(layouts) == MAX
-    for number in range(MAX):
+    assert of("a") is kept and len(layouts) == MAX_DOCUMENTS
+    for number in range(MAX_DOCUMENTS):
         of(f"more {number}")
-    assert of("a") is not kept and len(layouts) == MAX
+    assert of("a") is not kept and len(layouts) == MAX_DOCUMENTS

@@ -26,8 +26,7 @@ from codespec.server.dialects.codespec import encode_error, read_snippets
 from codespec.server.dialects.replies import stream
 from codespec.server.dispatcher import RequestHandle
 from codespec.server.wire import Fields, event_stream, read_fields, sse
-from codespec.text.edit_formats import EditFormat
-from codespec.text.edit_hunks import AnswerReader, LineHunk, Window
+from codespec.text.edit_formats import AnswerReader, EditFormat, LineHunk, Window
 from codespec.text.edit_prompt import Change, EditContext, build_edit_prompt
 
 EDIT = "/v1/codespec/edit"

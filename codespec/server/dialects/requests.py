@@ -25,8 +25,8 @@ from codespec.exclusions.secret_files import is_secret
 from codespec.server.daemon import Loaded
 from codespec.server.wire import Fields
 from codespec.text.edit_formats import read_edit_prompt
+from codespec.text.fim import MAX_CHARS
 from codespec.text.fim_templates import MAX_FILES, FimMissing, find_template, split_ready_made
-from codespec.text.layout import MAX_CHARS
 
 Prompt = str | tuple[int, ...]
 Rest = ParamSpec("Rest")

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from codespec.api.types import CompletionRequest, Owner, fills_in
-from codespec.text.fim import build_prompt
+from codespec.text.fim import Layouts, build_prompt
 from codespec.text.fim_templates import FimMissing, family_tokens, find_template
-from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 
 BYTES_PER_TOKEN = 3.0  # of code, a low estimate

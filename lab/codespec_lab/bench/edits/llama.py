@@ -15,8 +15,7 @@ from codespec.api.config import EngineConfig
 from codespec.backends.text_tokenizer import load_tokenizer
 from codespec.errors import ConfigError
 from codespec.store.resolve import resolve
-from codespec.text.edit_formats import edit_formats
-from codespec.text.edit_hunks import AnswerReader
+from codespec.text.edit_formats import AnswerReader, edit_formats
 from codespec.text.edit_prompt import Change, EditContext, EditPrompt, build_edit_prompt
 from codespec_lab.bench.decode.contest import thread_counts
 from codespec_lab.bench.decode.llama_cpp import MARGIN, NGRAMS
