@@ -77,7 +77,10 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
         found = SearchResult(model.calls, find_variance(model, chunk))
     else:
         file = Kept(kept_file("calls", VERSION, model.facts), "shape of calls", _parse, _spell)
-        found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
+        kept = _kept(model, file, chunk, notes)
+        found = kept or settle(model, chunk)
+        if kept is None and not found.variance:
+            file.save(found, notes)
     if found.variance:
         model.exact, model.variance = False, found.variance
         model.use(FAST)
@@ -96,13 +99,6 @@ def _kept(model: TorchModel, file: Kept[SearchResult], chunk: int, notes: Mutabl
         notes.append(f"the kept shape of calls no longer holds ({variance}): searching again")
         return None
     return replace(found, tried=f"{found.tried}; on an earlier start")
-
-
-def _find(model: TorchModel, file: Kept[SearchResult], chunk: int, notes: MutableSequence[str]) -> SearchResult:
-    found = settle(model, chunk)
-    if not found.variance:
-        file.save(found, notes)
-    return found
 
 
 def _parse(content: Mapping[str, Any]) -> SearchResult:

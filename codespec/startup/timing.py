@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Any
@@ -128,14 +127,6 @@ def timed(action: Callable[[], object], wait: Callable[[], object] = lambda: Non
     action()
     wait()
     return time.perf_counter() - began
-
-
-def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
-    """Return the seconds of a `length`-token prompt in slot 0, in chunks of `chunk`, until the last row's logits."""
-    model.admit(0, length)
-    ends = [min(start + chunk, length) for start in range(0, length, chunk)]
-    parts = [Rows(0, start, [1] * (end - start), int(end == length)) for start, end in pairwise([0, *ends])]
-    return timed(lambda: [model.step([part]) for part in parts], model.wait)
 
 
 def kept_file(kind: str, version: int, *facts: object) -> Path:

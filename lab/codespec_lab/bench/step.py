@@ -13,19 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from codespec.backends.language_model import LanguageModel
+from codespec.backends.language_model import LanguageModel, Rows
 from codespec.backends.loader import load_drafter, load_model
 from codespec.backends.memory_plan import Need, make_room
 from codespec.backends.torch.loader import find_device
 from codespec.backends.torch.model import TorchModel
 from codespec.startup.batch_invariance import CHUNK, LENGTH
-from codespec.startup.timing import Shape as Rows
-from codespec.startup.timing import time_forward, time_prompt
+from codespec.startup.timing import Shape as Cell
+from codespec.startup.timing import time_forward, timed
 from codespec.store.machine import processor
 from codespec_lab.bench.harness import Figures, Scenario, in_turn
 from codespec_lab.bench.report import table
@@ -43,7 +44,7 @@ class Key(NamedTuple):
 
     kind: str
     mode: str
-    rows: Rows
+    rows: Cell
     chunk: int = 0
 
 
@@ -100,7 +101,7 @@ class StepRun:
         ]
 
     @property
-    def rows(self) -> list[Rows]:
+    def rows(self) -> list[Cell]:
         """Return every (rows, batch, context) to time."""
         bench = self.bench
         return [
@@ -187,6 +188,14 @@ class StepRun:
         if self.on_cpu and isinstance(model, TorchModel):
             model.use(self.calls[key.kind].shapes[key.mode])
         return time_prompt(model, key.rows[0], key.chunk) if key.chunk else time_forward(model, key.rows)
+
+
+def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
+    """Return the seconds of a `length`-token prompt in slot 0, in chunks of `chunk`, until the last row's logits."""
+    model.admit(0, length)
+    ends = [min(start + chunk, length) for start in range(0, length, chunk)]
+    parts = [Rows(0, start, [1] * (end - start), int(end == length)) for start, end in pairwise([0, *ends])]
+    return timed(lambda: [model.step([part]) for part in parts], model.wait)
 
 
 def _bandwidth(source: torch.Tensor) -> float:

@@ -12,7 +12,7 @@ import torch
 from codespec_lab.bench import step_models as models
 from codespec_lab.bench.settings import StepBench
 from codespec_lab.bench.shapes import SHAPES, Shape
-from codespec_lab.bench.step import BUFFER, Key, Sweeps, report, run_step_bench
+from codespec_lab.bench.step import BUFFER, Key, Sweeps, report, run_step_bench, time_prompt
 from codespec_lab.bench.step_models import random_model, shape_of, step_bytes
 
 from codespec.backends.loader import load_model
@@ -20,7 +20,6 @@ from codespec.backends.torch.call_shape import FAST
 from codespec.backends.torch.model import TorchModel
 from codespec.errors import ModelError
 from codespec.startup.calls import SearchResult
-from codespec.startup.timing import time_prompt
 from codespec.store.choice import resolve_engine
 from codespec.store.machine import processor
 from codespec.text.tokenizer import TextTokenizer
