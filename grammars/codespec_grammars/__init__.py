@@ -4,12 +4,11 @@ Depends on tree-sitter only, not on codespec or the language server. `ContextTra
 tip. To add a language, add a folder with a `language.toml` and a `contexts.scm`.
 """
 
-from codespec_grammars.contexts import Context, Cursor, CursorError
 from codespec_grammars.ending import CodeEnd, Cut, Scope
-from codespec_grammars.injections import Place, find_place
-from codespec_grammars.language import GrammarDataError, find_language, language_names
+from codespec_grammars.grammar import Context
+from codespec_grammars.language import GrammarDataError, Place, find_language, find_place, language_names
 from codespec_grammars.surroundings import Surroundings, only_closer_missing, read_surroundings
-from codespec_grammars.tracker import ContextTracker
+from codespec_grammars.tracker import ContextTracker, Cursor, CursorError
 
 __all__ = [
     "CodeEnd",

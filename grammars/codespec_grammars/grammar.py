@@ -1,4 +1,4 @@
-"""Load a language's grammar and its `contexts.scm`, parse a short text and look up the captures at its tip.
+"""Load a language's grammar and its `contexts.scm`, parse a short text and look up the contexts captured at its tip.
 
 tree-sitter and a grammar's wheel are imported on first use; both may be missing. `WindowService` runs in a process made
 by the fork server. It never parses incrementally: an incremental tree differs from a fresh one if the code is broken.
@@ -11,11 +11,11 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec_grammars.contexts import NAMES, OF_LAST_TOKEN, Context
 from codespec_grammars.language import GrammarDataError, Language, find_language, languages
 from codespec_grammars.lexer_rules import LexerRules, compile_rules
 
@@ -33,6 +33,31 @@ MATCH_LIMIT = 256
 MAX_STEPS = 32
 MAX_BYTES = 8192
 log = logging.getLogger("codespec_grammars")
+
+
+class Context(StrEnum):
+    """The syntactic context at the tip of a text. A `contexts.scm` may use only these names as captures."""
+
+    COMMENT = "comment"  # inside a comment
+    DOCSTRING = "docstring"  # inside a documentation string or comment (a docstring, `/** … */`, `///`)
+    STRING = "string"  # inside a string literal, except its interpolations
+    IMPORT = "import"  # inside an import, include, use or package statement
+    SIGNATURE = "signature"  # inside the head of a function or type: name, parameters, result
+    ARGUMENTS = "arguments"  # directly inside the brackets of a call
+    CLOSING = "closing"  # right after a closing bracket, where further closers are likely
+    BLOCK_START = "block_start"  # right after a block opener (`:`, `{`, `then`), on the same line
+    INDENT = "indent"  # in the white space at the start of a line
+    OPERATOR = "operator"  # right after an operator or an assignment sign
+    IDENTIFIER = "identifier"  # inside a word, or right after a token that a member's name follows (`.`, `::`)
+    STATEMENT = "statement"  # anywhere else in code
+    FREE_TEXT = "free_text"  # prose: Markdown paragraphs, text between tags
+    UNKNOWN = "unknown"  # no grammar for this language (the draft length is not capped)
+
+
+TEXT_LIKE = frozenset({Context.COMMENT, Context.DOCSTRING, Context.STRING, Context.FREE_TEXT})
+# These describe the last token; the others describe the construct around the tip.
+OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATOR, Context.IDENTIFIER})
+NAMES = frozenset(context.value for context in Context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 
-from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
+from codespec_grammars.grammar import TEXT_LIKE, Context
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, STRING, Entry, LexerRules
-from codespec_grammars.tracker import ContextTracker
+from codespec_grammars.tracker import ContextTracker, Cursor
 
 AFTER = 4096  # bytes of the suffix that are searched for closers
 MAX_CLOSERS = 64

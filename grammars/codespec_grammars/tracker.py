@@ -10,12 +10,13 @@ right, so text after the tip can't mislead it. Indents are counted in characters
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from codespec_grammars import workers
-from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
-from codespec_grammars.grammar import NOTHING, Captures, load_grammar
+from codespec_grammars.grammar import NAMES, NOTHING, TEXT_LIKE, Captures, Context, load_grammar
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, begins_with, in_text, indent_end, is_word, statement_start, word_before
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, STRING, Entry, LexerRules
@@ -31,6 +32,44 @@ _VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # parentheses after this belo
 _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
 LOOKED_AT = 1536  # bytes before the tip from which the indent unit is inferred
 _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
+
+
+class CursorError(ValueError):
+    """Raised for an invalid sent cursor; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The context at a tip, the brackets open there and the language's name.
+
+    `open_brackets` has the outermost first. `indent` is the expected indent of the next statement, in characters of
+    white space.
+    """
+
+    context: Context = Context.UNKNOWN
+    open_brackets: str = ""
+    indent: int = 0
+    language: str = ""
+
+    @classmethod
+    def parse(cls, sent: Mapping[str, object]) -> Cursor:
+        """Parse a cursor's JSON values. Absent fields take their defaults. Raises CursorError naming the bad field."""
+        unknown = sent.keys() - {field.name for field in fields(cls)}
+        if unknown:
+            raise CursorError(f"cursor has no field {min(unknown)!r}")
+        context, brackets = sent.get("context", "unknown"), sent.get("open_brackets", "")
+        indent, language = sent.get("indent", 0), sent.get("language", "")
+        if not isinstance(context, str) or context not in NAMES:
+            raise CursorError(f"cursor.context must be one of {', '.join(Context)}")
+        if isinstance(brackets, list | tuple) and all(isinstance(item, str) for item in brackets):
+            brackets = "".join(brackets)
+        if not isinstance(brackets, str):
+            raise CursorError("cursor.open_brackets must be a text such as '([' or a list of brackets")
+        if isinstance(indent, bool) or not isinstance(indent, int) or indent < 0:
+            raise CursorError("cursor.indent must be a whole number of characters, 0 or more")
+        if not isinstance(language, str):
+            raise CursorError("cursor.language must be a language's name")
+        return cls(Context(context), brackets, indent, language)
 
 
 class ContextTracker:

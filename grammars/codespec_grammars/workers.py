@@ -28,8 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from codespec_grammars.contexts import Context
-from codespec_grammars.grammar import Captures, load_grammar
+from codespec_grammars.grammar import Captures, Context, load_grammar
 
 ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
 HEAD = struct.Struct("!I")  # length prefix of a message

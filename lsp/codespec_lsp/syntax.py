@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import tree_sitter
 from codespec_grammars import Context, ContextTracker, Cursor, Place
-from codespec_grammars.contexts import TEXT_LIKE
-from codespec_grammars.grammar import load_grammar, nodes_around
+from codespec_grammars.grammar import TEXT_LIKE, load_grammar, nodes_around
 from codespec_grammars.language import load_name_facts
 from codespec_grammars.window import kept_from
 from codespec_grammars.workers import Worker, WorkerDied, prepare

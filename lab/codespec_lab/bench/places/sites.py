@@ -16,7 +16,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from codespec_grammars import ContextTracker
-from codespec_grammars.contexts import TEXT_LIKE
+from codespec_grammars.grammar import TEXT_LIKE
 from codespec_lsp.imports import import_rows
 
 from codespec.files import NotUtf8, Unreadable, decode_text, read_regular
